@@ -27,7 +27,11 @@ from .forkserver import run_python
 from .source import FOLDERS, ROOT
 from .test_exports import public_things
 
-MODULES: Final = ["mcp_actors", *(f"mcp_actors.{folder}" for folder in FOLDERS if folder != "mcp_actors")]
+MODULES: Final = [
+    "mcp_actors",
+    *(f"mcp_actors.{folder}" for folder in FOLDERS if folder not in ("mcp_actors", "adapters")),
+]
+"""The public modules, without the one that would import all frameworks."""
 
 
 def pickled(thing: Any, protocol: int = 5) -> Any:
@@ -56,10 +60,10 @@ class WithRequiredKeyword(Exception):
         super().__init__(f"code {code}")
 
 
-def public_classes(base: type) -> list[type]:
-    """Return the public classes of all modules that are of some kind."""
+def public_classes(base: type, *modules: str) -> list[type]:
+    """Return the public classes of these modules, or of all, that are of some kind."""
     found: dict[type, None] = {}
-    for module in map(importlib.import_module, MODULES):
+    for module in map(importlib.import_module, modules or MODULES):
         for thing in public_things(module).values():
             if isinstance(thing, type) and issubclass(thing, base):
                 found.setdefault(thing)
@@ -87,6 +91,11 @@ def told(value: object) -> object:
 def fail(error: Exception) -> None:
     """Raise an error in a worker."""
     raise error
+
+
+@pytest.mark.parametrize("base", [BaseException, Event])
+def test_the_adapters_have_no_error_and_no_event_of_their_own(base: type) -> None:
+    assert public_classes(base, "mcp_actors.adapters") == []
 
 
 @pytest.mark.parametrize("how", COPIES.values(), ids=COPIES)

@@ -1,6 +1,7 @@
 """Whole runs of each framework's agent, with a model that a test plays.
 
-Nothing else is played: the frameworks are the real ones, and so is what they find behind an adapter.
+Nothing else is played: the frameworks are the real ones, and so is what they find behind an adapter. Each is imported
+by the first run of its agent.
 """
 
 from __future__ import annotations
@@ -10,19 +11,9 @@ import json
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Protocol, TypeAlias
 
-import agents
 import httpx2
-import pydantic_ai
-from agents.models.interface import Model
-from anthropic import AsyncAnthropic
-from anthropic.lib.tools.mcp import async_mcp_tool
-from langchain_core.language_models import GenericFakeChatModel
-from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
-from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
-from pydantic_ai.messages import ModelRequest, ModelResponse, RetryPromptPart, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
+from mcp_actors import adapters
 from mcp_actors.bridge import AsyncioServerGroup
 from mcp_actors.config import ToolContext
 
@@ -45,66 +36,45 @@ class OpenAIAgents:
     """The OpenAI Agents SDK."""
 
     async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
-        server = OpenAIAgentsServer(group, **options)
+        import agents
+
+        from .openai_model import OpenAIModel
+
+        server = adapters.OpenAIAgentsServer(group, **options)
         who: agents.Agent[Any] = agents.Agent(name=agent, mcp_servers=[server], model=OpenAIModel(think))
         config = agents.RunConfig(tracing_disabled=True)
         result = await agents.Runner.run(who, "hello", run_config=config, context="the run")
         return str(result.final_output)
 
 
-class OpenAIModel(Model):
-    """The model of a run."""
-
-    def __init__(self, think: Think) -> None:
-        self.think = think
-        self.turn = 0
-
-    async def get_response(
-        self,
-        system_instructions: Any,
-        input: Any,  # noqa: A002 - the framework calls it so
-        model_settings: Any,
-        tools: Any,
-        *rest: Any,
-        **kwargs: Any,
-    ) -> agents.ModelResponse:
-        self.turn += 1
-        heard = [_words(item["output"]) for item in input if item.get("type") == "function_call_output"]
-        thought = await self.think(self.turn, [tool.name for tool in tools], heard)
-        output: Any
-        if isinstance(thought, str):
-            words = ResponseOutputText(text=thought, type="output_text", annotations=[])
-            output = ResponseOutputMessage(
-                id="m", content=[words], role="assistant", status="completed", type="message"
-            )
-        else:
-            name, arguments = thought
-            output = ResponseFunctionToolCall(
-                arguments=json.dumps(arguments), call_id=f"c{self.turn}", name=name, type="function_call"
-            )
-        return agents.ModelResponse(output=[output], usage=agents.Usage(), response_id=None)
-
-    def stream_response(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-
 class PydanticAI:
     """Pydantic AI."""
 
     async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        import pydantic_ai
+        from pydantic_ai.messages import (
+            ModelRequest,
+            ModelResponse,
+            RetryPromptPart,
+            TextPart,
+            ToolCallPart,
+            ToolReturnPart,
+        )
+        from pydantic_ai.models.function import AgentInfo, FunctionModel
+
         turn = 0
 
         async def model(messages: Sequence[Any], info: AgentInfo) -> ModelResponse:
             nonlocal turn
             turn += 1
             parts = [part for message in messages if isinstance(message, ModelRequest) for part in message.parts]
-            heard = [_words(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
+            heard = [words_of(part.content) for part in parts if isinstance(part, ToolReturnPart | RetryPromptPart)]
             thought = await think(turn, [tool.name for tool in info.function_tools], heard)
             if isinstance(thought, str):
                 return ModelResponse(parts=[TextPart(thought)])
             return ModelResponse(parts=[ToolCallPart(*thought)])
 
-        toolset = PydanticAIToolset(group, **options)
+        toolset = adapters.PydanticAIToolset(group, **options)
         who: pydantic_ai.Agent[Any, str] = pydantic_ai.Agent(
             FunctionModel(model), name=agent, toolsets=[toolset], deps_type=str
         )
@@ -115,10 +85,14 @@ class LangChain:
     """A loop on langchain-core, as its agents have it, which asks for the tools at each turn."""
 
     async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        from langchain_core.language_models import GenericFakeChatModel
+        from langchain_core.messages import AIMessage, HumanMessage, ToolMessage
+
         history: list[Any] = [HumanMessage("hello")]
         while True:
-            tools = {tool.name: tool for tool in await langchain_tools(group, context=ToolContext(agent), **options)}
-            heard = [_words(message.content) for message in history if isinstance(message, ToolMessage)]
+            offered = await adapters.langchain_tools(group, context=ToolContext(agent), **options)
+            tools = {tool.name: tool for tool in offered}
+            heard = [words_of(message.content) for message in history if isinstance(message, ToolMessage)]
             thought = await think(len(heard) + 1, list(tools), heard)
             calls = (
                 [] if isinstance(thought, str) else [{"name": thought[0], "args": thought[1], "id": str(len(heard))}]
@@ -136,35 +110,22 @@ class LangChainAgents:
 
     async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
         from langchain.agents import create_agent
+        from langchain_core.messages import HumanMessage
 
-        from mcp_actors.adapters import LangChainMiddleware
+        from .langchain_model import LangChainModel
 
-        who = create_agent(LangChainModel(think=think), middleware=[LangChainMiddleware(group, **options)], name=agent)
+        middleware = [adapters.LangChainMiddleware(group, **options)]
+        who = create_agent(LangChainModel(think=think), middleware=middleware, name=agent)
         return str((await who.ainvoke({"messages": [HumanMessage("hello")]}))["messages"][-1].content)
-
-
-class LangChainModel(GenericFakeChatModel):
-    """LangChain's own fake model, which is offered tools and thinks."""
-
-    messages: Any = iter(())
-    think: Any
-    offered: tuple[str, ...] = ()
-
-    def bind_tools(self, tools: Sequence[Any], **kwargs: Any) -> Any:
-        return self.model_copy(update={"offered": tuple(tool.name for tool in tools)})
-
-    async def _agenerate(self, messages: list[Any], *args: Any, **kwargs: Any) -> Any:
-        heard = [_words(message.content) for message in messages if isinstance(message, ToolMessage)]
-        thought = await self.think(len(heard) + 1, list(self.offered), heard)
-        calls = [] if isinstance(thought, str) else [{"name": thought[0], "args": thought[1], "id": str(len(heard))}]
-        self.messages = iter([AIMessage(thought if isinstance(thought, str) else "", tool_calls=calls)])
-        return self._generate(messages)
 
 
 class Anthropic:
     """The tool runner of the anthropic SDK, with its helpers for MCP clients."""
 
     async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
+        from anthropic import AsyncAnthropic
+        from anthropic.lib.tools.mcp import async_mcp_tool
+
         turn = 0
 
         async def answer(request: httpx2.Request) -> httpx2.Response:
@@ -179,7 +140,7 @@ class Anthropic:
                     offered.remove(change["tool"]["name"])
             told = [message["content"] for message in asked["messages"] if isinstance(message["content"], list)]
             parts = [part for content in told for part in content]
-            heard = [_words(part["content"]) for part in parts if part["type"] == "tool_result"]
+            heard = [words_of(part["content"]) for part in parts if part["type"] == "tool_result"]
             thought = await think(turn, sorted(offered), heard)
             if isinstance(thought, str):
                 part: dict[str, Any] = {"type": "text", "text": thought}
@@ -187,7 +148,7 @@ class Anthropic:
                 part = {"type": "tool_use", "id": f"t{turn}", "name": thought[0], "input": thought[1]}
             return httpx2.Response(200, json=_message(part))
 
-        client = McpClient(group, context=ToolContext(agent), **options)
+        client = adapters.McpClient(group, context=ToolContext(agent), **options)
         transport = httpx2.MockTransport(answer)
         async with AsyncAnthropic(
             api_key="none", max_retries=0, http_client=httpx2.AsyncClient(transport=transport)
@@ -202,7 +163,7 @@ class Anthropic:
             )
             words = ""
             async for message in runner:
-                words = _words(message.to_dict()["content"])
+                words = words_of(message.to_dict()["content"])
                 await runner.generate_tool_call_response()
                 now = {tool.name: tool for tool in (await client.list_tools()).tools}
                 runner.remove_tools(*(tools.keys() - now.keys()))
@@ -230,20 +191,19 @@ class AgentFramework:
     async def run(self, group: AsyncioServerGroup, think: Think, agent: str = "agent", **options: Any) -> str:
         from agent_framework import Agent
 
-        from mcp_actors.adapters import AgentFrameworkProvider
-
         from .agent_framework_client import PlayedClient
 
-        who = Agent(PlayedClient(think), name=agent, context_providers=[AgentFrameworkProvider(group, **options)])
+        provider = adapters.AgentFrameworkProvider(group, **options)
+        who = Agent(PlayedClient(think), name=agent, context_providers=[provider])
         return str((await who.run("hello")).text)
 
 
-def _words(content: Any) -> str:
+def words_of(content: Any) -> str:
     """The text of what a framework shows to the model."""
     if isinstance(content, dict):
         return str(content.get("text", content))
     if isinstance(content, list):
-        return " ".join(map(_words, content))
+        return " ".join(map(words_of, content))
     return str(content)
 
 

@@ -5,25 +5,25 @@ from __future__ import annotations
 import asyncio
 import importlib.util
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import agents
-import pydantic_ai
 import pytest
 from mcp.server.mcpserver import MCPServer
-from pydantic_ai import RunContext, RunUsage
-from pydantic_ai.messages import InstructionPart, ModelRequest, ModelResponse, TextPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
-from pydantic_ai.models.test import TestModel
 
-from mcp_actors import ConfigError, InProcess, ServerConfig, ServerUnavailable, ToolFilter
-from mcp_actors.adapters import OpenAIAgentsServer, PydanticAIToolset, server_instructions
+from mcp_actors import ConfigError, InProcess, ServerConfig, ServerUnavailable, ToolFilter, adapters
+from mcp_actors.adapters import server_instructions
 from mcp_actors.adapters._offer import Offer
 from mcp_actors.bridge import AsyncioServerGroup, open_servers
 from mcp_actors.config import ToolContext
 from tests.servers.groups import server
 
-from .frameworks import LangChainModel, OpenAIModel
+from .later import Later
+
+if TYPE_CHECKING:
+    import agents
+    import pydantic_ai
+else:
+    agents, pydantic_ai = Later("agents"), Later("pydantic_ai")
 
 KITCHEN = "Instructions of the MCP server 'kitchen':\nCook first, then serve."
 
@@ -46,6 +46,8 @@ async def ends(turn: int, offered: list[str], heard: list[str]) -> str:
 
 async def openai_agents(group: AsyncioServerGroup, own: str | None, include: bool) -> list[str]:
     """Return the system prompts that the model reads."""
+    from .openai_model import OpenAIModel
+
     prompts: list[str] = []
 
     class Reader(OpenAIModel):
@@ -53,7 +55,7 @@ async def openai_agents(group: AsyncioServerGroup, own: str | None, include: boo
             prompts.append(system_instructions or "")
             return await super().get_response(system_instructions, *args, **kwargs)
 
-    server = OpenAIAgentsServer(group)
+    server = adapters.OpenAIAgentsServer(group)
     instructions: Any = server.instructions(own or "") if include else own
     who = agents.Agent[Any](name="cook", instructions=instructions, mcp_servers=[server], model=Reader(ends))
     await agents.Runner.run(who, "hello", run_config=agents.RunConfig(tracing_disabled=True))
@@ -61,6 +63,9 @@ async def openai_agents(group: AsyncioServerGroup, own: str | None, include: boo
 
 
 async def pydantic(group: AsyncioServerGroup, own: str | None, include: bool) -> list[str]:
+    from pydantic_ai.messages import ModelRequest, ModelResponse, TextPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
     prompts: list[str] = []
 
     async def model(messages: Sequence[Any], info: AgentInfo) -> ModelResponse:
@@ -68,7 +73,7 @@ async def pydantic(group: AsyncioServerGroup, own: str | None, include: bool) ->
         prompts.append(messages[-1].instructions or "")
         return ModelResponse(parts=[TextPart("done")])
 
-    toolset = PydanticAIToolset(group, include_instructions=include)
+    toolset = adapters.PydanticAIToolset(group, include_instructions=include)
     await pydantic_ai.Agent(FunctionModel(model), name="cook", instructions=own, toolsets=[toolset]).run("hello")
     return prompts
 
@@ -77,7 +82,7 @@ async def langchain(group: AsyncioServerGroup, own: str | None, include: bool) -
     from langchain.agents import create_agent
     from langchain_core.messages import HumanMessage, SystemMessage
 
-    from mcp_actors.adapters import LangChainMiddleware
+    from .langchain_model import LangChainModel
 
     prompts: list[str] = []
 
@@ -86,7 +91,7 @@ async def langchain(group: AsyncioServerGroup, own: str | None, include: bool) -
             prompts.append("".join(each.text for each in messages if isinstance(each, SystemMessage)))
             return await super()._agenerate(messages, *args, **kwargs)
 
-    middleware = LangChainMiddleware(group, include_instructions=include)
+    middleware = adapters.LangChainMiddleware(group, include_instructions=include)
     who = create_agent(Reader(think=ends), middleware=[middleware], name="cook", system_prompt=own)
     await who.ainvoke({"messages": [HumanMessage("hello")]})
     return prompts
@@ -131,13 +136,16 @@ def test_an_agent_reads_nothing_of_servers_whose_tools_it_may_not_use(prompts: A
 
 def test_instructions_with_an_id_are_appended_when_they_change() -> None:
     """So the provider's cache stays valid; without an id nothing could be appended."""
-    context: Any = RunContext(deps=None, model=TestModel(), usage=RunUsage())
+    from pydantic_ai.messages import InstructionPart
+    from pydantic_ai.models.test import TestModel
+
+    context: Any = pydantic_ai.RunContext(deps=None, model=TestModel(), usage=pydantic_ai.RunUsage())
 
     async def main() -> None:
         async with open_servers(told("hall", "Be polite.")) as servers:
-            keyed = PydanticAIToolset(servers, id="house", include_instructions=True)
+            keyed = adapters.PydanticAIToolset(servers, id="house", include_instructions=True)
             assert await keyed.get_instructions(context) == InstructionPart(HALL, on_change="append")
-            free = PydanticAIToolset(servers, include_instructions=True)
+            free = adapters.PydanticAIToolset(servers, include_instructions=True)
             assert await free.get_instructions(context) == InstructionPart(HALL, dynamic=True)
             await servers["hall"].stop()
             assert await keyed.get_instructions(context) == InstructionPart("", on_change="append")

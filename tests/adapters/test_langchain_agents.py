@@ -26,7 +26,8 @@ from mcp_actors.bridge import AsyncioServerGroup, open_servers
 from mcp_actors.config import ToolContext
 from tests.servers.groups import BOUND, lines_of, server
 
-from .frameworks import Call, LangChainModel, Think
+from .frameworks import Call, Think
+from .langchain_model import LangChainModel
 from .test_failures import CRASH, ERROR, FAIL, MISSING, TIME_OUT, heard_of
 from .test_tool_names import DELETE, Shop
 

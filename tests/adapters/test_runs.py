@@ -12,11 +12,17 @@ from typing import Any
 import pytest
 from mcp.server import Server
 from mcp.types import ListToolsResult, Tool
-from pydantic_ai import RunContext, RunUsage
-from pydantic_ai.models.test import TestModel
 
-from mcp_actors import CatalogTool, InProcess, ServerConfig, ServerUnavailable, StateChanged, ToolFilter, ToolsChanged
-from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
+from mcp_actors import (
+    CatalogTool,
+    InProcess,
+    ServerConfig,
+    ServerUnavailable,
+    StateChanged,
+    ToolFilter,
+    ToolsChanged,
+    adapters,
+)
 from mcp_actors.bridge import AsyncioServerGroup, Host, open_servers
 from mcp_actors.config import ToolContext
 from tests.forkserver import run_python
@@ -112,22 +118,25 @@ def test_a_run_that_is_cancelled_cancels_its_call_at_the_server(framework: Frame
 
 
 async def call_by_openai(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
-    return await OpenAIAgentsServer(group).call_tool(name, arguments)
+    return await adapters.OpenAIAgentsServer(group).call_tool(name, arguments)
 
 
 async def call_by_pydantic_ai(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
-    toolset = PydanticAIToolset(group, tool_error_behavior="failed", server_error_behavior="failed")
+    from pydantic_ai import RunContext, RunUsage
+    from pydantic_ai.models.test import TestModel
+
+    toolset = adapters.PydanticAIToolset(group, tool_error_behavior="failed", server_error_behavior="failed")
     context: Any = RunContext(deps=None, model=TestModel(), usage=RunUsage())
     return await toolset.call_tool(name, arguments, context, (await toolset.get_tools(context))[name])
 
 
 async def call_by_langchain(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
-    tools = {tool.name: tool for tool in await langchain_tools(group, handle_tool_error=True)}
+    tools = {tool.name: tool for tool in await adapters.langchain_tools(group, handle_tool_error=True)}
     return await tools[name].ainvoke({"type": "tool_call", "id": "1", "name": name, "args": arguments})
 
 
 async def call_by_client(group: AsyncioServerGroup, name: str, arguments: dict[str, Any]) -> object:
-    return await McpClient(group).call_tool(name, arguments)
+    return await adapters.McpClient(group).call_tool(name, arguments)
 
 
 @pytest.mark.parametrize("call", [call_by_openai, call_by_pydantic_ai, call_by_langchain, call_by_client])
@@ -281,10 +290,10 @@ def test_a_run_of_a_group_that_was_left_fails(framework: Framework) -> None:
 def test_adapters_do_not_own_the_connections() -> None:
     async def main() -> None:
         async with open_servers(server("a")) as servers:
-            for enter in OpenAIAgentsServer(servers), PydanticAIToolset(servers):
+            for enter in adapters.OpenAIAgentsServer(servers), adapters.PydanticAIToolset(servers):
                 async with enter:
                     pass
-            managed = OpenAIAgentsServer(servers)
+            managed = adapters.OpenAIAgentsServer(servers)
             await managed.connect()
             await managed.cleanup()
             assert (await managed.call_tool("mcp__a__echo", {"text": "still here"})).is_error is False
@@ -294,18 +303,22 @@ def test_adapters_do_not_own_the_connections() -> None:
 
 
 async def openai(group: AsyncioServerGroup, **options: Any) -> None:
-    OpenAIAgentsServer(group, **options)
+    adapters.OpenAIAgentsServer(group, **options)
 
 
 async def pydantic(group: AsyncioServerGroup, **options: Any) -> None:
-    PydanticAIToolset(group, **options)
+    adapters.PydanticAIToolset(group, **options)
 
 
 async def client(group: AsyncioServerGroup, **options: Any) -> None:
-    McpClient(group, **options)
+    adapters.McpClient(group, **options)
 
 
-@pytest.mark.parametrize("make", [openai, pydantic, client, langchain_tools])
+async def langchain(group: AsyncioServerGroup, **options: Any) -> None:
+    await adapters.langchain_tools(group, **options)
+
+
+@pytest.mark.parametrize("make", [openai, pydantic, client, langchain])
 def test_an_object_that_is_not_a_group_of_the_bridge_is_refused(make: Any) -> None:
     async def main() -> None:
         async with open_servers(server("a")) as servers:

@@ -13,8 +13,7 @@ from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
 from mcp.types import INTERNAL_ERROR, ListToolsResult, Tool
 
-from mcp_actors import InProcess, ServerConfig
-from mcp_actors.adapters import McpClient, langchain_tools
+from mcp_actors import InProcess, ServerConfig, adapters
 from mcp_actors.bridge import open_servers
 from tests.servers.groups import BOUND, lines_of, server
 
@@ -62,7 +61,7 @@ def test_only_the_servers_of_an_adapter_are_asked_and_only_those_that_serve(tmp_
         a, b, c = (server(name, "--log-file", str(log)) for name, log in logs.items())
         async with open_servers(a, b, c, server("lazy", connect="lazy")) as servers:
             await servers["c"].stop()
-            tools = (await McpClient(servers, servers=["a", "c", "lazy"], tool_cache=False).list_tools()).tools
+            tools = (await adapters.McpClient(servers, servers=["a", "c", "lazy"], tool_cache=False).list_tools()).tools
             assert {tool.name.split("__")[1] for tool in tools} == {"a"}
             assert servers["lazy"].state == "pending"
 
@@ -101,7 +100,7 @@ def test_a_server_that_does_not_list_its_tools_again_keeps_them(
         a = ServerConfig("a", InProcess(troubled), protocol="legacy", request_timeout=seconds)
         async with open_servers(a, config) as servers:
             program.add_tool(lambda: "rested", name="rest", description="Rest.")
-            names = [tool.name for tool in await langchain_tools(servers, tool_cache=False)]
+            names = [tool.name for tool in await adapters.langchain_tools(servers, tool_cache=False)]
             assert names == ["mcp__a__work", "mcp__b__work", "mcp__b__rest"]
 
     asyncio.run(main())
@@ -123,7 +122,7 @@ def test_a_turn_that_is_cancelled_while_it_asks_ends_at_once() -> None:
     async def main() -> None:
         a = ServerConfig("a", InProcess(Server[Any]("a", on_list_tools=list_tools)), protocol="legacy")
         async with open_servers(a) as servers:
-            turn = asyncio.create_task(McpClient(servers, tool_cache=False).list_tools())
+            turn = asyncio.create_task(adapters.McpClient(servers, tool_cache=False).list_tools())
             await asked.wait()
             turn.cancel()
             with pytest.raises(asyncio.CancelledError):

@@ -8,23 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import agents
-import pydantic_ai
 import pytest
-from agents import ToolGuardrailFunctionOutput, tool_input_guardrail, tool_output_guardrail
 from mcp.server import Server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
-from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import FunctionModel
 
-from mcp_actors import InProcess, ServerConfig
-from mcp_actors.adapters import OpenAIAgentsServer, PydanticAIToolset
+from mcp_actors import InProcess, ServerConfig, adapters
 from mcp_actors.bridge import AsyncioServerGroup, open_servers
 
 from ..messages import Said
-from .frameworks import OpenAIModel, Think
+from .frameworks import Think
+from .later import Later
+
+if TYPE_CHECKING:
+    import agents
+    import pydantic_ai
+else:
+    agents, pydantic_ai = Later("agents"), Later("pydantic_ai")
 
 DELETE = "delete_everything"
 PUBLIC = f"mcp__mine__{DELETE}"
@@ -79,7 +80,9 @@ def calls(*names: str) -> Think:
 
 
 async def openai_run(servers: AsyncioServerGroup, *names: str, mcp_config: Any = None, **options: Any) -> Any:
-    server = OpenAIAgentsServer(servers, **options)
+    from .openai_model import OpenAIModel
+
+    server = adapters.OpenAIAgentsServer(servers, **options)
     model = OpenAIModel(calls(*names))
     who: agents.Agent[Any] = agents.Agent(name="a", mcp_servers=[server], model=model, mcp_config=mcp_config or {})
     return await agents.Runner.run(who, "hello", run_config=agents.RunConfig(tracing_disabled=True))
@@ -154,13 +157,13 @@ def test_a_guardrail_judges_a_tool_by_either_name(option: str, public: bool) -> 
     """D-02. One that permits both names changes nothing."""
     asked: list[tuple[str, str]] = []
 
-    def judge(data: Any) -> ToolGuardrailFunctionOutput:
+    def judge(data: Any) -> agents.ToolGuardrailFunctionOutput:
         asked.append((data.context.tool_name, data.context.tool_call.name))
         if data.context.tool_name == (PUBLIC if public else DELETE):
-            return ToolGuardrailFunctionOutput.reject_content("not today")
-        return ToolGuardrailFunctionOutput.allow()
+            return agents.ToolGuardrailFunctionOutput.reject_content("not today")
+        return agents.ToolGuardrailFunctionOutput.allow()
 
-    make: Any = tool_input_guardrail if "input" in option else tool_output_guardrail
+    make: Any = agents.tool_input_guardrail if "input" in option else agents.tool_output_guardrail
 
     async def use(servers: AsyncioServerGroup) -> str:
         return str((await openai_run(servers, PUBLIC, "mcp__mine__add", **{option: [make(judge)]})).final_output)
@@ -174,16 +177,16 @@ def test_a_guardrail_judges_a_tool_by_either_name(option: str, public: bool) -> 
 def test_a_guardrail_of_a_tool_that_is_not_listed_any_more_rejects() -> None:
     shop = Shop()
 
-    async def judge(data: Any) -> ToolGuardrailFunctionOutput:
-        return ToolGuardrailFunctionOutput.allow()
+    async def judge(data: Any) -> agents.ToolGuardrailFunctionOutput:
+        return agents.ToolGuardrailFunctionOutput.allow()
 
     async def use(servers: AsyncioServerGroup) -> str:
-        async def stop(data: Any) -> ToolGuardrailFunctionOutput:
+        async def stop(data: Any) -> agents.ToolGuardrailFunctionOutput:
             if data.context.tool_name == PUBLIC:
                 await servers["mine"].stop()
             return await judge(data)
 
-        guardrails = [tool_input_guardrail(stop), tool_input_guardrail(judge)]
+        guardrails = [agents.tool_input_guardrail(stop), agents.tool_input_guardrail(judge)]
         return str((await openai_run(servers, PUBLIC, tool_input_guardrails=guardrails)).final_output)
 
     assert in_group(use, shop) == f"tool {PUBLIC!r} is no longer listed"
@@ -193,8 +196,8 @@ def test_a_guardrail_of_a_tool_that_is_not_listed_any_more_rejects() -> None:
 def test_guardrails_and_names_that_the_framework_changes_are_refused_together(said: Said) -> None:
     """The guardrails would be asked with names that neither the server nor the group has."""
 
-    def judge(data: Any) -> ToolGuardrailFunctionOutput:
-        return ToolGuardrailFunctionOutput.allow()
+    def judge(data: Any) -> agents.ToolGuardrailFunctionOutput:
+        return agents.ToolGuardrailFunctionOutput.allow()
 
     shop = Shop()
 
@@ -202,7 +205,7 @@ def test_guardrails_and_names_that_the_framework_changes_are_refused_together(sa
         own = {"mcp_config": {"include_server_in_tool_names": True}}
         with pytest.raises(ValueError, match="include_server_in_tool_names") as caught:
             await openai_run(
-                servers, f"mcp_mcp_actors__{PUBLIC}", tool_input_guardrails=[tool_input_guardrail(judge)], **own
+                servers, f"mcp_mcp_actors__{PUBLIC}", tool_input_guardrails=[agents.tool_input_guardrail(judge)], **own
             )
         said("guardrails and include_server_in_tool_names", str(caught.value))
         await openai_run(servers, f"mcp_mcp_actors__{PUBLIC}", **own)
@@ -267,7 +270,7 @@ def lines_of(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [each.getMessage() for each in caplog.records if each.name == "mcp_actors.adapters"]
 
 
-async def asked_by(server: OpenAIAgentsServer, *names: str) -> list[bool]:
+async def asked_by(server: adapters.OpenAIAgentsServer, *names: str) -> list[bool]:
     """Return whether the framework would ask about each of these tools. No tool is called."""
     tools = {tool.name: tool for tool in await server.list_tools(None, agents.Agent(name="a"))}
     verdicts = []
@@ -288,7 +291,7 @@ def test_until_each_name_matches_a_tool_every_tool_is_asked_about(
     """D-02. The warning, which is logged once, has the nearest name."""
 
     async def use(servers: AsyncioServerGroup) -> None:
-        server = OpenAIAgentsServer(servers, require_approval={name: verdict, "add": "never"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={name: verdict, "add": "never"})
         assert await asked_by(server, "mcp__mine__add", PUBLIC) == [True, True]
         assert await asked_by(server, "mcp__mine__add", PUBLIC) == [True, True]
         [line] = lines_of(caplog)
@@ -308,7 +311,7 @@ def test_a_name_matches_as_soon_as_its_server_lists_it() -> None:
 
     async def use(servers: AsyncioServerGroup) -> None:
         await servers["late"].stop()
-        server = OpenAIAgentsServer(servers, require_approval={"mcp__late__erase": "always"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={"mcp__late__erase": "always"})
         assert await asked_by(server, "mcp__mine__add") == [True]
         await servers["late"].start()
         assert await asked_by(server, "mcp__mine__add", "mcp__late__erase") == [False, True]
@@ -325,16 +328,16 @@ def test_an_own_name_of_several_servers_restricts_all_and_permits_none(
 
     async def use(servers: AsyncioServerGroup) -> None:
         erase = "mcp__mine__erase", "mcp__yours__erase"
-        server = OpenAIAgentsServer(servers, require_approval={"erase": "always"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={"erase": "always"})
         assert await asked_by(server, *erase, "mcp__yours__add") == [True, True, False]
-        server = OpenAIAgentsServer(servers, require_approval={"erase": "never"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={"erase": "never"})
         assert await asked_by(server, *erase, "mcp__yours__add") == [True, True, False]
         [required, waived] = lines_of(caplog)
         said("an approval is required for the tools of several servers", required)
         said("an approval is waived for the tools of several servers", waived)
-        server = OpenAIAgentsServer(servers, require_approval={"erase": "never", "mcp__mine__erase": "never"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={"erase": "never", "mcp__mine__erase": "never"})
         assert await asked_by(server, *erase) == [False, True]
-        server = OpenAIAgentsServer(servers, servers=["mine"], require_approval={"erase": "never"})
+        server = adapters.OpenAIAgentsServer(servers, servers=["mine"], require_approval={"erase": "never"})
         assert await asked_by(server, erase[0]) == [False]
 
     in_group(use, Shop("mine", "erase"), Shop("yours", "erase", "add"), Shop("his", "x"))
@@ -344,7 +347,7 @@ def test_a_server_that_takes_the_public_name_of_another_tool_for_its_own_is_not_
     """D-02."""
 
     async def use(servers: AsyncioServerGroup) -> None:
-        server = OpenAIAgentsServer(servers, require_approval={"mcp__mine__add": "never"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={"mcp__mine__add": "never"})
         [mimic] = [tool.public_name for tool in servers.tools if tool.server == "bad"]
         assert await asked_by(server, "mcp__mine__add", mimic) == [False, True]
 
@@ -357,7 +360,7 @@ def test_a_public_name_permits_no_mimic_while_its_own_server_is_not_listed(namin
     public = naming.format(server="mine", tool="add")
 
     async def use(servers: AsyncioServerGroup) -> None:
-        server = OpenAIAgentsServer(servers, require_approval={public: "never"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={public: "never"})
         [mimic] = [tool.public_name for tool in servers.tools if tool.server == "bad"]
         await servers["mine"].stop()
         assert await asked_by(server, mimic) == [True]
@@ -372,7 +375,7 @@ def test_a_name_that_two_servers_had_permits_neither_when_one_stops(options: Any
     """D-02."""
 
     async def use(servers: AsyncioServerGroup) -> None:
-        server = OpenAIAgentsServer(servers, require_approval={"add": "never"})
+        server = adapters.OpenAIAgentsServer(servers, require_approval={"add": "never"})
         assert await asked_by(server, *(tool.public_name for tool in servers.tools)) == [True, True]
         await servers["mine"].stop()
         assert await asked_by(server, *(tool.public_name for tool in servers.tools)) == [True]
@@ -385,7 +388,7 @@ def test_an_approval_by_name_does_not_lapse_when_a_second_server_has_the_tool(po
     """D-02. Both names get a hash then, with the naming that keeps the names of servers."""
 
     async def use(servers: AsyncioServerGroup) -> None:
-        server = OpenAIAgentsServer(servers, require_approval=policy)
+        server = adapters.OpenAIAgentsServer(servers, require_approval=policy)
         assert await asked_by(server, DELETE, "add") == [True, False]
         await servers.add(Shop("yours", DELETE).config)
         hashed = [tool.public_name for tool in servers.tools if tool.name == DELETE]
@@ -400,7 +403,7 @@ def test_a_tool_that_is_renamed_in_a_turn_is_asked_about() -> None:
 
     async def use(servers: AsyncioServerGroup) -> None:
         for policy in {"add": "never"}, judges:
-            server = OpenAIAgentsServer(servers, require_approval=policy)
+            server = adapters.OpenAIAgentsServer(servers, require_approval=policy)
             [_, tool] = await server.list_tools()
             judge: Any = server._get_needs_approval_for_tool(tool, agents.Agent(name="a"))
             yours = await servers.add(Shop("yours", DELETE).config)
@@ -414,6 +417,9 @@ def test_a_tool_that_is_renamed_in_a_turn_is_asked_about() -> None:
 
 
 async def pydantic_run(toolset: Any, *names: str) -> Any:
+    from pydantic_ai.messages import ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.models.function import FunctionModel
+
     async def model(messages: Any, info: Any) -> ModelResponse:
         heard = [part for message in messages for part in message.parts if isinstance(part, ToolReturnPart)]
         offered = ", ".join(tool.name for tool in info.function_tools)
@@ -448,7 +454,7 @@ def test_wrappers_of_pydantic_ai_mean_own_names_with_the_naming_that_keeps_them(
     shop = Shop()
 
     async def use(servers: AsyncioServerGroup) -> None:
-        output = await pydantic_run(wrapped(PydanticAIToolset(servers)), name)
+        output = await pydantic_run(wrapped(adapters.PydanticAIToolset(servers)), name)
         if offered is None:
             assert [call.tool_name for call in output.approvals] == [DELETE]
             assert shop.ledger == []
@@ -468,7 +474,7 @@ def test_a_hook_that_carries_the_call_out_is_called_once_with_the_public_name() 
         return await call_tool(name, arguments)
 
     async def use(servers: AsyncioServerGroup) -> None:
-        await pydantic_run(PydanticAIToolset(servers, process_tool_call=hook), PUBLIC)
+        await pydantic_run(adapters.PydanticAIToolset(servers, process_tool_call=hook), PUBLIC)
 
     in_group(use, shop)
     assert (called, [tool for tool, _ in shop.ledger]) == ([PUBLIC], [f"mine.{DELETE}"])
