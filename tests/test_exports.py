@@ -8,11 +8,13 @@ import os
 import pickle
 import subprocess
 import sys
+from collections.abc import Mapping
+from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import ClassVar
+from typing import ClassVar, Final
 
 import pytest
 
@@ -21,11 +23,67 @@ from mcp_actors import _exports
 
 from .source import FOLDERS, PACKAGE, parse, project
 
+OPTIONAL: Final = (
+    "h11",
+    "jwt",
+    "mcp.client.auth",
+    "mcp_actors.auth._sign_in",
+    "mcp_actors.auth._tokens",
+    "mcp_actors.config.formats",
+    "mcp_actors.config._sources",
+    "mcp_actors.config._tables",
+    "mcp_actors.transports.http._client",
+    "mcp_actors.transports.http._streamable",
+    "sqlite3",
+    "tomllib",
+    "webbrowser",
+)
+"""Modules that only some programs use."""
 
-def run(code: str) -> str:
-    """Run code in a fresh interpreter and return what it prints."""
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return finished.stdout.strip()
+IMPORTING: Final = f"""
+import os, sys
+found = {{}}
+
+import mcp_actors
+found["with the facade"] = [name for name in sys.modules if name.startswith(("mcp", "trio"))]
+found["names of the facade"] = sorted(set(mcp_actors.__all__) - set(dir(mcp_actors)))
+
+if os.fork() == 0:
+    from mcp_actors import _errors
+    errors = [each for each in vars(_errors).values() if isinstance(each, type)]
+    homes = {{each.__module__ for each in errors if issubclass(each, _errors.McpActorsError)}}
+    print({{"homes of errors": sorted(homes)}}, flush=True)
+    os._exit(0)
+os.wait()
+
+import attrs, trio
+before = {{*sys.modules}}
+import mcp_actors.kernel
+added = {{name.partition(".")[0] for name in {{*sys.modules}} - before}}
+found["with the kernel"] = sorted(added - sys.stdlib_module_names)
+found["json with the kernel"] = "json" in sys.modules
+
+from mcp_actors import config
+found["names of config"] = sorted({{*config.__all__}} - {{*dir(config)}})
+
+from mcp_actors import open_servers
+found["with servers"] = sorted({{*{OPTIONAL!r}}} & sys.modules.keys())
+
+config.load_config
+from mcp_actors.config.formats import Input
+found["homes of config"] = [config.load_config.__module__, Input.__module__]
+
+from mcp_actors.config import *
+found["home of a source"] = SqliteSource.__module__
+print(found)
+"""
+
+
+@cache
+def importing() -> Mapping[str, object]:
+    """Return what a new interpreter finds while it imports one part of the package after the other."""
+    lines = python("-c", IMPORTING).stdout.splitlines()
+    return {name: found for line in lines for name, found in ast.literal_eval(line).items()}
 
 
 def public_things(module: ModuleType) -> dict[str, object]:
@@ -66,7 +124,7 @@ def test_type_checkers_can_read_all_public_names() -> None:
 
 
 def test_dir_lists_public_names_before_they_are_fetched() -> None:
-    assert run("import mcp_actors; print(set(mcp_actors.__all__) <= set(dir(mcp_actors)))") == "True"
+    assert importing()["names of the facade"] == []
 
 
 def test_a_name_that_does_not_exist_is_an_attribute_error() -> None:
@@ -106,11 +164,7 @@ def test_things_of_a_folder_say_that_they_live_there_or_in_the_facade(folder: st
 
 
 def test_every_error_lives_where_it_is_exported() -> None:
-    code = (
-        "from mcp_actors import _errors; found = [each for each in vars(_errors).values() if isinstance(each, type)]; "
-        "print(sorted({each.__module__ for each in found if issubclass(each, _errors.McpActorsError)}))"
-    )
-    assert run(code) == "['mcp_actors', 'mcp_actors.kernel', 'mcp_actors.servers']"
+    assert importing()["homes of errors"] == ["mcp_actors", "mcp_actors.kernel", "mcp_actors.servers"]
 
 
 def test_kernel_names_are_exported_by_the_kernel_only() -> None:
@@ -125,38 +179,16 @@ def test_an_error_can_be_pickled_by_its_public_name() -> None:
 
 def test_the_kernel_is_usable_alone() -> None:
     """It loads no other module than Trio and attrs do, but those of the standard library."""
-    code = (
-        "import sys, attrs, trio; before = {*sys.modules}; import mcp_actors.kernel; "
-        "added = {name.partition('.')[0] for name in {*sys.modules} - before}; "
-        "print(sorted(added - sys.stdlib_module_names))"
-    )
-    assert run(code) == "['mcp_actors']"
-    assert run("import sys, mcp_actors.kernel; print('json' in sys.modules)") == "False"
+    assert importing()["with the kernel"] == ["mcp_actors"]
+    assert importing()["json with the kernel"] is False
 
 
 def test_the_facade_imports_nothing_by_itself() -> None:
-    code = "import sys, mcp_actors; print([name for name in sys.modules if name.startswith(('mcp', 'trio'))])"
-    assert run(code) == "['mcp_actors']"
+    assert importing()["with the facade"] == ["mcp_actors"]
 
 
 def test_servers_import_nothing_that_only_some_programs_use() -> None:
-    optional = {
-        "h11",
-        "jwt",
-        "mcp.client.auth",
-        "mcp_actors.auth._sign_in",
-        "mcp_actors.auth._tokens",
-        "mcp_actors.config.formats",
-        "mcp_actors.config._sources",
-        "mcp_actors.config._tables",
-        "mcp_actors.transports.http._client",
-        "mcp_actors.transports.http._streamable",
-        "sqlite3",
-        "tomllib",
-        "webbrowser",
-    }
-    code = f"import sys; from mcp_actors import open_servers; print(sorted({optional} & sys.modules.keys()))"
-    assert run(code) == "[]"
+    assert importing()["with servers"] == []
 
 
 class TestNamesThatAreFetchedLater:
@@ -182,21 +214,17 @@ class TestNamesThatAreFetchedLater:
         assert list(homes) == sorted(homes)
 
     def test_dir_lists_them_before_they_are_fetched(self) -> None:
-        assert run("from mcp_actors import config; print({*config.__all__} <= {*dir(config)})") == "True"
+        assert importing()["names of config"] == []
 
     def test_a_name_that_does_not_exist_is_an_attribute_error(self) -> None:
         with pytest.raises(AttributeError, match=r"module 'mcp_actors\.config' has no attribute 'load_confg'"):
             _ = import_module("mcp_actors.config").load_confg
 
     def test_all_names_of_a_module_are_published_with_the_first(self) -> None:
-        code = (
-            "from mcp_actors import config; config.load_config; from mcp_actors.config.formats import Input; "
-            "print(config.load_config.__module__, Input.__module__)"
-        )
-        assert run(code) == "mcp_actors mcp_actors.config"
+        assert importing()["homes of config"] == ["mcp_actors", "mcp_actors.config"]
 
     def test_an_import_of_everything_fetches_them(self) -> None:
-        assert run("from mcp_actors.config import *; print(SqliteSource.__module__)") == "mcp_actors.config"
+        assert importing()["home of a source"] == "mcp_actors.config"
 
 
 def test_windows_is_refused_with_an_explanation() -> None:
@@ -205,7 +233,10 @@ def test_windows_is_refused_with_an_explanation() -> None:
         "try:\n    import mcp_actors\n"
         "except ImportError as error:\n    print(error)"
     )
-    assert run(code) == "mcp_actors runs on Linux and macOS, not on Windows yet; under Windows, use it inside WSL"
+    assert (
+        python("-c", code).stdout
+        == "mcp_actors runs on Linux and macOS, not on Windows yet; under Windows, use it inside WSL\n"
+    )
 
 
 class TestPublish:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -252,6 +253,13 @@ def test_a_page_of_the_site_gets_both_forms_of_a_picture() -> None:
 # --- The recordings ---------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture
+def recorded_in_forks(programs_in_forks: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Record programs and servers that are forks."""
+    monkeypatch.setattr(recording, "SCRIPTS", Path(sys.executable).parent)
+
+
+@pytest.mark.usefixtures("recorded_in_forks")
 @pytest.mark.parametrize("name", recording.COLUMNS)
 def test_watch_shows_the_screens_of_the_committed_recording(name: str) -> None:
     """With real servers, one of which is killed; but for times and process ids."""

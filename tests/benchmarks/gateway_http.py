@@ -218,6 +218,7 @@ class Gateway:
         """Close all connections."""
         for client in self._clients:
             client.close()
+        self._clients.clear()
 
 
 @contextmanager
@@ -280,10 +281,16 @@ def calls() -> Iterator[Figure]:
 
 
 def crowd(count: int = CROWD) -> Iterator[Figure]:
-    """Open so many sessions and so many connections, let each call, and count the errors."""
+    """Run a gateway with a crowd."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft < 4 * count else soft, hard))  # the gateway inherits it
-    with tempfile.TemporaryDirectory() as folder, running(OURS, Path(folder)) as gateway, ExitStack() as stack:
+    with tempfile.TemporaryDirectory() as folder, running(OURS, Path(folder)) as gateway:
+        yield from crowding(gateway, count)
+
+
+def crowding(gateway: Gateway, count: int) -> Iterator[Figure]:
+    """Open so many sessions and so many connections, let each call, and count the errors."""
+    with ExitStack() as stack:
         for era, modern in (("sessions of 2025-11-25", False), (f"connections of {VERSION}", True)):
             clients = [gateway.connect(modern=modern) for _ in range(count)]
             wrong = 0
@@ -364,21 +371,26 @@ def disturbing(neighbour: Callable[[Gateway], None], gateway: Gateway) -> Iterat
         time.sleep(0.1)
 
 
-def neighbours(calls: int = 2000, rounds: int = DISTURBED) -> Iterator[Figure]:
-    """Compare how long the slowest calls of others take next to a client that misbehaves, and without it."""
+def neighbours() -> Iterator[Figure]:
+    """Run a gateway with a client that misbehaves."""
     with tempfile.TemporaryDirectory() as folder, running(OURS, Path(folder)) as gateway:
-        gateway.play(OTHERS, calls)
-        for name, neighbour in NEIGHBOURS.items():
-            slowest: dict[bool, list[float]] = {True: [], False: []}
-            for _ in range(rounds):
-                for disturbed in slowest:
-                    with disturbing(neighbour, gateway) if disturbed else nullcontext():
-                        gateway.waited.clear()
-                        gateway.play(OTHERS, calls)
-                    slowest[disturbed].append(statistics.quantiles(gateway.waited, n=100)[-1])
-            label = f"p99 of others while a client {name}"
-            yield Figure(label, statistics.median(slowest[True]) * 1e3, "ms")
-            yield Figure(f"{label}, to quiet", median_ratio(slowest[True], slowest[False]), "", bound=WAITING)
+        yield from neighbouring(gateway, 2000, DISTURBED)
+
+
+def neighbouring(gateway: Gateway, calls: int, rounds: int) -> Iterator[Figure]:
+    """Compare how long the slowest calls of others take next to a client that misbehaves, and without it."""
+    gateway.play(OTHERS, calls)
+    for name, neighbour in NEIGHBOURS.items():
+        slowest: dict[bool, list[float]] = {True: [], False: []}
+        for _ in range(rounds):
+            for disturbed in slowest:
+                with disturbing(neighbour, gateway) if disturbed else nullcontext():
+                    gateway.waited.clear()
+                    gateway.play(OTHERS, calls)
+                slowest[disturbed].append(statistics.quantiles(gateway.waited, n=100)[-1])
+        label = f"p99 of others while a client {name}"
+        yield Figure(label, statistics.median(slowest[True]) * 1e3, "ms")
+        yield Figure(f"{label}, to quiet", median_ratio(slowest[True], slowest[False]), "", bound=WAITING)
 
 
 def figures() -> list[Figure]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 
@@ -13,6 +13,7 @@ import pytest
 
 from . import gateway_http
 from .gateway import (
+    CALLS,
     DIRECT,
     OURS,
     Direct,
@@ -58,7 +59,9 @@ def test_the_processor_time_of_a_process_is_what_the_process_itself_reads() -> N
     assert before <= read <= time.process_time()
 
 
-def test_a_gateway_and_a_direct_call_play_in_turns(tmp_path: Path) -> None:
+def test_a_gateway_and_a_direct_call_play_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in (OURS, DIRECT):
+        monkeypatch.setitem(CALLS, name, 128)
     with running(OURS, installed(tmp_path)[OURS]) as ours, enter("calls", "ServerRef") as direct:
         seconds = play_rounds({OURS: ours, DIRECT: Direct(direct)}, 2, 16)
     assert [len(rounds) for rounds in seconds.values()] == [2, 2]
@@ -103,13 +106,27 @@ def test_each_client_of_a_crowd_gets_its_own_answers() -> None:
     assert all(figure.value < 1000 for figure in memory)
 
 
-def test_calls_over_http_are_measured_and_checked(tmp_path: Path) -> None:
-    with gateway_http.running(OURS, tmp_path) as ours:
-        assert 0 < ours.play(4, 16) < 1
+@pytest.fixture(scope="module")
+def one_over_http(tmp_path_factory: pytest.TempPathFactory) -> Iterator[gateway_http.Gateway]:
+    """A gateway for all tests over HTTP."""
+    with gateway_http.running(OURS, tmp_path_factory.mktemp("http")) as ours:
+        yield ours
 
 
-def test_a_crowd_over_http_gets_its_own_answers() -> None:
-    assert [figure.value for figure in gateway_http.crowd(8)] == [0, 0]
+@pytest.fixture
+def over_http(one_over_http: gateway_http.Gateway) -> Iterator[gateway_http.Gateway]:
+    """The gateway, without connections."""
+    one_over_http.waited.clear()
+    yield one_over_http
+    one_over_http.close()
+
+
+def test_calls_over_http_are_measured_and_checked(over_http: gateway_http.Gateway) -> None:
+    assert 0 < over_http.play(4, 16) < 1
+
+
+def test_a_crowd_over_http_gets_its_own_answers(over_http: gateway_http.Gateway) -> None:
+    assert [figure.value for figure in gateway_http.crowding(over_http, 8)] == [0, 0]
 
 
 def open_files(pid: int) -> set[str]:
@@ -123,18 +140,17 @@ def open_files(pid: int) -> set[str]:
 
 @pytest.mark.parametrize("neighbour", gateway_http.NEIGHBOURS.values())
 def test_a_client_that_misbehaves_is_connected_while_others_are_timed(
-    neighbour: Callable[[gateway_http.Gateway], None], tmp_path: Path
+    neighbour: Callable[[gateway_http.Gateway], None], over_http: gateway_http.Gateway
 ) -> None:
-    with gateway_http.running(OURS, tmp_path) as ours:
-        before = open_files(ours.pid)
-        with gateway_http.disturbing(neighbour, ours):
-            while open_files(ours.pid) <= before:
-                time.sleep(0.01)
-            assert ours.play(8, 8) > 0
-    assert len(ours.waited) == 8
+    before = open_files(over_http.pid)
+    with gateway_http.disturbing(neighbour, over_http):
+        while open_files(over_http.pid) <= before:
+            time.sleep(0.01)
+        assert over_http.play(8, 8) > 0
+    assert len(over_http.waited) == 8
 
 
-def test_others_are_timed_with_and_without_such_a_client() -> None:
-    figures = list(gateway_http.neighbours(16, 1))
+def test_others_are_timed_with_and_without_such_a_client(over_http: gateway_http.Gateway) -> None:
+    figures = list(gateway_http.neighbouring(over_http, 16, 1))
     assert len(figures) == 2 * len(gateway_http.NEIGHBOURS)
     assert all(figure.value > 0 for figure in figures)

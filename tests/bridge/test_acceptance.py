@@ -57,13 +57,14 @@ class Gateways:
         return ServerConfig(name, Socket(self._paths[name, *flags]), **{"stop_timeout": BOUND, **options})
 
 
-@pytest.mark.parametrize("host", ["trio", "thread", "guest"])
 @pytest.mark.parametrize("scenario", [name for name, fn in SCENARIOS.items() if "server(" in inspect.getsource(fn)])
-def test_scenario_through_a_gateway(scenario: str, host: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same with servers of another process, over a `Socket`."""
+def test_scenario_through_a_gateway(scenario: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with servers of another process, over a `Socket`, on one host after the other."""
     with ExitStack() as stack:
         monkeypatch.setattr(scenarios, "server", Gateways(stack).server)
-        HOSTS[host](SCENARIOS[scenario], tmp_path)
+        for host in ("trio", "thread", "guest"):
+            (folder := tmp_path / host).mkdir()
+            HOSTS[host](SCENARIOS[scenario], folder)
 
 
 @pytest.fixture(scope="module")

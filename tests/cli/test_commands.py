@@ -582,20 +582,19 @@ class TestGraph:
 
 
 class TestMisuse:
-    @pytest.mark.parametrize(
-        "words", [["--help"], ["--version"], ["call", "--help"], ["chek"], ["call"], ["check", "--every", "3"]]
-    )
-    def test_help_and_usage_errors_do_not_import_the_sdk(self, words: list[str]) -> None:
+    def test_help_and_usage_errors_do_not_import_the_sdk(self) -> None:
+        commands = [["--help"], ["--version"], ["call", "--help"], ["chek"], ["call"], ["check", "--every", "3"]]
         lines = (
             "import sys",
             "from mcp_actors.cli._run import run",
-            f"run({words!r})",
-            "print(*sys.modules)",
+            f"for words in {commands}: run(words); print('modules:', *sys.modules)",
         )
         done = subprocess.run([sys.executable, "-c", "\n".join(lines)], capture_output=True, text=True, check=True)
-        imported = {name.partition(".")[0] for name in done.stdout.splitlines()[-1].split()}
-        assert "cyclopts" in imported
-        assert not imported & {"httpx2", "jsonschema", "mcp", "mcp_types", "pydantic"}
+        found = [line.split() for line in done.stdout.splitlines() if line.startswith("modules:")]
+        for words, modules in zip(commands, found, strict=True):
+            imported = {name.partition(".")[0] for name in modules}
+            assert "cyclopts" in imported
+            assert not imported & {"httpx2", "jsonschema", "mcp", "mcp_types", "pydantic"}, words
 
     def test_a_wrong_command_names_the_nearest(self, tmp_path: Path, run: Run) -> None:
         done = run("chek")

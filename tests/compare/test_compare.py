@@ -10,6 +10,7 @@ import sys
 
 import pytest
 
+from ..forkserver import interpreter
 from ..test_examples import expected_output
 from . import page, side_by_side
 from .scenarios import SCENARIOS, play
@@ -18,7 +19,7 @@ from .tables import CLIENTS, FAULTS, VERDICTS, mark, read_results
 
 @pytest.mark.parametrize(("fault", "verdict"), [("print-in-a-tool", "works"), ("dies-idle", "recovers")])
 def test_our_client_meets_the_expectation(fault: str, verdict: str) -> None:
-    assert play(fault, sys.executable, "mcp_actors_trio").word == verdict
+    assert play(fault, interpreter(), "mcp_actors_trio").word == verdict
     assert mark(fault, verdict) == "✓"
 
 

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
+from ..forkserver import interpreter, start_python
 from ..node.packages import NodeMissing, node, program
 from ..source import ROOT
 from .suite import PACKAGE
@@ -54,8 +55,8 @@ Checks = Mapping[tuple[str, str], Counter[str]]
 
 @contextmanager
 def running(command: Sequence[str], port: int, log: Path) -> Iterator[str]:
-    """Run a server over HTTP; return the URL of its endpoint."""
-    with log.open("wb") as said, subprocess.Popen(command, cwd=ROOT, stdout=said, stderr=said) as process:
+    """Run a Python program that is a server over HTTP; return the URL of its endpoint."""
+    with log.open("wb") as said, start_python(*command, cwd=ROOT, stdout=said, stderr=said) as process:
         try:
             until = time.monotonic() + SECONDS
             while True:
@@ -79,18 +80,18 @@ def free_port() -> int:
 
 
 def direct(folder: Path, revision: str, port: int) -> list[str]:
-    """Return the command of the server."""
-    return [sys.executable, "-m", MODULE, str(port)]
+    """Return the words for an interpreter that runs the server."""
+    return ["-m", MODULE, str(port)]
 
 
 def through(folder: Path, revision: str, port: int) -> list[str]:
-    """Return the command of the gateway in front of it."""
+    """Return those for the gateway in front of it."""
     ours = {} if revision >= "2026" else {"isolation": "per-session", "protocol": "legacy"}
-    server = {"command": sys.executable, "args": ["-m", MODULE, "stdio"], "cwd": str(ROOT), "mcp_actors": ours}
+    server = {"command": interpreter(), "args": ["-m", MODULE, "stdio"], "cwd": str(ROOT), "mcp_actors": ours}
     file = folder / "servers.json"
     file.write_text(json.dumps({"mcpServers": {"fixture": server}}))
     flags = ["--config", f"{file}#fixture", "--http", f"127.0.0.1:{port}", "--no-token"]
-    return [sys.executable, "-m", "mcp_actors", "serve", *flags]
+    return ["-m", "mcp_actors", "serve", *flags]
 
 
 def play(url: str, revision: str, folder: Path, scenarios: Sequence[str] = ()) -> Checks:

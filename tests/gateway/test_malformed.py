@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import pytest
 
+from ..forkserver import interpreter
 from ..source import ROOT
 from .daemons import counting, daemon
 from .hosts import LEGACY, MODERN
@@ -125,7 +126,7 @@ def connected(way: str, place: Place) -> Iterator[Attached]:
     entries = {"s": counting(place.ledger)}
     place.config.write_text(json.dumps({"mcpServers": entries}))
     if way == "stdio":
-        command = [sys.executable, "-m", "mcp_actors", "serve", "--config", str(place.config), "--stdio"]
+        command = [interpreter(), "-m", "mcp_actors", "serve", "--config", str(place.config), "--stdio"]
         yield place.start(command, place.environ, cwd=ROOT)
     elif way == "attach":
         yield place.start([sys.executable, "-I", "-S", str(PROGRAM), "--config", str(place.config)], place.environ)

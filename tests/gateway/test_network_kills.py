@@ -63,12 +63,17 @@ def transport(kind: str, each: Daemon) -> Socket:
 class Callers:
     """Calls again and again, each with an id of its own.
 
+    Args:
+        ref: the server.
+        pause: the seconds between two calls of a task.
+
     Attributes:
         answered, unknown, not_sent: the ids by their outcome.
     """
 
-    def __init__(self, ref: ServerRef) -> None:
+    def __init__(self, ref: ServerRef, pause: float = 0.0) -> None:
         self._ref = ref
+        self._pause = pause
         self._ids = count()
         self.answered: set[int] = set()
         self.unknown: set[int] = set()
@@ -87,6 +92,7 @@ class Callers:
                 assert result.content[0].text == str(id)  # type: ignore[union-attr]  # it is text
                 self.answered.add(id)
             self.news.set()
+            await trio.sleep(self._pause)
 
     async def wait_answers(self, more: int) -> None:
         """Wait for so many further answers."""
@@ -166,7 +172,7 @@ async def at_work(gateway: Daemon) -> AsyncIterator[Callers]:
     """Let a group call through the gateway during the block; it must be served until its end, and lose nothing."""
     config = ServerConfig("a", transport("tcp", gateway), required=True)
     async with open_servers(config) as group, trio.open_nursery() as nursery:
-        callers = Callers(group["a"])
+        callers = Callers(group["a"], 0.02)
         nursery.start_soon(callers.call_on)
         await callers.wait_answers(10)
         yield callers

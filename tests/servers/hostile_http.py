@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, Literal
 
 from mcp_actors import Http, ServerConfig, Sse
+from tests.forkserver import serve_python
 
 SCRIPT: Final = Path(__file__).with_name("hostile_http_server.py")
 
@@ -22,11 +21,7 @@ def hostile_http(over: Over = "http", *, name: str = "evil", **options: Any) -> 
 
     `options` are those of `ServerConfig`.
     """
-    with subprocess.Popen([sys.executable, "-S", "-E", SCRIPT], stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        try:
-            here = f"http://127.0.0.1:{int(process.stdout.readline())}"
-            transport = Sse(f"{here}/sse") if over == "sse" else Http(f"{here}/mcp")
-            yield ServerConfig(name, transport, protocol="legacy", **options)
-        finally:
-            process.kill()
+    with serve_python(SCRIPT) as (_, port):
+        here = f"http://127.0.0.1:{port}"
+        transport = Sse(f"{here}/sse") if over == "sse" else Http(f"{here}/mcp")
+        yield ServerConfig(name, transport, protocol="legacy", **options)

@@ -53,6 +53,7 @@ from mcp.types import (
 from mcp.types.version import MODERN_PROTOCOL_VERSIONS
 
 from mcp_actors import InProcess, ServerConfig
+from tests.forkserver import interpreter
 
 T = TypeVar("T")
 
@@ -242,7 +243,7 @@ class Library:
 
 def command() -> tuple[str, tuple[str, ...]]:
     """Return the command and the arguments that run this server in a process, over stdio."""
-    return sys.executable, ("-m", "tests.servers.library")
+    return interpreter(), ("-m", "tests.servers.library")
 
 
 def main() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 import trio
 
 from mcp_actors import HealthPolicy, Http, InProcess, RequestTimedOut, ServerConfig, Sse, Stdio, open_servers
-from tests.forkserver import serve_python
+from tests.forkserver import interpreter, serve_python
 from tests.idle_clock import IdleClock
 from tests.source import ROOT
 
@@ -30,7 +29,7 @@ MODERN: Final = "2026-07-28"
 @contextmanager
 def stdio() -> Iterator[Any]:
     """Return a process."""
-    yield Stdio(sys.executable, ("-m", MODULE, "stdio"), cwd=str(ROOT))
+    yield Stdio(interpreter(), ("-m", MODULE, "stdio"), cwd=str(ROOT))
 
 
 @contextmanager
