@@ -19,26 +19,16 @@ OLDEST = PYTHONS[0]
 EXTRAS = ["agent-framework", "cli", "langchain", "openai-agents", "postgres", "pydantic-ai", "yaml"]
 """What users add to the package; the other extras are for work on it."""
 
-PROGRAMS = [
-    "tests/bridge/test_acceptance.py",
-    "tests/gateway/test_frozen_daemon.py",
-    "tests/gateway/test_interleavings.py",
-    "tests/gateway/http/test_balancer.py",
-    "tests/gateway/test_kills.py",
-    "tests/kernel/test_actor_programs.py",
-    "tests/kernel/test_later_programs.py",
-    "tests/kernel/test_supervisor_programs.py",
-    "tests/load",
-    "tests/servers/test_interrupt.py",
-    "tests/servers/test_refresh_programs.py",
-    "tests/servers/test_direct_pipes.py",
-    "tests/servers/test_dispatch.py",
-    "tests/servers/test_generated_answers.py",
-    "tests/servers/test_read_as_sdk.py",
-    "tests/servers/test_request_programs.py",
-    "tests/servers/test_wire_programs.py",
-]
-"""The tests whose size an environment variable raises."""
+SIMULATED = {"tests/servers/test_life_model.py", "tests/simulate/test_simulate.py"}
+"""The tests that ``simulate`` runs at full size."""
+
+SIZED = re.compile(r"\b(FULL_SIZE|number_of|run_programs|hypothesis)\b")
+"""What the source of a test has whose size an environment variable raises (``tests/programs.py``)."""
+
+PROGRAMS = sorted(
+    {"tests/bridge/test_acceptance.py", "tests/servers/test_dispatch.py"}  # their cases are in other modules
+    | {path.as_posix() for path in Path("tests").rglob("test_*.py") if SIZED.search(path.read_text())} - SIMULATED
+)
 
 CLUSTER = [
     "tests/hosts",

@@ -29,7 +29,7 @@ from .forkserver import interpreter
 from .idle_clock import IdleClock
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
-from .programs import FULL_SIZE, SEED
+from .programs import FULL_SIZE, SEED, number_of
 from .slice import (
     modules,
     pytest_addoption as pytest_addoption,
@@ -42,6 +42,7 @@ from .summary import Summary
 # How long an example takes depends on the machine. What must not take long says so in its test.
 hypothesis.settings.register_profile(
     "mcp_actors",
+    max_examples=number_of(100),
     deadline=None,
     suppress_health_check=[hypothesis.HealthCheck.too_slow],
     derandomize=not (FULL_SIZE or "PROGRAMS_SEED" in os.environ),

@@ -24,11 +24,19 @@ from trio.testing import MockClock
 FULL_SIZE: Final = bool(os.environ.get("FULL_SIZE"))
 SEED: Final = int(os.environ.get("PROGRAMS_SEED") or (random.SystemRandom().getrandbits(32) if FULL_SIZE else 1))
 
+PART: Final = 4
+"""Of the cases that hypothesis draws for a test each run has one in so many; the nightly one has all of them."""
+
 SHRINKING: Final = 60.0
 """Seconds in which a program that fails is made smaller. Without a limit that takes longer than any test may, and the
 run would end there as one that hangs, without the program and its error."""
 
 P = TypeVar("P")
+
+
+def number_of(cases: int) -> int:
+    """Return how many of so many cases this run draws."""
+    return cases if FULL_SIZE else cases // PART
 
 
 class Run(Protocol):

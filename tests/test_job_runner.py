@@ -20,7 +20,7 @@ from mcp_actors.kernel._incarnation import Incarnation
 
 from .programs import FULL_SIZE, SEED
 
-RUNS: Final = 200 if FULL_SIZE else 20
+RUNS: Final = 200 if FULL_SIZE else 8
 JOBS: Final = 40
 CLIENTS: Final = 2
 """Per job: all get the same outcome."""

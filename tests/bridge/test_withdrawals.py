@@ -25,7 +25,7 @@ from tests.servers.wire_pipes import SMALLEST, Machine, needs_linux
 
 Run: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, object]]], None]
 
-INTERRUPTS: Final = 300 if FULL_SIZE else 12
+INTERRUPTS: Final = 300 if FULL_SIZE else 5
 
 
 def run_with_runner(main: Callable[[], Coroutine[Any, Any, object]]) -> None:

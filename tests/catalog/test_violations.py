@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from mcp_actors.catalog._schemas import Path, Schema, dotted, kind_of
+from tests.programs import number_of
 
 
 def told(schema: Any, value: Any) -> str:
@@ -122,7 +123,7 @@ def test_text_is_not_shown(schema: dict[str, Any]) -> None:
 LONG = st.text(min_size=1).map(lambda text: text * 200)
 
 
-@settings(max_examples=25)
+@settings(max_examples=number_of(50))
 @given(value=LONG | st.integers(min_value=10**200), rules=st.lists(LONG, min_size=1))
 def test_words_stay_short_whatever_the_value_and_the_schema_are(value: Any, rules: list[str]) -> None:
     schemas: list[Any] = [{"enum": rules}, {"maximum": 1, "maxLength": 1}, {"const": rules[0] + "x"}, {"not": {}}]

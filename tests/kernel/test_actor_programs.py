@@ -492,4 +492,4 @@ class Unit(Actor):
 
 
 def test_actors_keep_their_promises_in_random_programs(record_property: Callable[[str, object], None]) -> None:
-    run_programs(PROGRAMS, Run, record_property, number=200, full=5000)
+    run_programs(PROGRAMS, Run, record_property, number=80, full=5000)

@@ -13,6 +13,7 @@ from attrs import frozen
 from hypothesis import given, settings, strategies as st
 
 from mcp_actors.kernel import Actor, ActorError, ActorRef, Call, _ref, open_actor
+from tests.programs import number_of
 
 ACTORS = 3
 
@@ -92,7 +93,7 @@ def run(fn: Callable[..., Awaitable[Any]], *args: Any) -> Any:
     return trio.run(fn, *args, clock=trio.testing.MockClock(autojump_threshold=0))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=number_of(150), deadline=None)
 @given(st.lists(st.sampled_from([1, 1, 2]), min_size=ACTORS, max_size=ACTORS), st.lists(requests, max_size=6))
 def test_a_program_never_hangs_and_is_refused_only_what_would(limits: list[int], program: list[Any]) -> None:
     """B-35."""

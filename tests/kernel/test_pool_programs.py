@@ -26,6 +26,7 @@ from mcp_actors.kernel import (
     handles,
     open_supervisor,
 )
+from tests.programs import number_of
 
 from .actors import at_once, sent_as
 from .members import Boom
@@ -230,7 +231,7 @@ async def play(program: list[dict[str, Any]], shape: tuple[int, int, bool], slot
     return run
 
 
-@settings(max_examples=200)
+@settings(max_examples=number_of(200))
 @given(programs, shapes, st.sampled_from([1, 1, 2]), st.sampled_from([1, 2, 100]))
 def test_whatever_happens_each_message_to_a_pool_has_one_outcome(
     program: list[dict[str, Any]], shape: tuple[int, int, bool], slots: int, size: int

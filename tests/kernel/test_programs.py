@@ -20,6 +20,7 @@ from mcp_actors.kernel import (
     handles,
     open_supervisor,
 )
+from tests.programs import number_of
 
 from .actors import Boom, Fatal, at_once, sent_as
 
@@ -144,7 +145,7 @@ async def play(program: list[dict[str, Any]], max_in_flight: int, size: int) -> 
     return run
 
 
-@settings(max_examples=150)
+@settings(max_examples=number_of(150))
 @given(programs, st.sampled_from([1, 2, 5]), st.sampled_from([1, 2, 100]))
 def test_whatever_happens_each_message_has_one_outcome(
     program: list[dict[str, Any]], max_in_flight: int, size: int

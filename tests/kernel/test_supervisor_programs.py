@@ -341,4 +341,4 @@ def near(start: tuple[str, float], due: tuple[str, float]) -> bool:
 
 
 def test_a_supervisor_keeps_its_promises_whatever_is_done_to_it(record_property: Callable[[str, object], None]) -> None:
-    run_programs(programs(), Run, record_property, number=200, full=5_000)
+    run_programs(programs(), Run, record_property, number=80, full=5_000)

@@ -394,4 +394,4 @@ class Run:
 
 
 def test_timers_and_monitors_keep_their_promises(record_property: Callable[[str, object], None]) -> None:
-    run_programs(programs(), Run, record_property, number=60, full=3_000)
+    run_programs(programs(), Run, record_property, number=25, full=3_000)

@@ -30,7 +30,7 @@ from .wire_pipes import Machine
 
 pytestmark = pytest.mark.own_way
 
-ANSWERS: Final = 2000 if FULL_SIZE else 250
+ANSWERS: Final = 2000 if FULL_SIZE else 100
 
 FOUND: Final = [
     (method, written({"result": result}))

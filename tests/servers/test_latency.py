@@ -11,6 +11,7 @@ from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from mcp_actors.servers._deadlines import Latency, LatencyCounts
+from tests.programs import number_of
 
 ERROR: Final = 0.01
 DAY: Final = 86_400.0
@@ -165,7 +166,7 @@ class LatencyMachine(RuleBasedStateMachine):
 
 
 TestLatencyModel = LatencyMachine.TestCase
-TestLatencyModel.settings = settings(max_examples=60, stateful_step_count=20)
+TestLatencyModel.settings = settings(max_examples=number_of(60), stateful_step_count=20)
 
 
 def test_a_snapshot_during_a_count_in_another_thread_is_consistent() -> None:

@@ -54,7 +54,7 @@ TEXTS: Final = {
 }
 """Errors of this library that have no class of their own, by what they say."""
 
-DRAWN: Final = 2000 if FULL_SIZE else 50
+DRAWN: Final = 2000 if FULL_SIZE else 20
 
 PROMPT: Final = PromptReference(name="x")
 ARGUMENT: Final = {"name": "a", "value": "v"}

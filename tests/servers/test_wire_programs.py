@@ -458,4 +458,4 @@ async def roots(_: object) -> ListRootsResult:
 @needs_linux
 def test_each_caller_gets_what_the_model_expects(record_property: Callable[[str, object], None]) -> None:
     """A-03, A-09."""
-    run_programs(programs(), Run, record_property, number=100, full=5_000)
+    run_programs(programs(), Run, record_property, number=40, full=5_000)

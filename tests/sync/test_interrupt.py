@@ -35,7 +35,7 @@ from tests.source import ROOT
 
 from .test_calls import wait_until
 
-INTERRUPTS: Final = 10_000 if FULL_SIZE else 25
+INTERRUPTS: Final = 10_000 if FULL_SIZE else 10
 
 
 @asynccontextmanager

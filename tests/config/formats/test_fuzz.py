@@ -18,6 +18,7 @@ from mcp_actors.config import LoadedConfig, TransportTemplate, load_config
 from mcp_actors.config.formats import _keys
 from mcp_actors.config.formats._keys import SETTABLE
 from mcp_actors.config.formats._programs import SECTION_WRITERS
+from tests.programs import number_of
 
 CANARY = "s3cret-canary"
 """The value of every secret, which must not be shown anywhere."""
@@ -128,7 +129,7 @@ def everything_shown(loaded: LoadedConfig) -> str:
     return "\n".join(shown)
 
 
-@settings(max_examples=400)
+@settings(max_examples=number_of(400))
 @given(configurations(), st.sampled_from([None, CANARY, 3, "x"]))
 def test_no_configuration_is_too_strange(document: Any, answer: Any) -> None:
     with environment():
@@ -141,7 +142,7 @@ def test_no_configuration_is_too_strange(document: Any, answer: Any) -> None:
 
 
 @given(st.data())
-@settings(max_examples=200)
+@settings(max_examples=number_of(200))
 def test_nor_is_any_file_that_was_cut_or_mangled(data: st.DataObject) -> None:
     text = json.dumps(
         data.draw(configurations().map(_without_big_numbers)), indent=data.draw(st.sampled_from([None, 1]))
