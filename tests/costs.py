@@ -1,4 +1,4 @@
-"""Compare what the slice has cost with its bound, in units: ``python -m tests.costs FOLDER SECONDS``.
+"""Compare what the slice and all tests have cost with their bounds, in units: ``python -m tests.costs FOLDER SECONDS``.
 
 The folder has one folder for each run, ``slice`` and ``rest``; `tests.durations` has written into them. The seconds are
 what a unit took before the runs.
@@ -13,8 +13,8 @@ from typing import Final
 from .durations import read
 from .unit import unit
 
-BOUND: Final = 120.0
-"""Units of the slice above which ``.ci/run`` fails. The aim is 90; a loaded machine needs more."""
+BOUNDS: Final = {"slice": 120.0, "all": 600.0}
+"""Units above which ``.ci/run`` fails. The aims are 90 and 430; a loaded machine needs more."""
 
 
 def main(folder: str, before: str) -> int:
@@ -26,9 +26,9 @@ def main(folder: str, before: str) -> int:
     print(f"What {len(tests)} tests cost, in units of {seconds:.2f} s of processor time:")
     for test in sorted(tests, key=lambda test: -tests[test])[:10]:
         print(f"{tests[test] / seconds:8.1f} {test}")
-    print(f"{sums['slice']:8.1f} slice (at most {BOUND:g})")
-    print(f"{sums['all']:8.1f} all")
-    return int(sums["slice"] > BOUND)
+    for run, bound in BOUNDS.items():
+        print(f"{sums[run]:8.1f} {run} (at most {bound:g})")
+    return int(any(sums[run] > bound for run, bound in BOUNDS.items()))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import ast
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,7 @@ import pytest
 from .costs import main as compare
 from .durations import FIGURES, LIMIT, WHOLE, choose, lines, read
 from .slice import Chosen, chosen, pytest_ignore_collect
-from .source import ROOT, docs_module, parse
+from .source import ROOT, docs_module
 
 COSTS = {
     "tests/a.py::test_cheap": 0.25,
@@ -31,15 +30,9 @@ def test_each_guarantee_has_a_test_in_the_slice_or_a_figure() -> None:
 
 
 def test_each_test_of_the_slice_exists() -> None:
+    defined = docs_module("_guarantees").tests()
     for module, tests in chosen().items():
-        defined = {
-            f"{owner.name}::{node.name}" if isinstance(owner, ast.ClassDef) else node.name
-            for owner in ast.walk(parse(ROOT / module))
-            if isinstance(owner, ast.ClassDef | ast.Module)
-            for node in owner.body
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
-        }
-        assert {test.name.partition("[")[0] for test in tests} <= defined, module
+        assert {test.name.partition("[")[0] for test in tests} <= defined[module].keys(), module
 
 
 def test_the_slice_is_within_its_limit() -> None:
@@ -92,19 +85,35 @@ def test_a_module_of_which_the_slice_has_no_test_is_not_imported() -> None:
     assert pytest_ignore_collect(ROOT / "tests", options) is None  # type: ignore[arg-type]  # as above
 
 
-def test_a_run_that_costs_too_much_fails_and_names_the_dearest_tests(
+def run_for(seconds: float, run: str, folder: Path) -> None:
+    """Write down a run that has cost so much processor time."""
+    (folder / run).mkdir(exist_ok=True)
+    (folder / run / "1").write_text(f'["{run}.py::test", 3.0]\n["{WHOLE}", {seconds}]\n')
+
+
+def test_a_run_prints_its_sums_in_units_and_its_dearest_tests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("tests.costs.unit", lambda: 2.0)
-    for run, cost in (("slice", 200.0), ("rest", 900.0)):
-        (tmp_path / run).mkdir()
-        (tmp_path / run / "1").write_text(f'["{run}.py::test", 3.0]\n["{WHOLE}", {cost}]\n')
+    """The unit is the mean of what it took before and after the runs."""
+    monkeypatch.setattr("tests.costs.unit", lambda: 1.0)
+    run_for(200.0, "slice", tmp_path)
+    run_for(900.0, "rest", tmp_path)
     assert read(tmp_path / "slice") == ({"slice.py::test": 3.0}, 200.0)
-    assert compare(str(tmp_path), "2.0") == 0
+    assert compare(str(tmp_path), "3.0") == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
         ["1.5", "slice.py::test"],
         ["1.5", "rest.py::test"],
         ["100.0", "slice", "(at", "most", "120)"],
-        ["550.0", "all"],
+        ["550.0", "all", "(at", "most", "600)"],
     ]
-    assert compare(str(tmp_path), "1.0") == 1
+
+
+@pytest.mark.parametrize(("slice_", "rest", "fails"), [(120, 480, False), (121, 0, True), (0, 601, True)])
+def test_a_run_that_costs_too_much_fails(
+    slice_: float, rest: float, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slice has a bound, and so have all tests together."""
+    monkeypatch.setattr("tests.costs.unit", lambda: 1.0)
+    run_for(slice_, "slice", tmp_path)
+    run_for(rest, "rest", tmp_path)
+    assert compare(str(tmp_path), "1.0") == int(fails)
