@@ -48,7 +48,6 @@ from mcp_actors.cli._connect import describe
 from mcp_actors.config import CallbackContext, CallNext
 from mcp_actors.gateway import _network, _serve, serve
 from mcp_actors.gateway._daemon import DIRECTORY
-from mcp_actors.gateway._network import MAX_UNPROVEN
 from mcp_actors.gateway._serve import LINGER
 from mcp_actors.gateway._session import Gateway, Session
 from mcp_actors.observe._metrics import _common
@@ -775,6 +774,7 @@ async def test_strangers_take_places_from_each_other_and_one_line_of_the_log_a_m
 ) -> None:
     """D-51: they held all places, and clients with the secret were refused."""
     monkeypatch.setattr(_network, "HANDSHAKE_SECONDS", 2 * BOUND)  # no place is freed by the time
+    monkeypatch.setattr(_serve, "MAX_UNPROVEN", 20)
     strangers: list[trio.SocketStream] = []
 
     def lines() -> list[str]:
@@ -783,7 +783,7 @@ async def test_strangers_take_places_from_each_other_and_one_line_of_the_log_a_m
     async with door(tmp_path, in_process("notes", notes())) as served, AsyncExitStack() as stack:
         host, port = served.address.rsplit(":", 1)
         config = ServerConfig("notes", served.at("tcp"), required=True, restarts=ONCE)
-        for count in (MAX_UNPROVEN, 20, 20):
+        for count in (20, 5, 5):
             for _ in range(count):
                 stranger = await stack.enter_async_context(await trio.open_tcp_stream(host, int(port)))
                 strangers.append(stranger)
@@ -791,12 +791,10 @@ async def test_strangers_take_places_from_each_other_and_one_line_of_the_log_a_m
             with trio.fail_after(BOUND):
                 async with open_servers(config) as group:
                     assert await group["notes"].call("echo", text="hi") == "hi"
-        gone = len(strangers) - (MAX_UNPROVEN - 1)  # the last client took a place, and has proven the secret
-        await eventually(lambda: [*map(has_ended, strangers)] == [True] * gone + [False] * (MAX_UNPROVEN - 1))
+        gone = len(strangers) - 19  # the last client took a place, and has proven the secret
+        await eventually(lambda: [*map(has_ended, strangers)] == [True] * gone + [False] * 19)
         [first] = lines()
-    assert (
-        first == f"client 1 is refused: {MAX_UNPROVEN} newer ones came before it proved the secret; keep strangers out"
-    )
+    assert first == "client 1 is refused: 20 newer ones came before it proved the secret; keep strangers out"
     [_, last] = lines()
     assert last.endswith(f" ({len(strangers) - 2} others were refused since the last such line)")
 
