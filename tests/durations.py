@@ -35,8 +35,8 @@ LIMIT: Final = 50.0
 REAL: Final = 0.05
 """Units that no test takes without a process, a connection or many steps of its own."""
 
-FIGURES: Final = {"B-40": "bench"}
-"""Guarantees that no test proves but a figure, with the nox session that measures it."""
+FIGURES: Final = {"B-40": "bench", "C-66": "instructions", "D-70": "elsewhere"}
+"""Guarantees that a session of nox proves, and a test in part only, with that session."""
 
 TOOLS: Final = frozenset({"benchmarks", "compare", "hosts", "load", "mutants", "simulate", "soak"})
 """Folders whose tests are for what measures, compares, loads and simulates: they are not in the slice."""

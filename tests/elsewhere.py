@@ -11,64 +11,54 @@ Calls: git, to list what belongs to the checkout; unshare and setpriv, which are
 
 from __future__ import annotations
 
+import argparse
 import os
 import resource
+import shlex
 import subprocess
 import sys
 import tempfile
-import venv
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from shlex import quote
-from shutil import copy2
 from typing import Final
 
-from .forkserver import begin_script
-from .source import ROOT, blocks
+from .copies import copy_checkout, link_environment
+from .source import commands
 
 NAME: Final = "a checkout, ein Prüfstand"
 NOBODY: Final = 65534
+ANOTHER: Final = ["unshare", "--mount"]
+"""Run a command whose mounts end with it."""
+
 FILES: Final = 256
 TESTS: Final = [".venv/bin/python", "-m", "pytest", "--slice"]
 QUICK: Final = [*TESTS, "-q", "-n", "0", "--one-in", "10"]
-OFFLINE: Final = ["unshare", "--map-root-user", "--net", "sh", "-c", 'ip link set lo up && exec "$@"', "sh"]
+ALONE: Final = ["unshare", "--map-root-user", "--net", "sh", "-c"]
+"""Run a line of shell without a network, as a root of no more than that."""
+
+LOOPBACK: Final = "ip link set lo up"
 
 
 class Elsewhere:
-    """A copy of the checkout, and how to run commands in it.
+    """A folder with a hostile name, and how to run commands in it as an ordinary user.
 
     Attributes:
-        place: the copy.
+        place: the folder.
     """
 
     def __init__(self, folder: Path) -> None:
         self.place = folder / NAME
-        listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-        for name in filter(None, listed.split("\0")):
-            if (ROOT / name).is_file():
-                (self.place / name).parent.mkdir(parents=True, exist_ok=True)
-                copy2(ROOT / name, self.place / name)
-        (self.place.parent / "tmp").mkdir()
-
-    def link_environment(self) -> None:
-        """Make a virtual environment with the packages, and the programs of pip, that this one has."""
-        folder = self.place / ".venv"
-        venv.create(folder, symlinks=True)
-        [packages] = folder.glob("lib/python*/site-packages")
-        [ours] = Path(sys.prefix).glob("lib/python*/site-packages")
-        (packages / "linked.pth").write_text(f"{self.place}\n{ours}\n")
-        for script in Path(sys.prefix, "bin").iterdir():
-            target = folder / "bin" / script.name
-            begin, found, text = script.read_bytes().partition(b"# -*- coding")
-            if found and begin.startswith(b"#!") and not target.exists():
-                target.write_text(f"{begin_script(folder / 'bin' / 'python')}{found.decode()}{text.decode()}")
-                target.chmod(0o755)
+        self.place.mkdir()
+        (folder / "tmp").mkdir()
+        other = [*ANOTHER, "sh", "-c", "setpriv --clear-groups true"]
+        self._other = os.geteuid() == 0 and works(*other, skipped="another user")
 
     def run(self, *words: str, **environment: str) -> int:
-        """Run a command in the copy, as an ordinary user, and return its exit code."""
+        """Run a command in the folder, and return its exit code."""
         kept = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-        fixed = {"LANG": "C", "TMPDIR": str(self.place.parent / "tmp"), "PATH": os.environ["PATH"]}
+        path = f"{sys.base_prefix}/bin{os.pathsep}{os.environ['PATH']}"  # so that python3 is the one that runs this
+        fixed = {"LANG": "C", "TMPDIR": str(self.place.parent / "tmp"), "PATH": path}
         return subprocess.run(
             self._as_another(words),
             cwd=self.place,
@@ -78,14 +68,23 @@ class Elsewhere:
             preexec_fn=_restrict,
         ).returncode
 
+    def run_offline(self, *words: str) -> int:
+        """Run a command without a network, node, npm and git; HOME is a folder that is read-only."""
+        (home := self.place.parent / "home").mkdir(mode=0o500)
+        path = without(["git", "node", "npm", "npx"], self.place.parent / "programs")
+        if works(*ALONE, LOOPBACK, skipped="without a network"):
+            user = NOBODY if self._other else os.geteuid()
+            words = (*ALONE, f'{LOOPBACK} && exec unshare --map-user={user} --map-group={user} "$@"', "sh", *words)
+        return self.run(*words, PATH=path, HOME=str(home))
+
     def _as_another(self, words: Sequence[str]) -> list[str]:
-        if os.geteuid() != 0 or not can_be_another():
+        if not self._other:
             return [*words]
         for folder, folders, files in os.walk(self.place.parent):
             for name in (".", *folders, *files):
                 os.chown(Path(folder, name), NOBODY, NOBODY, follow_symlinks=False)
         user = ["setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups"]
-        return ["unshare", "--mount", "sh", "-c", f'{self._lend()} exec "$@"', "sh", *user, *words]
+        return [*ANOTHER, "sh", "-c", f'{self._lend()} exec "$@"', "sh", *user, *words]
 
     def _lend(self) -> str:
         """Return the lines of shell that show the interpreter to others, also if it is in a folder of root's.
@@ -98,19 +97,19 @@ class Elsewhere:
             closed = [each for each in reversed(path.parents) if not each.stat().st_mode & 0o001]
             if closed:
                 (lent := self.place.parent / f"lent {number}").mkdir(exist_ok=True)
-                there, here, over = quote(str(lent)), quote(str(path)), quote(str(closed[0]))
+                there, here, over = shlex.quote(str(lent)), shlex.quote(str(path)), shlex.quote(str(closed[0]))
                 lines.insert(0, f"mount --bind {here} {there} &&")
                 lines.append(f"mount --types tmpfs --options mode=755 lent {over} &&")
                 lines.append(f"mkdir --parents {here} && mount --bind {there} {here} &&")
         return " ".join(dict.fromkeys(lines))
 
 
-def can_be_another() -> bool:
-    """Return True if root can run a command as an ordinary user here, who sees the interpreter; else say so."""
+def works(*words: str, skipped: str) -> bool:
+    """Return True if a command works here, or say in one line what is skipped."""
     with suppress(FileNotFoundError):
-        if subprocess.run(["unshare", "--mount", "setpriv", "--clear-groups", "true"], check=False).returncode == 0:
+        if subprocess.run(words, stderr=subprocess.DEVNULL, check=False).returncode == 0:
             return True
-    print("another user: skipped, because unshare --mount and setpriv do not work here", flush=True)
+    print(f"{skipped}: skipped, because this does not work here: {shlex.join(words)}", flush=True)
     return False
 
 
@@ -121,8 +120,8 @@ def _restrict() -> None:
 
 
 @contextmanager
-def copied() -> Iterator[Elsewhere]:
-    """Yield a copy of this checkout, and remove it."""
+def opened() -> Iterator[Elsewhere]:
+    """Yield a new folder, and remove it."""
     with tempfile.TemporaryDirectory(prefix="mcp-actors ") as folder:
         yield Elsewhere(Path(folder))
 
@@ -137,20 +136,21 @@ def without(programs: Sequence[str], folder: Path) -> str:
     return str(folder)
 
 
-def main(quick: str = "") -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run the commands until one fails, and return its exit code."""
-    with copied() as elsewhere:
+    parser = argparse.ArgumentParser(prog="python -m tests.elsewhere", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="install nothing, and run a tenth of the slice")
+    quick = parser.parse_args(arguments).quick
+    with opened() as elsewhere:
+        copy_checkout(elsewhere.place)
         if quick:
-            elsewhere.link_environment()
+            link_environment(elsewhere.place)
             return elsewhere.run(*QUICK)
-        for block in blocks(ROOT / "README.md"):
-            for command in block.text.splitlines():
-                if command.startswith("python3 -m venv") and (code := elsewhere.run("sh", "-c", command)):
-                    return code
-        path = without(["git", "node", "npm", "npx"], elsewhere.place.parent / "programs")
-        (home := elsewhere.place.parent / "home").mkdir(mode=0o500)
-        return elsewhere.run(*OFFLINE, *TESTS, PATH=path, HOME=str(home))
+        for command in commands():
+            if code := elsewhere.run("sh", "-c", command):
+                return code
+        return elsewhere.run_offline(*TESTS)
 
 
 if __name__ == "__main__":
-    sys.exit(main(*sys.argv[1:]))
+    sys.exit(main())

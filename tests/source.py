@@ -17,8 +17,10 @@ EXAMPLES: Final = ROOT / "examples"
 FOLDERS: Final = sorted(path.parent.name for path in PACKAGE.glob("*/__init__.py") if path.parent.name != "transports")
 """The folders that programs import. ``transports`` is known to the rest of the package only."""
 
+README: Final = ROOT / "README.md"
+
 PAGES: Final = [
-    ROOT / "README.md",
+    README,
     ROOT / "CONTRIBUTING.md",
     *(path for path in sorted((ROOT / "docs").rglob("*.md")) if not {"changes", "examples"} & set(path.parts)),
 ]
@@ -71,6 +73,12 @@ def blocks(*pages: Path) -> list[Block]:
             line = fence.string.count("\n", 0, fence.start()) + 1
             found.append(Block(page, line, fence[1], fence[2].removesuffix("\n")))
     return found
+
+
+def commands() -> list[str]:
+    """Return the commands of the README that work in a checkout, in its order."""
+    typed = [line for block in blocks(README) if block.language == "bash" for line in block.text.splitlines()]
+    return [line for line in typed if line.startswith("python3 -m venv")]
 
 
 def parse(path: Path) -> ast.Module:

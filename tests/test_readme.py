@@ -11,22 +11,20 @@ import pytest
 
 import mcp_actors
 
-from .source import FOLDERS, PAGES, ROOT, blocks, project
+from .source import FOLDERS, PAGES, README, ROOT, blocks, commands, project
 
-README = ROOT / "README.md"
 RUNNER = ROOT / ".ci" / "run"
 PUBLIC = ["mcp_actors", *(f"mcp_actors.{name}" for name in FOLDERS)]
 
 
-def commands() -> list[str]:
-    """Return the commands of the README that work in a checkout, in its order."""
-    typed = [line for block in blocks(README) if block.language == "bash" for line in block.text.splitlines()]
-    return [line for line in typed if line.startswith("python3 -m venv")]
-
-
-def test_ci_runs_the_readmes_test_command_and_then_all_other_tests() -> None:
-    script = [line for line in RUNNER.read_text().splitlines() if " -m pytest" in line]
-    assert script == [commands()[1], 'DURATIONS="$costs/rest" .venv/bin/python -m pytest --rest']
+def test_ci_runs_the_readmes_test_command_then_all_other_tests_and_some_elsewhere() -> None:
+    script = [line for line in RUNNER.read_text().splitlines() if ".venv/bin/python -m" in line]
+    assert script[:-1] == [
+        commands()[1],
+        'DURATIONS="$costs/rest" .venv/bin/python -m pytest --rest',
+        ".venv/bin/python -m tests.elsewhere --quick",
+    ]
+    assert script[-1].startswith(".venv/bin/python -m tests.costs ")
 
 
 @pytest.mark.parametrize("module", PUBLIC)

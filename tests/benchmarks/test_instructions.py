@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from . import instructions
-from .instructions import counted
+from .instructions import compare, counted
+from .peers import CALLERS, OURS
 from .peers.contest import Contestant
 
 TOLD = "PID 7: python -m x\n\n  Totals:         Ir \n   Th 1  346,828,084 \n   Th 2          916 \n\n"
@@ -41,3 +42,12 @@ def test_what_a_round_costs_besides_its_calls_cancels_out(
     monkeypatch.setattr(Contestant, "play", play)
     monkeypatch.setattr(instructions, "counted", lambda contestant: played)
     assert instructions.instructions(contestant, 16) == 1000
+
+
+@pytest.mark.parametrize(("kind", "bound"), [("progress", 0.6), ("_meta", 0.5), ("span", 0.7)])
+def test_a_call_that_takes_more_instructions_than_its_bound_is_a_failure(kind: str, bound: float) -> None:
+    """C-66."""
+    theirs = [1_000_000.0 * callers for callers in CALLERS]
+    for ours, verdict in ((bound, "PASS"), (bound * 1.01, "FAIL")):
+        found = {(OURS, kind): [ours * each for each in theirs], ("mcp.Client", kind): theirs}
+        assert [each.verdict for each in compare(kind, "stdio", found)] == [verdict] * len(CALLERS)
