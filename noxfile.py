@@ -128,6 +128,13 @@ def mutants(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def rooms(session: nox.Session) -> None:
+    """Change eight random lines of each room, and run the tests of that room: ``nox -s rooms -- --seed 46``."""
+    session.install("--editable", ".[test]")
+    session.run("python", "-m", "tests.mutants.rooms", *session.posargs)
+
+
+@nox.session(python=OLDEST)
 def cold(session: nox.Session) -> None:
     """Run every program of the tests in an interpreter of its own, which imports all it needs, and not in a fork."""
     session.install("--editable", ".[test]")
