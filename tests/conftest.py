@@ -130,12 +130,13 @@ def is_worker(config: pytest.Config) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a failure what a contributor needs to see it again; count skips of a fixture in one line."""
+    """Add to the report of a failure what a contributor needs to see it again; fold skips for one reason."""
     report = yield
     if report.skipped and report.when == "setup" and call.excinfo is not None:
         places = [entry for entry in call.excinfo.traceback if Path(entry.path).is_relative_to(ROOT / "tests")]
-        if places and isinstance(report.longrepr, tuple):
-            report.longrepr = (str(places[-1].path), places[-1].lineno + 1, report.longrepr[2])
+        if isinstance(report.longrepr, tuple):
+            path, line = (str(places[-1].path), places[-1].lineno + 1) if places else (report.longrepr[0], 1)
+            report.longrepr = (path, line, report.longrepr[2])
     if report.failed:
         docstring = getattr(getattr(item, "obj", None), "__doc__", None) or ""
         proves = docs_module("_guarantees").ID.findall(docstring)

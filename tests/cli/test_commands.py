@@ -145,7 +145,7 @@ class TestCheck:
 
         monkeypatch.setattr(Output, "progress", noted)
         monkeypatch.setattr("mcp_actors.cli._connect.REPORT_EVERY", 0.2)
-        words = " ".join((scripted()["command"], *scripted()["args"]))
+        words = join((scripted()["command"], *scripted()["args"]))
         script = f"echo unpacking >&2; while [ ! -e '{go}' ]; do sleep 0.01; done; exec {words}"
         settings = {"connect_timeout": 0.5, "startup_timeout": PATIENCE}
         write(tmp_path, {"slow": {"command": "sh", "args": ["-c", script], "mcp_actors": settings}})

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from shlex import join
 from typing import TypeAlias
 
 import pytest
@@ -232,8 +233,8 @@ class TestDaemon:
         go, pids = tmp_path / "go", tmp_path / "pids"
         go.touch()
         entry = scripted("--pid-file", str(pids))
-        words = " ".join((entry["command"], *entry["args"]))
-        script = f"touch started; while [ ! -e {go} ]; do sleep 0.01; done; exec {words}"
+        words = join((entry["command"], *entry["args"]))
+        script = f"touch started; while [ ! -e '{go}' ]; do sleep 0.01; done; exec {words}"
         write(tmp_path, {"slow": {**entry, "command": "sh", "args": ["-c", script]}})
         start()
         go.unlink()

@@ -16,7 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -146,7 +146,7 @@ def test_a_browser_is_opened_unless_it_is_refused(place: Path) -> None:
         done = subprocess.run(command, cwd=place, env=given, stdout=pipe, text=True, timeout=BOUND, check=True)
         address, words = done.stdout.strip(), opened.read_text()
         assert address.partition("#token=")[2] not in words
-        file = Path(urlsplit(words.strip()).path)
+        file = Path(unquote(urlsplit(words.strip()).path))
         assert f'content="0; url={address}"' in file.read_text()
         assert (file.parent, stat.filemode(file.stat().st_mode)) == (place / "run" / "mcp-actors", "-rw-------")
     assert [each.name for each in file.parent.glob("*.html")] == []

@@ -87,7 +87,7 @@ async def test_the_first_calls_to_different_servers_connect_them_side_by_side(tm
     """Each of them waits for all the others to be started."""
     started = {name: tmp_path / name for name in "abcdef"}
     waiting = until(*started.values())
-    configs = [after(name, f"echo x > {path}; {waiting}", connect="lazy") for name, path in started.items()]
+    configs = [after(name, f"echo x > '{path}'; {waiting}", connect="lazy") for name, path in started.items()]
     async with open_servers(*configs) as servers, trio.open_nursery() as nursery:
         for name in servers:
             nursery.start_soon(servers[name].list_tools)

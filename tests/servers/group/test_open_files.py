@@ -94,7 +94,7 @@ async def test_every_reconnect_resolves_the_variables_of_a_command_anew(
     """S2-21, S3-25."""
     program, args = command()
     log = tmp_path / "log"
-    script = f'echo "$1 $TOKEN" >> {log}; shift; exec "$@"'
+    script = f'echo "$1 $TOKEN" >> "{log}"; shift; exec "$@"'
     entry = {
         "command": "/bin/${SHELL_NAME:-sh}",
         "args": ["-c", script.replace("${", "$${"), "sh", "${ARGUMENT}", program, *args],

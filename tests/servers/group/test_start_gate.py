@@ -116,8 +116,8 @@ async def test_one_server_that_is_waited_for_does_not_hold_up_the_others(tmp_pat
     """They are connected side by side: each of these answers only once the other was started."""
     a, b = Server(tmp_path, "a"), Server(tmp_path, "b")
     await a.run_once()
-    a.behave(first=f"echo > {tmp_path}/a.up; while [ ! -e {tmp_path}/b.up ]; do sleep 0.01; done")
-    b.behave(first=f"echo > {tmp_path}/b.up; while [ ! -e {tmp_path}/a.up ]; do sleep 0.01; done")
+    a.behave(first=f"echo > '{tmp_path}/a.up'; while [ ! -e '{tmp_path}/b.up' ]; do sleep 0.01; done")
+    b.behave(first=f"echo > '{tmp_path}/b.up'; while [ ! -e '{tmp_path}/a.up' ]; do sleep 0.01; done")
     configs = (a.config(), b.config(required=True))
     async with open_servers(*configs, catalog_store=a.store, start_gate=0) as group:
         await reach(group, "a", "ready")

@@ -171,7 +171,7 @@ async def test_a_snapshot_never_changes() -> None:
 async def test_the_tools_of_a_server_that_connects_for_the_first_time_late_appear(tmp_path: Path) -> None:
     """S3-16: late servers appear."""
     gate = tmp_path / "gate"
-    script = unless(gate, f"echo x > {gate}; exit 3")
+    script = unless(gate, f"echo x > '{gate}'; exit 3")
     seen: list[int] = []
     async with open_servers(after("a", script, restarts=LATER)) as group:
         assert listed(group) == {}

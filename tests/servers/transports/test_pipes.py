@@ -246,7 +246,7 @@ async def test_messages_of_one_tick_are_written_together_while_responses_arrive_
 
 async def test_collected_messages_are_written_before_stdin_is_closed(tmp_path: Path) -> None:
     log = tmp_path / "log"
-    async with open_link(shell(f"{TWO_LINES}; exec cat > {log}", stop_timeout=BOUND), on_lost=never_lost) as link:
+    async with open_link(shell(f"{TWO_LINES}; exec cat > '{log}'", stop_timeout=BOUND), on_lost=never_lost) as link:
         reader, writer = streams_of(link)
         await reader.receive()
         await writer.send(notification("goodbye"))
@@ -256,7 +256,7 @@ async def test_collected_messages_are_written_before_stdin_is_closed(tmp_path: P
 async def test_a_message_does_not_overtake_the_notice_of_a_cancelled_request_in_a_full_pipe(tmp_path: Path) -> None:
     """A gateway's fence is such a message: what comes after it is begun."""
     log, go = tmp_path / "log", tmp_path / "go"
-    script = f"{until(go)}; exec cat > {log}"
+    script = f"{until(go)}; exec cat > '{log}'"
     async with open_link(shell(script, stop_timeout=BOUND), on_lost=never_lost) as link:
         pipe = link.direct
         assert pipe is not None
@@ -284,7 +284,7 @@ def test_a_message_is_written_exactly_once_if_ctrl_c_interrupts_the_write(tmp_pa
         return taken
 
     async def main() -> None:
-        async with open_link(shell(f"{TWO_LINES}; exec cat > {log}", stop_timeout=BOUND), on_lost=never_lost) as link:
+        async with open_link(shell(f"{TWO_LINES}; exec cat > '{log}'", stop_timeout=BOUND), on_lost=never_lost) as link:
             reader, writer = streams_of(link)
             await reader.receive()
             await writer.send(notification("once"))
@@ -326,7 +326,8 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
         def refused(self, error: ErrorData) -> None:
             pytest.fail("it was refused")
 
-    async with open_link(shell(f"{until(tmp_path / 'lines')}; cat {tmp_path / 'lines'} -"), on_lost=never_lost) as link:
+    path = tmp_path / "lines"
+    async with open_link(shell(f"{until(path)}; cat '{path}' -"), on_lost=never_lost) as link:
         reader, writer = streams_of(link)
         lines = []
         for _ in range(10 * BURST):
@@ -389,7 +390,7 @@ async def test_room_in_the_backlog_wakes_one_waiting_sender(tmp_path: Path) -> N
             nonlocal steps
             steps += task.name == "waits"
 
-    script = f"while [ ! -e {gate} ]; do sleep 0.01; done; exec cat > /dev/null"
+    script = f"while [ ! -e '{gate}' ]; do sleep 0.01; done; exec cat > /dev/null"
     async with open_link(shell(script), on_lost=never_lost) as link:
         _, writer = streams_of(link)
         await writer.send(notification("x" * 2 * BACKLOG_BYTES))
