@@ -96,6 +96,18 @@ def test_only_public_folders_list_their_names() -> None:
     }
 
 
+def test_each_logger_has_the_name_of_its_folder() -> None:
+    """Programs select messages by it."""
+    other = {"": "servers", "cli": "gateway", "sync": "bridge", "transports": "servers"}
+    for path in python_files(PACKAGE):
+        folder = path.relative_to(PACKAGE).parent.parts[:1]
+        name = other.get("".join(folder), "".join(folder))
+        for node in ast.walk(parse(path)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Log":
+                expected = rf"'mcp_actors\.{name}(\.|')|f'{{TRAFFIC}}\."
+                assert re.match(expected, ast.unparse(node.args[0])), f"{path}:{node.lineno}"
+
+
 def test_a_function_that_is_too_long_is_found() -> None:
     code = "def short():\n    'Say what it does.\\n'\n    x = 1\n\n\ndef long():\n    x = 1\n    y = 2\n    z = 3\n"
     assert long_functions(ast.parse(code), 3) == ["long (line 6): 4 lines"]

@@ -16,13 +16,22 @@ from attrs import define, field
 from trio.testing import MockClock
 
 from mcp_actors.auth import OAuth
-from mcp_actors.auth._stores import key_of
+from mcp_actors.auth._stores import SignedIn, key_of
 from mcp_actors.auth._tokens import PAUSE, OAuthTokens
 
 from .test_hostile_answers import STORED, URL, Memory, Servers
 
 HOUR: Final = 3600.0
 BEGAN: Final = 1_700_000_000.0
+
+
+@pytest.mark.parametrize(("life", "early"), [(HOUR, 60.0), (600.0, 60.0), (100.0, 10.0)])
+def test_a_token_is_refreshed_a_minute_or_a_tenth_of_its_life_before_it_expires(life: float, early: float) -> None:
+    text = json.dumps(STORED | {"since": BEGAN, "expires_at": BEGAN + life})
+    signed_in = SignedIn.from_text(text, URL)
+    assert signed_in is not None
+    assert not signed_in.due(BEGAN + life - early - 1)
+    assert signed_in.due(BEGAN + life - early)
 
 
 class Shared(Memory):

@@ -154,6 +154,9 @@ def test_wrong_arguments_are_refused_as_on_trio(host: Host) -> None:
         with pytest.raises(ConfigError, match="open_servers takes"):
             async with open_servers(3, host=host):  # type: ignore[arg-type]  # that is what is tested
                 pass
+        with pytest.raises(ConfigError, match="callbacks"):
+            async with open_servers(callbacks=3, host=host):  # type: ignore[arg-type]  # likewise
+                pass
         with pytest.raises(ValueError, match="max_restarts"):
             async with open_supervisor(worker(), max_restarts=-1, host=host):
                 pass

@@ -287,6 +287,12 @@ def test_of_very_many_those_are_removed_that_were_not_read_for_longest(
     assert [path.exists() for path in paths] == [True, True, True, False, False]
 
 
+def test_a_thousand_files_are_kept(store: CatalogStore) -> None:
+    paths = [aged(store, f"{number}.json", 2 + number / 1000) for number in range(1001)]
+    store.tidy()
+    assert [path.exists() for path in paths] == [*[True] * 1000, False]
+
+
 def test_what_writers_that_were_killed_have_left_is_removed(store: CatalogStore) -> None:
     left, writing = aged(store, "aa.json.x8_1k.new", 2), aged(store, "aa.json.z9.new", 0.5)
     store.tidy()

@@ -50,9 +50,9 @@ def test_fields_that_a_server_left_out_have_the_value_none() -> None:
     assert (tool.title, tool.description, tool.output_schema, tool.annotations, tool.meta) == (None,) * 5
 
 
-def test_annotations_may_be_a_mapping_already() -> None:
+def test_a_tool_that_a_program_makes_is_available_and_its_annotations_may_be_a_mapping_already() -> None:
     tool = CatalogTool(server="a", name="b", public_name="c", input_schema={}, annotations={"title": "B"})
-    assert tool.annotations == {"title": "B"}
+    assert (tool.annotations, tool.available, tool.deferred) == ({"title": "B"}, True, False)
 
 
 def test_changing_the_listing_afterwards_changes_nothing() -> None:

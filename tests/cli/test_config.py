@@ -149,6 +149,11 @@ class TestConvert:
         assert found["cursor"]["mcpServers"]["a"]["args"] == ["${env:A}"]
         assert found["vscode"]["servers"]["b"]["headers"] == {"Authorization": "Bearer ${env:T}"}
 
+    def test_a_default_is_kept_for_claude(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": {"command": "x", "args": ["${A:-b}"]}})
+        document = json.loads(run("config", "convert", "claude").stdout)
+        assert document["mcpServers"]["a"]["args"] == ["${A:-b}"]
+
     def test_inputs_are_kept_for_vs_code(self, tmp_path: Path, run: Run) -> None:
         question = {"id": "key", "type": "promptString", "password": True}
         write(tmp_path, {"a": {"command": "x", "env": {"A": "${input:key}"}}}, inputs=[question])

@@ -155,3 +155,16 @@ def test_the_commands_that_errors_show_work(tmp_path: Path, run: Run) -> None:
     (tmp_path / "other.json").write_text(json.dumps({"mcpServers": {"a": {"command": program, "args": arguments}}}))
     assert run("check", "--config", "other.json").returncode == 0
     assert run("call", "echo", "text=here", "--", program, *arguments).stdout == "here\n"
+
+
+def test_a_gateway_at_a_port_needs_a_valid_one_and_the_secret_of_a_file(tmp_path: Path) -> None:
+    from mcp_actors.cli._gateway import _network
+    from mcp_actors.cli._output import Misuse
+
+    (file := tmp_path / "secret").write_text("a secret of more than thirty-two characters")
+    file.chmod(0o600)
+    network = _network("127.0.0.1:8080", str(file))
+    assert network is not None
+    assert (network.host, network.port) == ("127.0.0.1", 8080)
+    with pytest.raises(Misuse, match="--socket "):
+        _network("127.0.0.1:99999", str(file))

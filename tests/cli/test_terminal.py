@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import signal
 from pathlib import Path
+from shlex import join
 from typing import Any
 
 import pytest
@@ -190,8 +192,8 @@ def test_check_shows_which_servers_it_connects_to(tmp_path: Path) -> None:
 
 def test_check_shows_each_result_above_the_names_of_the_servers_that_it_waits_for(tmp_path: Path) -> None:
     go = tmp_path / "go"
-    words = " ".join((scripted()["command"], *scripted()["args"]))
-    entry = {"command": "sh", "args": ["-c", f"while [ ! -e {go} ]; do sleep 0.01; done; exec {words}"]}
+    words = join((scripted()["command"], *scripted()["args"]))
+    entry = {"command": "sh", "args": ["-c", f"while [ ! -e '{go}' ]; do sleep 0.01; done; exec {words}"]}
     many = {f"slow-{number}": {**scripted(), **entry} for number in range(4)}
     write(tmp_path, {"quick": scripted(), **many})
     with terminal(tmp_path, "check", columns=40) as shown:
@@ -205,3 +207,16 @@ def test_check_shows_each_result_above_the_names_of_the_servers_that_it_waits_fo
         assert (begins[0], sorted(begins[1:])) == ("quick", sorted(many))
         assert "connecting" not in "".join(shown.screen)
         assert "rich." not in shown.text
+
+
+def test_a_text_that_waits_is_removed_from_a_terminal() -> None:
+    """Otherwise the cursor of the shell stays hidden."""
+    from rich.console import Console
+
+    from mcp_actors.cli._output import Output
+
+    output = Output()
+    output.messages = Console(file=io.StringIO(), force_terminal=True)
+    with output.waiting("slow …"):
+        assert output._waits is not None
+    assert output._waits is None

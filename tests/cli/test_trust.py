@@ -336,3 +336,12 @@ def test_if_the_answer_cannot_be_remembered_it_is_asked_for_again(tmp_path: Path
         shown.wait_for(r"\[y/N\]")
         shown.type("y\r")
         assert shown.wait() == 0
+
+
+def test_without_a_terminal_no_question_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mcp_actors.cli import _configuration
+
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr(_configuration, "_TERMINAL", "/no/such/terminal")
+    with _configuration._terminal() as terminal:
+        assert terminal is None

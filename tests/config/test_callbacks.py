@@ -46,6 +46,12 @@ def test_by_default_there_are_no_callbacks() -> None:
     assert (EffectiveCallbacks().log_level, EffectiveCallbacks().timeout) == (None, 300)
 
 
+def test_a_log_level_without_a_callback_for_messages_is_refused_and_named() -> None:
+    with pytest.raises(ConfigError, match="has no callback that receives the log messages") as caught:
+        effective_callbacks(Callbacks(log_level="debug"), server="a")
+    assert (caught.value.source, caught.value.path) == ("Callbacks", "log_level")
+
+
 @pytest.mark.parametrize(
     ("own", "default", "level"),
     [

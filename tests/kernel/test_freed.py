@@ -14,16 +14,18 @@ import trio
 from trio.testing import wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
+    Actor,
     ActorCrashed,
     ActorRef,
     ChildSpec,
+    Later,
     StopActor,
     SupervisorRef,
     open_actor,
     open_supervisor,
 )
 
-from .actors import Do, Host, Put
+from .actors import Do, Get, Host, Put
 
 
 class Broken(Exception):
@@ -188,3 +190,29 @@ async def test_the_end_of_the_block_frees_its_actor_at_once(how: str) -> None:
     await settle()
     assert lives.actors[0]() is None
     assert [each for each in lives.others if each() is not None] == []
+
+
+class Defers(Actor):
+    """Answers later, by what its program keeps."""
+
+    def __init__(self, kept: list[Later[int]]) -> None:
+        self.kept = kept
+
+    async def handle(self, message: Get) -> Later[int]:
+        self.kept.append(self.defer(message))
+        return self.kept[-1]
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_a_later_that_the_program_keeps_does_not_keep_its_actor() -> None:
+    """C-37."""
+    kept: list[Later[int]] = []
+    actor = Defers(kept)
+    gone = weakref.ref(actor)
+    async with open_actor(actor, name="defers") as ref, trio.open_nursery() as nursery:
+        del actor
+        nursery.start_soon(ref.call, Get(1))
+        await settle()
+        assert kept[0].reply(1)
+    await settle()
+    assert gone() is None

@@ -202,6 +202,14 @@ def test_the_session_gets_the_message_of_an_error_as_plain_text() -> None:
     assert message.error.message.replace("\n    ", " ").isprintable()
 
 
+def test_the_lines_of_a_note_cannot_be_taken_for_messages(caplog: pytest.LogCaptureFixture) -> None:
+    error = ValueError("it failed")
+    error.add_note("see below\nERROR server 'b': stopped")
+    keep_logs_plain()
+    logging.getLogger("mcp_actors.servers").error("a callback failed", exc_info=error)
+    assert "ValueError: it failed\nsee below\n    ERROR server 'b': stopped" in caplog.text
+
+
 def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
     keep_logs_plain()
     keep_logs_plain()

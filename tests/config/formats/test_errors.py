@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,11 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
     assert [error.path for error in loaded.errors] == ["mcpServers.bad", "mcpServers.worse"]
     assert list(loaded.failed) == ["bad", "worse"]
     assert list(loaded.failed.values()) == list(loaded.errors)
+
+
+def test_a_document_without_any_key_is_refused(tmp_path: Path) -> None:
+    [error] = load(tmp_path, {}).errors
+    assert re.search(r": no servers found; expected one of the keys .mcpServers. \(.*, found none$", str(error))
 
 
 @pytest.mark.parametrize(

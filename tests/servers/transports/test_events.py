@@ -127,6 +127,7 @@ def test_a_stream_may_begin_with_a_byte_order_mark(cut: int) -> None:
     mark = "\ufeff".encode()
     assert parsed(mark + b"data: x\n\n", cut) == [Event(data=b"x")]
     assert parsed(mark + mark + b"data: x\n\n" + mark + b"data: y\n\n", cut) == []
+    assert parsed(b"\n" + mark + b"data: x\n\n", cut) == []
 
 
 @pytest.mark.parametrize("skipped", [0, 3])
