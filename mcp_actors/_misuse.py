@@ -80,7 +80,7 @@ _MEANT: Final = {
     **dict.fromkeys(("tools", "get_tools", "list"), "write servers.tools, or await list_tools() of one server"),
     **dict.fromkeys(("invoke", "run", "execute", "arun"), "await call(tool, …), or call_tool(tool, {…})"),
 }
-"""Attribute that people expect → what there is."""
+"""Attribute that people expect → the attribute that is meant."""
 
 
 def _explain_attribute(instance: object, name: str) -> NoReturn:

@@ -104,8 +104,8 @@ ORDER: Final = {
     "_serve http",
     "gateway.http": "_wire _access _streamable _door _page",
     "hosts": "ray",
-    "kernel": "_circles _events _mailbox _record _ref _timers _actor _serving _requests _incarnation "
-    "_restart _children _supervisor _pool _open",
+    "kernel": "_circles _events _envelope _mailbox _record _ref _timers _handlers _actor _serving _requests "
+    "_incarnation _restart _table _children _supervisor _pool _open",
     "observe": "_metrics _health",
     "servers": "_eras _dialects _rules _attempts _deadlines _admission _catalog _dispatcher _session record requests "
     "_failures connection ref _sources _watch group",

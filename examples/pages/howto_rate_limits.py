@@ -21,7 +21,7 @@ began = list[float]()
 
 @search.tool()
 async def find(word: str) -> int:
-    """Count what there is about a word."""
+    """Return the number of entries for a word."""
     began.append(trio.current_time())
     return len(word)
 

@@ -51,7 +51,7 @@ HEARTBEAT: Final = 1.0
 """Seconds between two lines of an answer at most."""
 
 RULE: Final = "---- its next process ----"
-"""Stands between the last lines of two processes of a server."""
+"""The line between the last lines of two processes of a server."""
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")
 

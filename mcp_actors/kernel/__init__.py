@@ -11,7 +11,7 @@ of its other folders. Its tasks run in the blocks of `open_actor` and `open_supe
 opens no file or socket, and logs to ``mcp_actors.kernel``.
 
 The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
-``_envelope``, ``_mailbox``, ``_record``, ``_monitors``, ``_ref``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``,
+``_envelope``, ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``,
 ``_requests``, ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
 """
 
@@ -30,7 +30,7 @@ from .._errors import (
 from .._exports import publish
 from ._actor import Actor, IgnoreStart, NotSent, Postpone, StopActor
 from ._children import DormantSupervisor
-from ._envelope import Call, Message
+from ._envelope import Call, Message, PendingCall
 from ._events import (
     Crashed,
     DeadLetter,
@@ -56,7 +56,6 @@ from ._events import (
 from ._handlers import handles
 from ._incarnation import Shutdown
 from ._mailbox import OverflowPolicy
-from ._monitors import Down, Monitor
 from ._open import open_actor, open_supervisor
 from ._pool import Pool
 from ._record import (
@@ -69,7 +68,7 @@ from ._record import (
     RestartType,
     TreeNode,
 )
-from ._ref import ActorRef, PendingCall, SupervisorRef
+from ._ref import ActorRef, Down, Monitor, SupervisorRef
 from ._restart import AutoShutdown, ChildSpec, Strategy, SupervisorOptions
 from ._supervisor import Supervisor
 from ._timers import Later, LaterQueue, Timer

@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
     from ._mailbox import Accepts
-    from ._monitors import Monitor
     from ._record import EndReason, Record
-    from ._ref import SupervisorRef
+    from ._ref import Monitor, SupervisorRef
     from ._timers import OwnMessages, Timers
 
 

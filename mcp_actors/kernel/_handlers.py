@@ -1,4 +1,4 @@
-"""Find the handler of a message among the methods of an actor's class.
+"""Find the handler of a message in the class of an actor.
 
 `handles` marks a method as the handler of a class of messages. When a class of actors is made, its handlers become a
 table of the class (`handlers_of`). They are checked against their annotations and, unless the class overrides

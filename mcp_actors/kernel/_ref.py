@@ -1,9 +1,9 @@
-"""References to actors and supervisors, pending calls, and monitors.
+"""References to actors and supervisors, and monitors.
 
-Programs and actors send messages with an `ActorRef`, and wait for states with it; a `PendingCall` is an answer to wait
-for later, and a `Monitor` reports the end of an incarnation (`Down`). A `SupervisorRef` also finds children, shows the
-tree, subscribes to events, and sends the messages declared here (`StartChild` to `CountChildren`). `Supervisor` handles
-these; a `Pool` refuses `StartChild` and `DeleteChild`.
+Programs and actors send messages with an `ActorRef`, and wait for states with it; a `Monitor` reports the end of an
+incarnation (`Down`). A `SupervisorRef` also finds children, shows the tree, subscribes to events, and sends the
+messages declared here (`StartChild` to `CountChildren`). `Supervisor` handles these; a `Pool` refuses `StartChild` and
+`DeleteChild`.
 
 A reference holds and reads the record of its actor, and puts envelopes into the mailbox; a monitor is a watcher of the
 record. Before a handler, or an actor that starts or ends, waits for an answer or for room in a mailbox, without a
@@ -14,23 +14,24 @@ check of its own (`check_not_within`). Sending and watching are refused outside 
 from __future__ import annotations
 
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Protocol, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast, overload
 
 import trio
-from attrs import frozen
+from attrs import define, field, frozen
 
 from .._errors import ActorError, ActorStopped, ChildError
 from .._misuse import check_states
 from ._circles import current_sender, expect, explain, find_circle, is_bounded
-from ._envelope import Call, Envelope, M, M_contra, Receives
+from ._envelope import Call, Envelope, M, M_contra, Message, PendingCall, Receives
 from ._events import EVENT_BUFFER
-from ._monitors import Monitor, check_not_within
 from ._record import (
     STATES,
     ActorState,
     ActorStatistics,
+    Change,
     ChildInfo,
     ChildrenCount,
+    DownReason,
     Record,
     TreeNode,
     elsewhere,
@@ -38,10 +39,8 @@ from ._record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import AsyncIterator
     from contextlib import AbstractAsyncContextManager
-
-    import outcome
 
     from ._circles import Sender
     from ._envelope import CallFor, Receives as Actor  # of a class of actors, what is needed here
@@ -49,48 +48,7 @@ if TYPE_CHECKING:
     from ._record import Spec as ChildSpec  # what it always is
 
 
-# --- A call whose answer is awaited later -----------------------------------------------------------------------------
-
-
-T_co = TypeVar("T_co", covariant=True)
-
-
-class PendingCall(Protocol[T_co]):
-    """A message that was sent with `ActorRef.send_request`; its sender waits for the answer."""
-
-    @property
-    def handed_over(self) -> bool:
-        """True while the actor handles the message; False while it waits in the mailbox, and once it was handled."""
-
-    @property
-    def actor(self) -> str:
-        """The name of the actor that has the message, or has handled it: of a pool, the member that has taken it."""
-
-    async def wait(self) -> T_co:
-        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once; else it is a `RuntimeError`.
-
-        **Cancellation**: as for `ActorRef.call`.
-        """
-
-    def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
-        """Call a function with the answer, in the step in which it is given, instead of waiting for it.
-
-        For callers outside any Trio task. The function must not raise: what it raises is only logged. It is called at
-        once if there is an answer.
-        """
-
-    def withdraw(self) -> None:
-        """Leave without the answer, like a task that is cancelled while it waits. The function is not called then."""
-
-    def expire(self, exc: BaseException) -> bool:
-        """Answer in the actor's place: the waiting caller gets this exception at once.
-
-        If the message is still queued it is not served; if it was handed over its handler is cancelled. Any task may
-        call this, in any state. Return False, and do nothing, if there is an answer or the caller has left.
-        """
-
-
-# --- References to actors and supervisors, and monitors that report their ends ----------------------------------------
+# --- References to actors ---------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -343,6 +301,109 @@ def _circle(sender: Sender, envelope: Envelope) -> list[str]:
     if envelope.message.control:
         return find_circle(sender, envelope.place())
     return [] if mailbox.is_worked_off(sender) else find_circle(sender, mailbox)
+
+
+# --- Monitors ---------------------------------------------------------------------------------------------------------
+
+
+@frozen(kw_only=True)
+class Down(Message):
+    """An incarnation of a watched actor has ended, and has released everything; see `Actor.watch`.
+
+    Attributes:
+        ref: the actor that was watched.
+        reason: ``"normal"`` (it ended itself), ``"shutdown"`` (it was stopped, or its supervisor gave up on a child),
+            ``"crashed"`` (also: it failed to start), ``"killed"`` (it did not stop in time), ``"ignored"`` (there was
+            nothing to run); or ``"not_running"``: it had stopped before it was watched, or is not started after all.
+        error: the failure, for reading: the exception of a crash, a supervisor's `RestartLimitReached`, or what the
+            clean-up in ``running()`` raised after another end.
+        incarnation: the number of the incarnation that has ended.
+        comes_back: True if another incarnation is expected. Its supervisor may still give up, so watch it again.
+    """
+
+    ref: ActorRef
+    reason: DownReason
+    error: BaseException | None = field(eq=False)
+    incarnation: int
+    comes_back: bool
+
+
+@define(eq=False, repr=False)
+class Monitor:
+    """Watches an actor until its incarnation ends, once; see `ActorRef.watch` and `Actor.watch`.
+
+    Attributes:
+        ref: the actor that is watched.
+        canceled: True once `cancel` was called.
+    """
+
+    ref: ActorRef
+    canceled: bool = field(default=False, init=False)
+    _down: Down | None = field(default=None, init=False)
+    _change: Change = field(factory=Change, init=False)
+
+    def __repr__(self) -> str:
+        return f"<Monitor of {self.ref.name!r}>"
+
+    def begin(self) -> None:
+        """Begin to watch. If the actor has stopped, this reports it at once."""
+        record = self.ref._record
+        if not record.lives_here:
+            raise elsewhere(record.name)
+        record.watch(self._report)
+
+    def cancel(self) -> None:
+        """Watch no longer. A `Down` that is still queued is removed. Synchronous, and possible in any state."""
+        self.canceled = True
+        self.ref._record.unwatch(self._report)
+        self._change()
+
+    def _report(self, reason: DownReason, error: BaseException | None, comes_back: bool) -> None:
+        if self.canceled:  # by code that the report to another monitor has run
+            return
+        number = self.ref._record.incarnation
+        down = Down(ref=self.ref, reason=reason, error=error, incarnation=number, comes_back=comes_back)
+        self._down = down
+        self._change()
+        self._deliver(down)
+
+    def _deliver(self, down: Down) -> None:
+        """Pass the report on. A hook for the monitors of actors."""
+
+    async def wait(self) -> Down:
+        """Wait until the incarnation has ended, and return the report. Several tasks may wait.
+
+        **Cancellation**: only ends the waiting.
+
+        Raises:
+            RuntimeError: the monitor was canceled.
+            ActorError: code of the actor that is watched, or of one below it, waits for its end without a deadline.
+        """
+        if self._down is None:
+            check_not_within(self.ref._record)
+        await trio.lowlevel.checkpoint()
+        while self._down is None:
+            if self.canceled:
+                raise RuntimeError(f"monitor of actor {self.ref.name!r}: was canceled; watch the actor again")
+            await self._change.wait()
+        return self._down
+
+
+def check_not_within(record: Record) -> None:
+    """Raise an error if code of an actor, or of one below it, is about to wait for the end of that actor.
+
+    The end waits for that code: a handler is only ever cancelled then, and `running` is left first.
+    """
+    sender = current_sender()
+    if sender is None or is_bounded(sender):
+        return
+    for each in record.walk():
+        if sender in each.in_flight or sender is each.mailbox.life:
+            raise ActorError(
+                f"actor {record.name!r}: {each.name!r} waits for its end, which waits for {each.name!r}; call "
+                "self.stop() to end an actor from within, or wait in a task outside of it",
+                actor=record.name,
+            )
 
 
 # --- Supervisors ------------------------------------------------------------------------------------------------------

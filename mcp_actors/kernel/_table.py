@@ -1,4 +1,4 @@
-"""The child table of a supervisor, and functions on the records of its children.
+"""The child table of a supervisor, and functions on its records.
 
 `Run` is an incarnation of a child, `Group` the children that are started again together, and `Child` a row, with a
 drawing of its states. No task runs here. ``_children`` starts and stops the children, and writes the table. The file

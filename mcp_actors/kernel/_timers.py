@@ -36,8 +36,7 @@ from .._errors import ActorError
 from .._foreign import shown
 from .._misuse import is_number, is_seconds
 from ._envelope import Envelope, Message
-from ._monitors import Down, Monitor
-from ._ref import ActorRef
+from ._ref import ActorRef, Down, Monitor
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

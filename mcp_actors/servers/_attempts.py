@@ -13,7 +13,7 @@ can end.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
     from ..config import ServerConfig
     from ..kernel import Event
-    from ._deadlines import Deadline
 
 
 logger = Log("mcp_actors.servers")
@@ -121,6 +120,19 @@ class ConnectionFacts:
 Describe: TypeAlias = "Callable[[str], ConnectionFacts]"
 
 
+class ObservedAttempt(Protocol):
+    """What the deadline of a request keeps of the attempt under way; see ``_deadlines``."""
+
+    operation: str
+    began: float
+    since: float | None
+    tries: int
+    subject: str | None
+    sent_at: float | None
+    replica: str | None
+    request_id: int | str | None
+
+
 @define(eq=False)
 class Observed:
     """The observers of one server, and facts about it for them. It reports the ends of attempts.
@@ -146,7 +158,7 @@ class Observed:
             except Exception:
                 self._log(observer, f"server {self.server!r}")
 
-    def succeeded(self, deadline: Deadline, now: float, is_tool_call: bool, is_error: bool) -> None:
+    def succeeded(self, deadline: ObservedAttempt, now: float, is_tool_call: bool, is_error: bool) -> None:
         """Report a result."""
         counters = self._counters.get(deadline.subject) if is_tool_call and not is_error else None
         if counters is None or deadline.sent_at is None:
@@ -164,12 +176,12 @@ class Observed:
             except Exception:
                 self._log(observer, f"a result of {deadline.operation}")
 
-    def failed(self, deadline: Deadline, error: Exception, *, last: bool) -> None:
+    def failed(self, deadline: ObservedAttempt, error: Exception, *, last: bool) -> None:
         """Report a failure that is raised to the caller, or retried unless it is the `last`."""
         result, outcome = judge(error, deadline.sent_at is not None, deadline.request_id is not None)
         self._report(self._attempt(deadline, trio.current_time(), result, outcome, last, error))
 
-    def cancelled(self, deadline: Deadline) -> None:
+    def cancelled(self, deadline: ObservedAttempt) -> None:
         """Report that the caller has left."""
         outcome: Outcome = "not_sent" if deadline.sent_at is None else "unknown"
         self._report(self._attempt(deadline, trio.current_time(), "cancelled", outcome))
@@ -181,7 +193,7 @@ class Observed:
 
     def _attempt(
         self,
-        deadline: Deadline,
+        deadline: ObservedAttempt,
         now: float,
         result: Result,
         outcome: Outcome,

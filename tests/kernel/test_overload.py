@@ -1,4 +1,4 @@
-"""What an actor does if it gets more than it can handle, or waits for too long."""
+"""Actors that get more than they can handle, or wait for too long."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server and its connections: the parts that outlive every incarnation of an actor.
+"""What outlives the incarnations of a server and of its connections.
 
 `ServerRecord` and its `ConnectionRecord`s (``_record``) put the parts together: the states and their reasons
 (``_life``), what is wanted (``_wanted``), the health (``_health``), subscriptions and listeners (``_subscriptions``).

@@ -1,4 +1,4 @@
-"""The health of a server and of its connections, kept when they are connected again.
+"""The health of a server and of its connections.
 
 `ConnectionHealth` counts the failures on one connection since the last answer, and decides when the next check is due
 and what follows from failures. `ServerHealth`, at the end, is the health of all connections of a server.

@@ -1,4 +1,4 @@
-"""The state of a server and of its connections, and the reasons for it.
+"""The states of a server and of its connections, and their reasons.
 
 `ConnectionLife` is the fold of the events of one connection's actor. `ServerLife` shows the best of them as the state
 of the server, and keeps what is wanted of the server. The last part describes in words why a state has changed.
@@ -474,7 +474,7 @@ class ServerLife:
     def take(self, event: Event, states: Iterable[ServerState], only: Iterable[ConnectionLife] = ()) -> None:
         """Let connections in some states take an event of no actor into account, and emit what has changed by it.
 
-        Without `only`, all in these states take it. A spare connection is none of them.
+        Without `only`, all in these states take it. A spare connection does not take it.
         """
         ours = [each for each in self.connections if each.state in states and each in (only or self.connections)]
         for change in self.follow(event, ours):

@@ -1,4 +1,4 @@
-"""The records of a server and of its connections, which put their lasting parts together.
+"""The records of a server and of its connections.
 
 A `ServerRecord` has what a server is, whatever happens to its connections: the configuration, what is wanted of it, its
 tools, its subscriptions, and the state of the requests. It has one `ConnectionRecord` for each of its connections: one,
@@ -24,7 +24,7 @@ Theory of operation
          ├─ ConnectionRecord "shop:1"
          │   ├─ life, health         themselves, by the events, requests and checks of this connection
          │   ├─ session, read_stderr the incarnation of the actor that has the connection
-         │   └─ listeners            whoever listens to this connection
+         │   └─ listeners            what listens to this connection
          └─ ConnectionRecord "shop:2"
 
 An actor is given the record of its connection, and what belongs to the server is reached by that (`server`; parts that
@@ -34,7 +34,7 @@ of its record, which pass it on to those of the server first.
 The state of the server is that of its best connection. It is computed in the step of each event of one: kernel events,
 which come through `ServerRecord.follow`, and events of no actor, such as a change of its health (`ServerLife.take`).
 
-A spare connection (`ServerRecord.spare`) is none of `connections`: the server does not show its state, and is not
+A spare connection (`ServerRecord.spare`) is not one of `connections`: the server does not show its state, and is not
 asked to end it. It begins with what the server knows, and what it learns ends with it.
 
 What belongs to a server is released by `ServerRecord.leave`, and what belongs to a session by the incarnation that had
