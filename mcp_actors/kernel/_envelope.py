@@ -1,8 +1,9 @@
 """Messages, reply slots and envelopes.
 
-`Message` and `Call` are the bases of what users send, and a `PendingCall` is an answer to wait for later. `Receives` and
-`CallFor` are for type checkers. An `Envelope` is a message on its way. It is a `Reply` too: a slot whose answer wakes the
-task that waits, or calls a function of the sender. A `Holder` is what has an envelope, and its `Home` is the mailbox that it returns to.
+`Message` and `Call` are the bases of what users send, and a `PendingCall` is an answer to wait for later. `Receives`
+and `CallFor` are for type checkers. An `Envelope` is a message on its way. It is a `Reply` too: a slot whose answer
+wakes the task that waits, or calls a function of the sender. A `Holder` is what has an envelope, and its `Home` is the
+mailbox that it returns to.
 
 References and ``_timers`` make envelopes; mailboxes, incarnations and pools hold them. This file starts no task and
 runs no handler. It logs if a function of the sender raises. Of the kernel, it imports the detection of deadlocks

@@ -121,7 +121,7 @@ Describe: TypeAlias = "Callable[[str], ConnectionFacts]"
 
 
 class ObservedAttempt(Protocol):
-    """What the deadline of a request keeps of the attempt under way; see ``_deadlines``."""
+    """The part of a request's deadline that describes the attempt under way; see ``_deadlines``."""
 
     operation: str
     began: float

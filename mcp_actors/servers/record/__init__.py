@@ -1,4 +1,4 @@
-"""What outlives the incarnations of a server and of its connections.
+"""The parts of a server and its connections that last.
 
 `ServerRecord` and its `ConnectionRecord`s (``_record``) put the parts together: the states and their reasons
 (``_life``), what is wanted (``_wanted``), the health (``_health``), subscriptions and listeners (``_subscriptions``).
