@@ -137,14 +137,17 @@ class Output:
     def line(self, *parts: str | tuple[str, str], wrap: bool = False) -> None:
         """Print one line of a result, in pieces that may have a style. It is never shortened.
 
-        With `wrap`, a terminal shows it with breaks between words, and else wherever its width ends.
+        With `wrap`, a terminal shows it with breaks between words and the other lines indented.
         """
         if not self.as_json:
             styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
             pieces = [(_on_one_line(text), style) for text, style in styled]
             awaited = self._awaited
             self.wait_for("")  # both streams may be the same terminal
-            self.results.print(Text.assemble(*pieces), soft_wrap=not (wrap and self.results.is_terminal))
+            text = Text.assemble(*pieces)
+            if wrap and self.results.is_terminal:  # indented, so that no text of a server begins a line
+                text = Text("\n  ").join(text.wrap(self.results, self.results.width - 2))
+            self.results.print(text, soft_wrap=True)
             self.wait_for(awaited)
 
     def item(self, server: str, name: str, rest: str, description: str | None) -> None:

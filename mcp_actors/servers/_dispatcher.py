@@ -137,7 +137,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self._closed = False
         traffic = Log(f"{TRAFFIC}.{server}")
         self.traffic: Log | None = traffic if traffic.is_enabled_for(DEBUG) else None
-        link.table.logged = self.traffic is not None
+        if self.traffic is not None:
+            link.table.logged = True
         self._tasks: Background | None = None
         self._questions: dict[RequestId, trio.CancelScope] = {}
         self._on_request: OnRequest

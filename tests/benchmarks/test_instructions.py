@@ -50,4 +50,5 @@ def test_a_call_that_takes_more_instructions_than_its_bound_is_a_failure(kind: s
     theirs = [1_000_000.0 * callers for callers in CALLERS]
     for ours, verdict in ((bound, "PASS"), (bound * 1.01, "FAIL")):
         found = {(OURS, kind): [ours * each for each in theirs], ("mcp.Client", kind): theirs}
-        assert [each.verdict for each in compare(kind, "stdio", found)] == [verdict] * len(CALLERS)
+        verdicts = [each.verdict for each in compare(kind, "stdio", found) if ", to " in each.name]
+        assert verdicts == [verdict] * len(CALLERS)

@@ -199,7 +199,7 @@ def test_check_shows_each_result_above_the_names_of_the_servers_that_it_waits_fo
     with terminal(tmp_path, "check", columns=40) as shown:
         shown.wait_for(r"quick   ready [^$]*connecting to slow-0, slow-1, slow-2,\s+slow-3 …")
         quick, *_, first, second = shown.screen
-        assert quick.startswith("quick   ready     scripted 1.0, 2025-11-")
+        assert quick == "quick   ready     scripted 1.0,"
         assert (first, second) == ("connecting to slow-0, slow-1, slow-2,", "slow-3 …")
         go.touch()
         assert shown.wait() == 0

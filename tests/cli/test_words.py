@@ -76,7 +76,7 @@ def test_check_breaks_its_lines_between_words(monkeypatch: pytest.MonkeyPatch) -
     output = Output()
     output.results = Console(file=shown, force_terminal=True, width=30, color_system=None)
     output.line(("docs", "bold"), "  failed  command 'docs-server' not found; install it", wrap=True)
-    assert shown.getvalue().split("\n") == ["docs  failed  command ", "'docs-server' not found; ", "install it", ""]
+    assert shown.getvalue().split("\n") == ["docs  failed  command ", "  'docs-server' not found; ", "  install it", ""]
 
 
 def test_a_server_that_is_slow_to_start_is_waited_for_before_there_is_advice(

@@ -143,9 +143,12 @@ async def test_a_clean_up_that_raises_reaches_down() -> None:
         assert top.tree().children[0].last_error == "Boom('while stopping')"
 
 
-@pytest.mark.parametrize(("option", "value"), [("slow_after", 0), ("finish_on_stop", 1)])
-async def test_a_wrong_attribute_of_a_class_is_refused(option: str, value: object, said: Said) -> None:
+@pytest.mark.parametrize(
+    ("option", "value", "row"),
+    [("slow_after", 0, "open_actor: slow_after=0"), ("finish_on_stop", 1, "open_actor: finish_on_stop=1")],
+)
+async def test_a_wrong_attribute_of_a_class_is_refused(option: str, value: object, row: str, said: Said) -> None:
     with pytest.raises(ValueError) as refused:  # noqa: PT011 - the table has the whole message
         async with open_actor(type("Wrong", (Host,), {option: value})(), name="host"):
             pytest.fail("it started")
-    said(f"open_actor: {option}={value}", str(refused.value))
+    said(row, str(refused.value))

@@ -82,7 +82,7 @@ class StdioLink(LinesLink):
         self._process = process
         self._background = background
         self._stop_timeout = config.stop_timeout
-        self._transport = evolve(transport, env={})  # for the obituary, which outlives the configuration
+        self._transport = evolve(transport, env=dict.fromkeys(transport.env, ""))  # for the obituary, which outlives it
         self._stderr = StderrReader(process.stderr, config.name, masker)
         self._exit_code: int | None = None
         self._of_leader = 0

@@ -552,7 +552,7 @@ async def test_an_entry_that_is_not_valid_leaves_its_server_alone(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     a, b = House("a"), House("b")
-    entries: dict[str, Any] = {"a": {"command": ["no"]}, "z": {"command": 7}}
+    entries: dict[str, Any] = {"a": {"command": {"no": 1}}, "z": {"command": 7}}
     async with open_servers(a.config(), b.config()) as group:
         summary = await group.reload(b.config(), {"mcpServers": entries})
         assert summary.unchanged == ("b", "a")
