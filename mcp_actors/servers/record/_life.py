@@ -220,6 +220,7 @@ class ConnectionLife:
     def note_question(self, error: Exception) -> None:
         """Note that a connect waits for a person. The start of the group goes on without it, unless it is required."""
         self.note_failure(error)
+        self._server.last_error = self.last_error
         self._server.note_change()
 
     def health_changed(self) -> None:
