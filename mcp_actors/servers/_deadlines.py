@@ -183,7 +183,7 @@ class Deadline:
     def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
         """Call a function after some seconds, the same for all requests; at once if the request has its outcome."""
         if self in self.keeper._requests:
-            self.keeper._late[self] = trio.current_time() + seconds, fn
+            self.keeper._late[fn] = trio.current_time() + seconds, self  # middleware may send several messages at once
             self.keeper._timer.wake_by(trio.current_time() + seconds, self.keeper)
         else:
             fn()
@@ -248,7 +248,7 @@ class Deadlines:
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
-        self._late: dict[Deadline, tuple[float, Callable[[], object]]] = {}
+        self._late: dict[Callable[[], object], tuple[float, Deadline]] = {}
         self._held: Counter[str | None] = Counter()
         self._asking_since: float | None = None
         self._timer = timer or DeadlineTimer()
@@ -299,7 +299,7 @@ class Deadlines:
         if self._idle:
             self._idle.pop(deadline, None)
         if self._late:
-            self._late.pop(deadline, None)
+            self._late = {fn: late for fn, late in self._late.items() if late[1] is not deadline}
         if not self._requests:
             self._timer.used.pop(self, None)
         self.settled()
@@ -382,7 +382,8 @@ class Deadlines:
     def expire(self, now: float) -> None:
         """Answer the requests whose time is over; first those that have an answer."""
         while self._late and next(iter(self._late.values()))[0] <= now:
-            _, hurry = self._late.pop(next(iter(self._late)))
+            hurry = next(iter(self._late))
+            del self._late[hurry]
             hurry()
         for deadline, limit in self._due(now).items():
             self.end(deadline)

@@ -24,6 +24,7 @@ from mcp_actors import (
 )
 from mcp_actors.config import CallNext, ToolRequest
 from mcp_actors.servers import ServerRef
+from mcp_actors.servers.requests._request import LAST_REPORTS
 
 from ..messages import Said
 from .faults.http_faults import faulty_server
@@ -141,6 +142,47 @@ async def test_progress_timeout_is_suspended_while_middleware_waits(autojump_clo
 
     async with patient(request_timeout=1000, progress_timeout=5, middleware=(ask_somebody,)) as (ref, _):
         assert text_of(await ref.call_tool("sleep", {"name": "a", "seconds": 1})) == "a"
+
+
+async def test_an_answer_leaves_the_progress_timeout_of_another_call_of_middleware(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def send_two(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(call_next, attrs.evolve(request, arguments={"name": "b", "seconds": 1}))
+            return await call_next(request)
+
+    async with patient(request_timeout=1000, progress_timeout=5, middleware=(send_two,)) as (ref, _):
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match="after 5 s without progress"):
+            await ref.call_tool("sleep", {"name": "a", "seconds": 500})
+        assert trio.current_time() - began == 6
+
+
+async def test_each_call_of_middleware_waits_a_second_for_reports(autojump_clock: trio.testing.MockClock) -> None:
+    """Even if two of them have been answered and their reports are being handled."""
+    ended = list[float]()
+
+    async def send_two(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        began = trio.current_time()
+
+        async def send(delay: float) -> None:
+            await trio.sleep(delay)
+            await call_next(request)
+            ended.append(trio.current_time() - began)
+
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(send, 0.5)
+            nursery.start_soon(send, 0)
+        return answer("both")
+
+    async def hang(progress: float, total: float | None, message: str | None) -> None:
+        await trio.sleep_forever()
+
+    async with patient(middleware=(send_two,)) as (ref, _):
+        arguments = {"steps": 1, "seconds": 0, "pause": 0}
+        assert text_of(await ref.call_tool("work", arguments, progress=hang)) == "both"
+    assert ended == [LAST_REPORTS, 0.5 + LAST_REPORTS]
 
 
 @pytest.mark.parametrize(

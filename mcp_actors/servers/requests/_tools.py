@@ -365,6 +365,8 @@ class Around(InTask):
         finally:
             if call is not None:
                 self.calls.remove(call)
+                if self.handed_over and not deadline.asked_back:
+                    deadline.renew()  # the end of this message has stopped the time without progress of the others
         try:
             raise failure
         finally:
