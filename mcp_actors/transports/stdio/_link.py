@@ -82,7 +82,8 @@ class StdioLink(LinesLink):
         self._process = process
         self._background = background
         self._stop_timeout = config.stop_timeout
-        self._transport = evolve(transport, env=dict.fromkeys(transport.env, ""))  # for the obituary, which outlives it
+        env = dict.fromkeys(transport.env, "")  # the obituary outlives the configuration, and needs the names only
+        self._transport = evolve(transport, env=env)
         self._stderr = StderrReader(process.stderr, config.name, masker)
         self._exit_code: int | None = None
         self._of_leader = 0

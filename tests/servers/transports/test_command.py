@@ -89,8 +89,10 @@ async def test_a_start_that_fails_names_a_proxy_that_was_not_passed(
         monkeypatch.setenv(name, value)
     config = ServerConfig("a", Stdio("/bin/sh", ["-c", "exit 1"], **options), protocol="legacy")
     async with open_servers(config) as servers:
-        assert re.search(said, str(servers.errors["a"]))
-        assert "secret" not in str(servers.errors["a"])
+        error = str(servers.errors["a"])
+    assert re.search(said, error)
+    assert "secret" not in error
+    assert ("is set here" in error) is ("terminal" not in said)
 
 
 async def test_credentials_are_resolved_again_at_each_opening(monkeypatch: pytest.MonkeyPatch) -> None:
