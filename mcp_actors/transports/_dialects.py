@@ -82,6 +82,9 @@ class SkippedMessages:
 CANDIDATES: Final = 8
 """Places of a line that are looked at."""
 
+OTHER_OUTPUT: Final = 16 * 1024
+"""Bytes before a response that are looked at. More of them would take seconds, in a single step."""
+
 _BEGINS: Final = re.compile(rb'\{\s*+"(?:jsonrpc|id|result|error)"\s*+:')
 _QUOTING: Final = re.compile(r"""\\.|["'`()\[\]{}]""", re.DOTALL)
 
@@ -93,7 +96,7 @@ def response_after(line: bytes, awaits: Callable[[RequestId | None], bool]) -> o
         line: a line that is not JSON.
         awaits: whether a request with an id waits.
     """
-    for begin in islice(_BEGINS.finditer(line, 1), CANDIDATES):
+    for begin in islice(_BEGINS.finditer(line, 1, OTHER_OUTPUT), CANDIDATES):
         text = line[begin.start() :]
         if awaits(Excerpt(text).request_id) and not _is_open(line[: begin.start()]):
             with suppress(ValueError):

@@ -18,6 +18,7 @@ from mcp import MCPError
 from mcp.types import LoggingMessageNotificationParams
 
 from mcp_actors import Callbacks, ConnectionLost, HealthPolicy, Http, ServerConfig, ServerRef, open_servers
+from mcp_actors.transports._dialects import OTHER_OUTPUT, response_after
 from mcp_actors.transports._request_table import RequestTable
 
 from .faults.http_faults import Raw
@@ -262,3 +263,10 @@ async def test_a_notification_with_an_id_of_null_is_a_notification(way: Any, tab
     [params] = heard
     assert isinstance(params, LoggingMessageNotificationParams)
     assert params.data == "odd"
+
+
+def test_a_response_is_not_looked_for_behind_much_other_output() -> None:
+    """To look for quotes in megabytes takes seconds, in a single step of the event loop."""
+    text = answer("1").encode()
+    for length, found in ((OTHER_OUTPUT - len(text), True), (OTHER_OUTPUT, False)):
+        assert (response_after(b"." * length + text, lambda request_id: request_id == 1) is not None) is found
