@@ -31,7 +31,7 @@ from mcp_actors import (
 from mcp_actors.servers import ServerGroup
 
 from .fleet import calls
-from .groups import AT_ONCE, Events, state
+from .groups import AT_ONCE, Events, server as stdio_server, state
 
 FAST: Final = HealthPolicy(interval=10, timeout=1, silence=30)
 
@@ -230,6 +230,15 @@ async def test_check_health_can_be_called_within_a_request(autojump_clock: MockC
     async with moody(max_in_flight=1, middleware=(ask,)) as (_, servers, _):
         await servers["a"].call_tool("hold")
     assert [health.status for health in found] == ["healthy"]
+
+
+async def test_a_server_that_has_left_its_group_is_unhealthy() -> None:
+    async with open_servers(stdio_server("a"), stdio_server("b")) as servers:
+        refs = servers["a"], servers["b"]
+        await servers.remove("a")
+        found = [await refs[0].check_health()]
+    found.append(await refs[1].check_health())
+    assert [(each.status, each.message) for each in found] == [("unhealthy", "is stopped")] * 2
 
 
 async def test_a_server_that_is_busy_is_not_restarted_while_its_request_has_time(autojump_clock: MockClock) -> None:

@@ -38,6 +38,7 @@ from ..requests import (
     check_health,
     given_level,
     given_passing,
+    unhealthy,
 )
 from ._caller import PendingRequest
 from ._lifecycle import reconnect, start, stop
@@ -420,6 +421,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
             of several replicas, the worst result.
         """
+        if self._record.life.left:  # its connections have no health any more
+            await trio.lowlevel.checkpoint()
+            return unhealthy(self._record.life)
         results: list[Health] = []
 
         async def check(connection: ConnectionRecord) -> None:

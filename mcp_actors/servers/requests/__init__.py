@@ -56,4 +56,5 @@ from ._upkeep import (
     given_level as given_level,
     keep_checking as keep_checking,
     keep_log_level as keep_log_level,
+    unhealthy as unhealthy,
 )

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from .._rules import Verdict
     from .._session import Session
-    from ..record import ConnectionHealth, ConnectionRecord
+    from ..record import ConnectionHealth, ConnectionLife, ConnectionRecord, ServerLife
 
 
 TOO_MANY_REQUESTS: Final = 429
@@ -90,14 +90,19 @@ async def check_health(record: ConnectionRecord, actor: ActorRef) -> Health:
             health.failed(asked, error)
     else:
         await trio.lowlevel.checkpoint()
-    seconds, now = trio.current_time() - asked, datetime.now(UTC)
     if record.life.state in CONNECTED and error is None:
+        seconds, now = trio.current_time() - asked, datetime.now(UTC)
         health.last_check = Health(status="healthy", message="it answers", latency=seconds, checked_at=now)
     else:
-        problem = error if record.life.state in CONNECTED else record.life.error
-        message = f"is {record.life.state}" + (f": {problem_of(problem)}" if problem is not None else "")
-        health.last_check = Health(status="unhealthy", message=message, latency=None, checked_at=now)
+        health.last_check = unhealthy(record.life, error)
     return health.last_check
+
+
+def unhealthy(life: ConnectionLife | ServerLife, error: Exception | None = None) -> Health:
+    """Return the result for a server that is not connected, or whose check has failed with an error."""
+    problem = error if life.state in CONNECTED else life.error
+    message = f"is {life.state}" + (f": {problem_of(problem)}" if problem is not None else "")
+    return Health(status="unhealthy", message=message, latency=None, checked_at=datetime.now(UTC))
 
 
 async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
