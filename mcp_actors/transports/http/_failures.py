@@ -139,7 +139,7 @@ class NoAnswer(Exception):
 
 
 class WrongId(httpx2.SSEError):
-    """An answer is to another request, or to none. In a stream of events, it ends the stream."""
+    """An answer is to another request, or to none."""
 
 
 def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None:
