@@ -23,7 +23,7 @@ from pydantic import BaseModel
 from pydantic_core import ValidationError
 
 from .._foreign import Log
-from .._json import walk
+from .._json import UnreadableItem, walk
 from .._text import plain_text
 from ._eras import bounded, parse_result, without_later_fields
 
@@ -154,7 +154,9 @@ class _Reader:
         if "TextContent" not in models or _is_valid(kind, mended):
             return mended
         given, text = (value.get("type"), value.get("text")) if type(value) is dict else (None, value)
-        if any(given in get_args(_fields(each)["type"].annotation) for each in models.values()):
+        if isinstance(value, UnreadableItem):
+            what = f"cannot be read: {value.problem}"
+        elif any(given in get_args(_fields(each)["type"].annotation) for each in models.values()):
             what = f"is not a valid part of the type {given!r}"
         else:
             what = f"is of the unknown type {given!r:.40}" if type(given) is str else "has no type"

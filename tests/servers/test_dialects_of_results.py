@@ -7,8 +7,11 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import pytest
+from pydantic_core import ValidationError
 
 from mcp_actors import ConnectionLost, RetryPolicy, ServerRef, open_servers
+from mcp_actors._json import read_json
+from mcp_actors.servers._dialects import read_result
 
 from . import wire_server
 from .answers import written
@@ -209,3 +212,15 @@ async def test_a_result_of_an_empty_array_is_one_of_nothing() -> None:
             )
             with pytest.raises(ConnectionLost, match="at content: field required"):
                 await servers["a"].call_tool("echo")
+
+
+@pytest.mark.parametrize("version", ["2025-06-18", "2026-07-28"])
+def test_a_part_that_is_not_unicode_becomes_a_text_that_says_so(version: str) -> None:
+    """Its URI would be another one, so it is not read as U+FFFD."""
+    text = rb'{"id":1,"result":{"content":[{"type":"text","text":"\ud800"},{"type":"resource_link","uri":"x:\ud800"}]}}'
+    problems = list[ValidationError]()
+    result = read_result("tools/call", version, read_json(text)["result"], problems.append)
+    said = "[part 2 of this result cannot be read: a name, URI or schema in its JSON has half of a surrogate pair"
+    assert result.content[0].text == "\ufffd"
+    assert result.content[1].text.startswith(said)
+    assert len(problems) == 1
