@@ -3,9 +3,9 @@
 An `Offer` lists the tools of a group, or of some of its servers, except those that only a user interface may call; it
 calls tools, and collects instructions. All adapters are made with it. Adapters also use `context_of`, `as_listed`;
 `parts_of` and the functions after it, which present results; `PromptsAndResources`, the methods of an adapter of one
-server; `check_options`, with a table of all
-options of a framework's own class; and `Approvals` and `first_answer`, for options that name tools. Programs use
-`server_instructions`, and `McpClient`, an adapter that needs no framework but the SDK.
+server; `check_options`, with a table of all options of a framework's own class; and `Approvals` and `first_answer`, for
+options that name tools. Programs use `server_instructions`, and `McpClient`, an adapter that needs no framework but the
+SDK.
 
 It uses the group of the bridge as a program does, and `list_tools_again` of the bridge's ``_views``. It owns no
 connection, keeps no tools, and imports no framework.

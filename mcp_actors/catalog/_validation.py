@@ -164,10 +164,8 @@ class ToolChecks:
             if name in named or (tool, name) in self._unknown or len(self._unknown) == MOST_UNKNOWN:
                 continue
             self._unknown.add((tool, name))
-            known = [self._mask(each) for each in nearest(name, named) or sorted(named)]
-            listing = (
-                f"did you mean {known[0]!r:.80}?" if nearest(name, named) else f"it names {listed(known) or 'none'}"
-            )
+            near, known = nearest(name, named), [self._mask(each) for each in sorted(named)]
+            listing = f"did you mean {self._mask(near[0])!r:.80}?" if near else f"it names {listed(known) or 'none'}"
             problem = (
                 f"its input schema does not name the argument {name!r:.80}, which the server may ignore; {listing}"
             )

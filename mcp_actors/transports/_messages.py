@@ -1,13 +1,12 @@
 """From bytes to messages: parsing, limits, lines and pace.
 
 Its parts: parse a message; find the id of a response that cannot be read, and make the error in its place, which
-`refuse_unreadable` turns into one for the caller; limit the bytes and values of
-a message; collect its bytes and split a stream into lines (`LineSplitter`); limit how fast messages are read
-(`ReadingPace`, `Bucket`).
+`refuse_unreadable` turns into one for the caller; limit the bytes and values of a message; collect its bytes and split
+a stream into lines (`LineSplitter`); limit how fast messages are read (`ReadingPace`, `Bucket`).
 
 The transports over pipes and HTTP use it. `mcp_actors.servers` uses the errors for unreadable answers and the name of
 the end of the handshake. The caller passes bytes and times, and pauses for the seconds that it gets: this file reads no
-stream, starts no task and asks no clock. It uses the comparison of ids, and nothing else of `transports`.
+stream, starts no task and asks no clock. It uses the ids and errors of ``_request_table``.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from .._errors import ConnectionLost, LimitExceeded
 from .._json import BRACKETS, JSON_TOKEN, UnparsedText, read_json
 from ._request_table import comparable_id, error_of
 
-# --- Parse the messages of a server -----------------------------------------------------------
+# --- Parse the messages of a server -----------------------------------------------------------------------------------
 
 
 INITIALIZED: Final = "notifications/initialized"

@@ -58,8 +58,6 @@ from ._lifecycle import Look, tell
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from mcp.types import CallToolResult
-
     from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
     from .._deadlines import Deadline
