@@ -159,6 +159,23 @@ async def test_an_answer_leaves_the_progress_timeout_of_another_call_of_middlewa
         assert trio.current_time() - began == 6
 
 
+async def test_a_restart_waits_for_the_messages_of_middleware_and_not_for_itself(
+    autojump_clock: trio.testing.MockClock,
+) -> None:
+    async def think(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        result = await call_next(request)
+        await trio.sleep(100)
+        return result
+
+    async with patient(request_timeout=1000, middleware=(think,)) as (ref, here), trio.open_nursery() as nursery:
+        began = trio.current_time()
+        nursery.start_soon(ref.call_tool, "sleep", {"name": "a", "seconds": 2})
+        await trio.sleep(1)
+        await ref.restart()
+        assert trio.current_time() - began == 2
+    assert here.cancelled == []
+
+
 async def test_each_call_of_middleware_waits_a_second_for_reports(autojump_clock: trio.testing.MockClock) -> None:
     """Even if two of them have been answered and their reports are being handled."""
     ended = list[float]()
