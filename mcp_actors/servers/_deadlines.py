@@ -153,7 +153,12 @@ class Deadline:
 
         With ``queued``, return True for any request of a caller.
         """
-        return not self.own and (queued or self.sent) and (actors is None or self.actor in actors)
+        return not self.own and (queued or (self.sent if actors is None else self.is_at(actors)))
+
+    def is_at(self, actors: Container[str | None]) -> bool:
+        """Return True while one of these actors has a message of it."""
+        calls = self.call.calls if isinstance(self.call, InTask) else () if self.call is None else (self.call,)
+        return any(call.handed_over and call.actor in actors for call in calls)
 
     def renew(self) -> None:
         """Restart the time without progress: the request was handed to the session, or progress arrived."""
@@ -362,7 +367,7 @@ class Deadlines:
     def any_sent_before(self, time: float, actor: str) -> bool:
         """Return True if a request that began by `time` was sent, to that actor, and has not expired."""
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
-        return any(deadline.sent and deadline.actor == actor for deadline in older)
+        return any(deadline.is_at((actor,)) for deadline in older)
 
     def leave(self) -> None:
         """Forget the server, which has ended: it has no request any more that could expire."""

@@ -7,6 +7,7 @@ from typing import Literal
 
 import pytest
 import trio
+from mcp.types import CallToolResult
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors import (
@@ -18,6 +19,7 @@ from mcp_actors import (
     RestartPolicy,
     ServerUnavailable,
 )
+from mcp_actors.config import CallNext, ToolRequest
 from mcp_actors.kernel import Crashed, Started, Starting, Stopped, Stopping
 from mcp_actors.servers import (
     Drained,
@@ -57,6 +59,25 @@ async def test_replicas_share_a_ref_a_catalogue_and_the_calls(autojump_clock: Mo
         assert (ref.statistics().in_flight, ref.statistics().replicas.idle) == (6, 0)
         shop.let_go()
         assert sorted([text_of(await call.result()) for call in calls]) == ["1", "1", "2", "2", "3", "3"]
+
+
+async def test_a_call_that_middleware_sends_twice_is_in_flight_at_both_replicas(autojump_clock: MockClock) -> None:
+    """So a replica that is renewed finishes it, whichever message is the later one."""
+
+    async def send_two(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        async with trio.open_nursery() as both:
+            both.start_soon(call_next, request)
+            return await call_next(request)
+
+    shop = Shop()
+    async with open_servers(shop.config(2, middleware=(send_two,))) as group, trio.open_nursery() as nursery:
+        await trio.sleep(1)
+        [call] = begin(nursery, 1, group["shop"].call_tool, "hold")
+        await settle()
+        assert shop.held == [1, 1]
+        assert [each.in_flight for each in group["shop"].statistics().replicas.each] == [1, 1]
+        shop.let_go()
+        await call.result()
 
 
 async def test_calls_wait_while_all_replicas_are_busy(autojump_clock: MockClock) -> None:
