@@ -59,8 +59,8 @@ class Till(Actor[Pay | Note | Open]):
 
     handled: ClassVar[list[int]] = []
 
-    def __init__(self) -> None:
-        self.open = False
+    def __init__(self, *, is_open: bool = False) -> None:
+        self.open = is_open
 
     def _done(self, message: Pay | Note) -> int:
         if not self.open:
@@ -136,6 +136,18 @@ async def test_postponed_messages_survive_a_crash_and_are_dead_letters_at_the_en
             await top.stop_child("till")
         assert outcomes == [2, "stopped"]
         assert of(events, DeadLetter) == ["DeadLetter"]
+
+
+async def test_the_next_incarnation_begins_with_what_was_postponed() -> None:
+    """D-68: without a call of ``resume``."""
+    tills = iter([Till(), Till(is_open=True)])
+    async with open_supervisor(ChildSpec("till", lambda: next(tills))) as top:
+        ref = top.child("till", Till)
+        for number in (1, 2):
+            await ref.tell(Note(number))
+        await ref.tell(Open(crash=True))
+        assert await ref.call(Pay(3)) == 3
+        assert Till.handled == [1, 2, 3]
 
 
 async def test_a_caller_that_leaves_takes_its_postponed_message_along() -> None:
