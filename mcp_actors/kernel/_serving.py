@@ -369,11 +369,12 @@ class Taken(Answers):
         if envelope.later is not later:
             return True
         if taken:
-            if not self._watched:
-                self._watch_slow()
             if self._interruption is not None:
                 self._abandon(envelope)
-            elif self._record.hub.wants_requests:
+                return True
+            if not self._watched:
+                self._watch_slow()
+            if self._record.hub.wants_requests:
                 self._note_started(later)
             return True
         envelope.scope = envelope.later = None

@@ -12,13 +12,14 @@ from typing import Any
 
 import pytest
 import trio
-from trio.testing import wait_all_tasks_blocked as settle
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
     ActorCrashed,
     ActorError,
     ActorRef,
     ActorStopped,
+    ChildSpec,
     Event,
     Later,
     NotSent,
@@ -27,6 +28,7 @@ from mcp_actors.kernel import (
     StopActor,
     Unhandled,
     open_actor,
+    open_supervisor,
 )
 
 from ..messages import Said
@@ -426,6 +428,20 @@ async def test_a_take_that_ends_the_incarnation_and_returns(result: bool) -> Non
         assert takers[1].numbers == [2]
         assert len(takers[1].handled) == (not result)
         takers[1].taken[0].reply(2)
+
+
+def test_a_message_whose_take_ends_the_incarnation_is_watched_no_more() -> None:
+    """D-67: the check for slow messages ends with the incarnation."""
+
+    async def main() -> int:
+        async with open_supervisor(ChildSpec("taker", Taker)) as top:
+            with pytest.raises(ActorCrashed):
+                await top.child("taker").call(Ask(take=lambda taker, _: taker.stop() is None))
+            await trio.sleep(61)
+            return top.child("taker").statistics().incarnation
+
+    # Not by pytest-trio, which ignores the Cancelled that a failure of the kernel's own task would leave.
+    assert trio.run(main, clock=MockClock(autojump_threshold=0)) == 2
 
 
 async def test_a_refused_message_that_finds_the_mailbox_closed_is_answered() -> None:
