@@ -259,13 +259,18 @@ class Mailbox(Home):
         """Drop the oldest envelope of a full lane, or let the new one wait, as the policy says; else raise an error."""
         if self.policy == "drop_oldest" and wait is not True:
             self._restore_order()
-            # The messages of an incarnation to itself are few, and a `Down` comes only once.
-            oldest = next((each for each in lane if each.droppable), None)
-            if oldest is not None:
+            # Several, if some have returned to a full lane, or wait in the entrance: those are older than the new one.
+            while len(lane) >= self.size:
+                # The messages of an incarnation to itself are few, and a `Down` comes only once.
+                oldest = next((each for each in lane if each.droppable), None)
+                if oldest is None:
+                    break
                 del lane[oldest]
                 self.dropped += 1
+                self._move_up()
                 text = f"{type(oldest.message).__name__} was dropped for a newer message (overflow='drop_oldest')"
                 oldest.settle(outcome.Error(self.full(f"{text}; send fewer messages at a time, or raise mailbox_size")))
+            else:
                 return
         if self.policy == "fail" if wait is None else not wait:
             remedy = "or use overflow='wait'" if self.policy == "fail" else "or wait for room with tell() or call()"

@@ -22,6 +22,7 @@ from mcp_actors.kernel import (
     MailboxFull,
     Message,
     Pool,
+    Postpone,
     SupervisorRef,
     handles,
     open_actor,
@@ -170,6 +171,36 @@ async def test_a_full_mailbox_may_drop_its_oldest_message(kind: str, said: Said)
             gate.open()
         await settle()
         assert seen == [3, 4]
+
+
+async def test_messages_that_return_to_a_full_mailbox_are_dropped_first() -> None:
+    """D-72: the others keep their order, and no sender waits."""
+
+    class Waiting(Host):
+        async def handle(self, message: Any) -> Any:
+            if isinstance(message, Put) and message.item < 2:
+                raise Postpone
+            return await super().handle(message)
+
+    actor, gate = Waiting(), Gate()
+    async with (
+        open_actor(actor, name="a", mailbox_size=2, overflow="drop_oldest") as ref,
+        trio.open_nursery() as nursery,
+    ):
+        for number in range(2):
+            await ref.tell(Put(number))
+        await settle()
+        nursery.start_soon(ref.call, Do(gate))
+        await settle()
+        for number in range(2, 4):
+            ref.tell_nowait(Put(number))
+        actor.resume()
+        for number in range(4, 7):
+            ref.tell_nowait(Put(number))
+        assert (ref.statistics().queued, ref.statistics().dropped) == (2, 5)
+        gate.open()
+        await settle()
+        assert actor.seen == [5, 6]
 
 
 async def test_the_messages_of_an_actor_to_itself_are_not_dropped(autojump_clock: MockClock) -> None:
