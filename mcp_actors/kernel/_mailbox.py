@@ -156,6 +156,7 @@ class Mailbox(Home):
     _in_order: bool = field(default=True, init=False)
     _last_number: int = field(default=0, init=False)
     _refusal: Callable[[], ActorError] | None = field(default=None, init=False)
+    _serves_rest: bool = field(default=False, init=False)
 
     needs_all = True
 
@@ -343,7 +344,7 @@ class Mailbox(Home):
         """Return what was postponed to its old place, and fill the free slots."""
         postponed, self._postponed = self._postponed, {}
         for envelope in postponed:
-            self.put_back(envelope)
+            self._restore(envelope)  # also if later messages are refused: these are to be handled before the end
         self.feed()
 
     @trio.lowlevel.enable_ki_protection
@@ -356,6 +357,11 @@ class Mailbox(Home):
         if self._refusal is not None:
             envelope.settle(outcome.Error(self._refusal()))
             return False
+        self._restore(envelope)
+        return True
+
+    def _restore(self, envelope: Envelope) -> None:
+        envelope.holder = self
         if self.on_wait is not None:
             self.on_wait()
         # Usually it is the oldest. Of several that return, any may be the first: they were taken in order, but their
@@ -368,7 +374,6 @@ class Mailbox(Home):
             self._queue.move_to_end(envelope, last=False)
         else:
             self._in_order = False
-        return True
 
     def _restore_order(self) -> None:
         """Sort the envelopes by the order of their arrival, if some have returned in another order."""
@@ -404,17 +409,18 @@ class Mailbox(Home):
 
         Return the dropped envelopes without a waiting sender. ``refusal`` returns a new exception for each sender.
         """
-        self._refusal = refusal
+        self._refusal, self._serves_rest = refusal, False
         drained = [*self._control, *self._postponed, *self.drain()]
         self._control.clear()
         self._postponed.clear()
-        return [
-            envelope for envelope in drained if not (envelope.settle(outcome.Error(refusal())) and envelope.awaited)
-        ]
+        dropped = [each for each in drained if not (each.settle(outcome.Error(refusal())) and each.awaited)]
+        if self.on_fed is not None:
+            self.on_fed()  # what others wait to see finished will not be
+        return dropped
 
     def refuse(self, refusal: Callable[[], ActorError]) -> None:
         """Refuse later senders like `close`, and let those that wait be served."""
-        self._refusal = refusal
+        self._refusal, self._serves_rest = refusal, True
 
     @property
     def idle(self) -> bool:
@@ -423,9 +429,14 @@ class Mailbox(Home):
         return not waits and (self.owner is None or self.owner.idle)
 
     @property
-    def closed(self) -> bool:
+    def refuses(self) -> bool:
         """True while messages are refused."""
         return self._refusal is not None
+
+    @property
+    def closed(self) -> bool:
+        """True while messages are refused and none of those before are to be served."""
+        return self._refusal is not None and not self._serves_rest
 
     def check_open(self) -> None:
         """Raise `ActorStopped` if messages are refused."""

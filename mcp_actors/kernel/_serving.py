@@ -180,7 +180,8 @@ class Answers(Holder):
     def _postpone(self, envelope: Envelope) -> None:
         """Keep a message aside, or return it to the mailbox if this incarnation ends."""
         self._clear_context(envelope)
-        if self._interruption is not None or self._record.mailbox.closed or envelope.withdrawn:
+        # Without an owner, the mailbox gives this incarnation no more messages, so it could not resume this one.
+        if self._interruption is not None or self._record.mailbox.owner is None or envelope.withdrawn:
             self._return(envelope)
             return
         full = envelope.home.postpone(envelope)

@@ -428,7 +428,7 @@ class OwnMessages:
 
     def send(self, message: Message, source: Source) -> OwnEnvelope | None:
         """Send a message. Return None if the mailbox is closed, because nothing more is handled then."""
-        if self.record.mailbox.closed:
+        if self.record.mailbox.refuses:
             return None
         envelope = OwnEnvelope(message, source)
         self._sent.add(envelope)

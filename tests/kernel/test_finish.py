@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -293,6 +294,64 @@ async def test_a_task_of_an_actor_that_finishes_may_call_others() -> None:
         await settle()
         go_on.set()
     assert answers == [1]
+
+
+@pytest.mark.parametrize("busy", [False, True])
+async def test_an_actor_that_is_drained_handles_what_it_has_postponed(busy: bool) -> None:
+    """D-71: whether a message is postponed before the request to stop, or after it."""
+
+    class Waiting(Host):
+        ready = False
+
+        async def handle(self, message: Any) -> Any:
+            if isinstance(message, Put | Get) and not self.ready:
+                raise Postpone
+            return await super().handle(message)
+
+    gate, actor = Gate(), Waiting()
+
+    async def begin() -> None:
+        await gate()
+        actor.ready = True
+        actor.resume()
+
+    async with open_supervisor(ChildSpec("a", lambda: actor)) as top, trio.open_nursery() as nursery:
+        a, calls = top.child("a"), Calls(nursery)
+        if busy:
+            await calls.send("busy", a, Do(gate))
+        await a.tell(Put(1))
+        await calls.send("postponed", a, Get(2))
+        await calls.send("begin", a, Do(begin))
+        nursery.start_soon(lambda: top.stop_child("a", drain=True))
+        await settle()
+        gate.open()
+        await a.wait_stopped()
+        await settle()
+        assert (actor.seen, calls.outcomes["postponed"]) == ([1, 2], 2)
+
+
+@pytest.mark.parametrize("key", [None, lambda _: 0])
+async def test_a_pool_whose_last_member_is_given_up_while_it_is_drained_has_stopped(
+    key: Any, autojump_clock: MockClock
+) -> None:
+    """D-71: nothing is left that could handle what is queued, so its callers get an error."""
+    gate = Gate()
+
+    async def fail() -> None:
+        await gate()
+        raise Fatal
+
+    pool = partial(Pool, Host, 1, key=key, max_restarts=0, on_limit="park")
+    async with open_supervisor(ChildSpec("db", pool, shutdown=5)) as top, trio.open_nursery() as nursery:
+        db, calls = top.child("db"), Calls(nursery)
+        await calls.send("begun", db, Do(fail))
+        await calls.send("queued", db, Get(1))
+        nursery.start_soon(lambda: top.stop_child("db", drain=True))
+        await settle()
+        gate.open()
+        await db.wait_stopped()
+        await settle()
+        assert (trio.current_time(), calls.outcomes) == (0, {"begun": Fatal, "queued": ActorStopped})
 
 
 @pytest.mark.parametrize("key", [None, lambda message: id(message)])
