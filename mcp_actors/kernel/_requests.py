@@ -395,6 +395,8 @@ class Sweeper:
         id = next(self._numbers)
         self._ids[sweep], self._sweeps[id] = id, sweep
         entry = (trio.current_time() + after, id)
+        if len(self._heap) > 2 * len(self._sweeps) + SWEEP_STEP:  # most are of actors that have ended
+            self._heap = sorted(each for each in self._heap if each[1] in self._sweeps)
         heappush(self._heap, entry)
         if self._heap[0] is entry:
             self._news()

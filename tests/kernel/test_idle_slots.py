@@ -9,7 +9,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import ChildSpec, open_actor, open_supervisor
-from mcp_actors.kernel._requests import SWEEP_PERIOD, SWEEP_STEP
+from mcp_actors.kernel._requests import SWEEP_PERIOD, SWEEP_STEP, Sweeper
 
 from .actors import Boom, Do, Gate, Get, Host
 
@@ -112,3 +112,20 @@ async def test_one_sweeper_serves_a_tree_also_across_restarts(mock_clock: MockCl
         for left in (number, 0):
             await pass_time(mock_clock, SWEEP_PERIOD)
             assert tasks() == before + left
+
+
+async def test_checks_of_actors_that_have_ended_are_not_kept_until_they_are_due() -> None:
+    class Patient(Host):
+        slow_after = 9e9
+
+    async with open_supervisor(ChildSpec("lasts", Patient)) as top, trio.open_nursery() as nursery:
+        nursery.start_soon(top.child("lasts").call, Do(trio.sleep_forever))
+        await settle()
+        for _ in range(2 * SWEEP_STEP):
+            ref = await top.start_child(ChildSpec("ends", Patient, restart="temporary"))
+            assert await ref.call(Get(1)) == 1
+            await top.stop_child("ends")
+        sweeper = top._record.sweeper
+        assert isinstance(sweeper, Sweeper)
+        assert len(sweeper._heap) <= SWEEP_STEP + 9
+        nursery.cancel_scope.cancel("nothing is left to do")
