@@ -275,7 +275,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
         if server.values.get(field) == 0 and not isinstance(server.values[field], bool):
             server.values[field] = None
     server.values.update(around.connect_timeout)
-    enabled = is_enabled(entry, path, around.source)
+    enabled = is_enabled(entry, path, around.source) and not around.is_off
     try:
         made = transport_of(kind, transport, around, wanted=around.is_wanted(name, enabled=enabled))
     except ConfigError as error:

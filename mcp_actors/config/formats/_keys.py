@@ -182,6 +182,7 @@ class Surroundings:
         connect_timeout: the argument of `ServerConfig` that the environment sets; empty without one.
         of_vs_code: whether ``~`` is expanded in arguments of commands.
         program: the program that the entry was written for.
+        is_off: whether a list elsewhere in the file switches the server off.
     """
 
     source: str
@@ -194,6 +195,7 @@ class Surroundings:
     connect_timeout: Mapping[str, float | None] = attrs.field(factory=dict)
     of_vs_code: bool = False
     program: Program = ANY
+    is_off: bool = False
 
     def is_wanted(self, name: str, *, enabled: bool) -> bool:
         """Return whether the inputs of a server are asked for."""

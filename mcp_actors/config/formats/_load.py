@@ -485,10 +485,10 @@ class _Loading:
                 )
             check_numbers(source, place, value)
             value, variables = apply_overrides(name, value, os.environ)
-            server = read_entry(name, value, place, around)
-            self.servers[name] = attrs.evolve(server, enabled=False) if key in self.off else server
+            around = attrs.evolve(around, is_off=key in self.off)
+            self.servers[name] = read_entry(name, value, place, around)
         except ConfigError as error:
-            self._note_failure(name, value, _with_variables(error, variables))
+            self._note_failure(name, value, _with_variables(error, variables), is_off=key in self.off)
 
     def _check_free(self, name: str, entry: Entry) -> None:
         """Check that a name is not used yet. If it is even written the same, neither is used: which one was meant?"""
@@ -500,10 +500,10 @@ class _Loading:
         called = first.place if first.place != entry.place else first.source  # a line, if the places are equal
         raise bad(entry.source, entry.place, f"{called} is called {name!r} too; rename one of them")
 
-    def _note_failure(self, name: str, entry: object, error: ConfigError) -> None:
+    def _note_failure(self, name: str, entry: object, error: ConfigError, *, is_off: bool) -> None:
         """Keep an error; for a disabled server it is only a warning."""
         named = name in self.twice or (self.only is not None and name in self.only)
-        if not named and isinstance(entry, Mapping) and not _may_be_enabled(entry):
+        if not named and (is_off or (isinstance(entry, Mapping) and not _may_be_enabled(entry))):
             self.warnings.append(f"{error} (the server is disabled)")
             return
         if isinstance(entry, Mapping) and _is_required(entry):

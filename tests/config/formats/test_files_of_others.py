@@ -11,8 +11,8 @@ from typing import Any, Final
 
 import pytest
 
-from mcp_actors import ConfigError, Http, ServerConfig, Sse, Stdio
-from mcp_actors.config import TransportTemplate
+from mcp_actors import ConfigError, Http, ServerConfig, Sse, Stdio, load_config
+from mcp_actors.config import Input, TransportTemplate
 from mcp_actors.config._values import expand
 from mcp_actors.config.formats._programs import PROGRAMS, SECTION_WRITERS
 
@@ -108,6 +108,26 @@ def test_a_name_that_is_written_is_never_given_to_another_server(tmp_path: Path)
         assert {each.name: each.transport for each in loaded.servers} == {"a_b-c8687a08": Stdio("x"), "a_b": Stdio("y")}
     apart = load(tmp_path, {"mcpServers": {"a b": {"command": "x"}}, "servers": {"a_b": {"command": "y"}}})
     assert [each.name for each in apart.servers] == ["a_b-c8687a08", "a_b"]
+
+
+def test_a_server_that_a_list_switches_off_is_not_asked_about_and_is_no_failure() -> None:
+    """D-32: as with the switch in its own entry."""
+    asked: list[str] = []
+
+    def ask(question: Input) -> str:
+        asked.append(question.id)
+        return "k3y"
+
+    servers = {
+        "off": {"command": "a", "env": {"KEY": "${input:key}"}},
+        "wrong": {"command": 1},
+        "on": {"command": "b"},
+    }
+    document = {"inputs": [{"id": "key"}], "mcp": {"excluded": ["off", "wrong"]}, "mcpServers": servers}
+    loaded = load_config(document, ask=ask)
+    assert (asked, loaded.failed) == ([], {})
+    assert [(server.name, server.enabled) for server in loaded.servers] == [("off", False), ("on", True)]
+    assert [warning for warning in loaded.warnings if "wrong" in warning and "is disabled" in warning]
 
 
 @pytest.mark.parametrize("marker", [".git", "pyproject.toml", "package.json", None])
