@@ -433,10 +433,14 @@ async def test_a_take_that_ends_the_incarnation_and_returns(result: bool) -> Non
 def test_a_message_whose_take_ends_the_incarnation_is_watched_no_more() -> None:
     """D-67: the check for slow messages ends with the incarnation."""
 
+    def end(taker: Taker, _: object) -> bool:
+        taker.stop()
+        return True
+
     async def main() -> int:
         async with open_supervisor(ChildSpec("taker", Taker)) as top:
             with pytest.raises(ActorCrashed):
-                await top.child("taker").call(Ask(take=lambda taker, _: taker.stop() is None))
+                await top.child("taker").call(Ask(take=end))
             await trio.sleep(61)
             return top.child("taker").statistics().incarnation
 
