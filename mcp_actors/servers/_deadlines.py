@@ -391,7 +391,11 @@ class Deadlines:
             del self._late[hurry]
             hurry()
         for deadline, limit in self._due(now).items():
+            answered = [fn for fn, (_, of) in self._late.items() if of is deadline]
             self.end(deadline)
+            if answered and not isinstance(deadline.call, InTask):
+                answered[0]()  # only the caller's callback is late
+                continue
             deadline.expired, deadline.limit = True, limit
             if deadline.call is not None:
                 if deadline.sent:

@@ -146,6 +146,17 @@ async def test_an_answer_that_has_come_does_not_wait_long_for_a_callback(autojum
         assert trio.current_time() - began == 1
 
 
+async def test_an_answer_that_has_come_is_not_lost_to_the_request_timeout(autojump_clock: MockClock) -> None:
+    async def hang(progress: float, total: float | None, message: str | None) -> None:
+        await trio.sleep_forever()
+
+    async with patient(request_timeout=2) as (ref, _):
+        began = trio.current_time()
+        result = await ref.call_tool("work", {"steps": 1, "seconds": 0, "pause": 1.5}, progress=hang)
+        assert (text_of(result), trio.current_time() - began) == ("done", 2)
+        assert ref.statistics().latency.done == 1
+
+
 async def test_reports_of_a_request_that_has_ended_are_not_waited_for() -> None:
     """Its caller has left, and the server has answered all the same."""
     ended = list[str]()

@@ -222,8 +222,8 @@ class Reports:
     """Takes the reports of progress of one request, in the step that reads them.
 
     The callback runs in a task of the session, which is started when a report arrives and ends when none waits. So a
-    request without reports has no such task, and a slow callback delays nothing but itself. After the answer, the
-    deadline of the request limits it.
+    request without reports has no such task, and a slow callback delays nothing but itself. It is cancelled
+    `LAST_REPORTS` seconds after the answer, or when the request would time out.
 
     Args:
         server: the server's name.
