@@ -92,7 +92,7 @@ async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], No
     On leaving, notifications that have arrived are delivered for a moment; then all callbacks are cancelled.
 
     Args:
-        record: the record of the server.
+        record: the record of the connection.
         join_handler: see `Questions`.
 
     Yields:
@@ -122,7 +122,7 @@ class Questions:
     """Answers the questions of one connection with the user's callbacks.
 
     Args:
-        record: the record of the server.
+        record: the record of the connection.
         tasks: runs the callbacks.
         join_handler: makes the running task count as part of the current handler (`Actor.join_handler`).
     """
@@ -324,7 +324,7 @@ class Notifications:
     """Passes the notifications of one connection to the callbacks.
 
     Args:
-        record: the record of the server.
+        record: the record of the connection.
         tasks: runs the callbacks.
     """
 

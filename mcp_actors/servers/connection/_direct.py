@@ -12,11 +12,10 @@ writes spans, and logs an answer that cannot be read because of a defect here. I
 
 Theory of operation
 -------------------
-Most requests need nothing but a line in each direction. If the link has a `Pipe`, such a request
-(`PlainRequest`) has no task: the step of its caller, or the step that frees an in-flight slot, gives the line
-to the pipe; the step that reads the answer settles the message, unless the caller has yet to see reports of progress,
-which are taken in the steps that read them. Everything else has a request task, and so has a request that cannot be
-written as JSON.
+Most requests need nothing but a line in each direction. If the link has a `Pipe`, such a request (`PlainRequest`) has
+no task: the step of its caller, or the step that frees an in-flight slot, gives the line to the pipe; the step that
+reads the answer settles the message, unless the caller has yet to see reports of progress, which are taken in the steps
+that read them. Everything else has a request task, and so has a request that cannot be written as JSON.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
@@ -84,7 +83,7 @@ class DirectRequests:
     Args:
         pipe: the pipe to the server.
         session: the session of the connection.
-        record: the record of the server.
+        record: the record of the connection.
         drain: the end of the connection, which waits for requests.
         tasks: runs the tasks of the connection.
         send: waits for a request in the session, and returns its result or raises the error for its caller.

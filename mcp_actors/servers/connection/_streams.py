@@ -144,7 +144,7 @@ class Connection:
         session: the session of the connection.
         link: the link of the connection.
         tasks: runs its tasks.
-        record: the record of the server.
+        record: the record of the connection.
         actor: the actor of the server, whose mailbox takes its requests.
     """
 

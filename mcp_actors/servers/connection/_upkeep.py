@@ -177,7 +177,7 @@ async def keep_resources_listed(record: ConnectionRecord, actor: ActorRef, failu
     """List the resources whenever they are stale, until the connection ends.
 
     Args:
-        record: the record of the server.
+        record: the record of the connection.
         actor: the server actor.
         failure: why the connect could not list them; None if it has. Then this begins with the delay after a failure.
     """
@@ -198,7 +198,7 @@ async def _keep_listed(
     """List again whenever a list is stale, until the connection ends.
 
     Args:
-        record: the record of the server.
+        record: the record of the connection.
         actor: the server actor.
         kept: the list.
         request: makes the request whose answer replaces the list.

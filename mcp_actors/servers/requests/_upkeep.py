@@ -133,8 +133,8 @@ async def keep_checking(record: ConnectionRecord, actor: ActorRef, end: Callable
     """Check the connection that `ConnectionHealth.begin` was given at each due time, until the connection ends.
 
     Args:
-        record: the record of the server.
-        actor: the actor of the server, whose mailbox takes the checks.
+        record: the record of the connection.
+        actor: its actor, whose mailbox takes the checks.
         end: called once to end the connection.
     """
     health = record.health
