@@ -245,10 +245,7 @@ class LoopServer(ElsewhereServer):
                 nursery.cancel_scope.cancel("the connection was left")
 
     async def _serve(
-        self,
-        server_reads: MemoryObjectReceiveStream[Sent],
-        to_client: MemoryObjectSendStream[Sent],
-        served: trio.Event,
+        self, server_reads: MemoryObjectReceiveStream[Sent], to_client: MemoryObjectSendStream[Sent], served: trio.Event
     ) -> None:
         """Run the server on the event loop until its input ends."""
 

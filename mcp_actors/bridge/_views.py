@@ -176,9 +176,7 @@ def _adapt_callbacks(view: View[Any], names: tuple[str, ...], kwargs: dict[str, 
             kwargs[name] = view._adapted(callback)
 
 
-def step_view(
-    method: Callable[Concatenate[T, P], R],
-) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
+def step_view(method: Callable[Concatenate[T, P], R]) -> Callable[Concatenate[View[Any], P], Coroutine[Any, Any, R]]:
     """Make an async method of a view from a sync one that changes something, or during which nothing may change."""
 
     @wraps(method)
@@ -456,8 +454,7 @@ class AsyncioServerRef(ServerView):
         return result_value(await self.call_tool(tool, arguments))
 
     call_tool: Final[ToolCall[Awaited[CallToolResult], Awaited[CallToolResult | InputRequiredResult]]] = cast(
-        "Any",
-        request_view(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",)),
+        "Any", request_view(ServerRef.call_tool, ServerRef.send_tool_call, callbacks=("progress",))
     )
     list_tools: Final = async_view(ServerRef.list_tools)
     approve_tools: Final = async_view(ServerRef.approve_tools)
@@ -465,15 +462,11 @@ class AsyncioServerRef(ServerView):
     list_resource_templates: Final = async_view(ServerRef.list_resource_templates)
     read_resource: Final[
         ResourceRequest[Awaited[ReadResourceResult], Awaited[ReadResourceResult | InputRequiredResult]]
-    ] = cast(
-        "Any",
-        request_view(ServerRef.read_resource, ServerRef.send_read_resource, callbacks=("progress",)),
-    )
+    ] = cast("Any", request_view(ServerRef.read_resource, ServerRef.send_read_resource, callbacks=("progress",)))
     subscribe: Final = stream_view(ServerRef.subscribe)
     list_prompts: Final = async_view(ServerRef.list_prompts)
     get_prompt: Final[PromptRequest[Awaited[GetPromptResult], Awaited[GetPromptResult | InputRequiredResult]]] = cast(
-        "Any",
-        request_view(ServerRef.get_prompt, ServerRef.send_get_prompt, callbacks=("progress",)),
+        "Any", request_view(ServerRef.get_prompt, ServerRef.send_get_prompt, callbacks=("progress",))
     )
     complete: Final = request_view(ServerRef.complete, ServerRef.send_complete, callbacks=("progress",))
     set_log_level: Final = async_view(ServerRef.set_log_level)

@@ -264,8 +264,7 @@ class RetryBudget:
     """
 
     max_tokens: int = attrs.field(
-        default=200,
-        validator=check.count(1, f"give a whole number from 1 to {_MOST_TOKENS}", highest=_MOST_TOKENS),
+        default=200, validator=check.count(1, f"give a whole number from 1 to {_MOST_TOKENS}", highest=_MOST_TOKENS)
     )
     token_ratio: float = attrs.field(default=0.2, validator=_check_token_ratio)
 

@@ -224,12 +224,7 @@ _OF_DISCOVERY: Final = ("enabled", "refreshInterval", "onStartup", "fallbackToSt
 _OF_AUTHENTICATION: Final = ("type", "token", "key", "header", "credentials")
 _OF_RETRIES: Final = ("maxAttempts", "backoff", "initialDelay")
 
-_SPELLINGS: Final[Mapping[str, str]] = {
-    "baseUrl": "url",
-    "endpoint": "url",
-    "environment": "env",
-    "workingDir": "cwd",
-}
+_SPELLINGS: Final[Mapping[str, str]] = {"baseUrl": "url", "endpoint": "url", "environment": "env", "workingDir": "cwd"}
 """Key of a manifest's configuration → key of an entry."""
 
 _OF_CONFIGURATION: Final = frozenset({*WITH_EFFECT, *_SPELLINGS, "timeout", "retries"})

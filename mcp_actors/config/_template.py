@@ -61,13 +61,7 @@ def _python() -> str:
         return "python3"
 
 
-INTERPRETERS: Final[Mapping[str, str]] = {
-    ".py": _python(),
-    ".js": "node",
-    ".cjs": "node",
-    ".mjs": "node",
-    ".sh": "sh",
-}
+INTERPRETERS: Final[Mapping[str, str]] = {".py": _python(), ".js": "node", ".cjs": "node", ".mjs": "node", ".sh": "sh"}
 """Suffix of a script → its interpreter. Python scripts run in the environment of this program, if it has one."""
 
 _TEXTS: Final = ("command", "cwd", "url", "address", "server", "secret_file", *_SECRETS)

@@ -13,8 +13,6 @@ from __future__ import annotations
 from .._exports import publish
 from ._serve import serve
 
-__all__ = [
-    "serve",
-]
+__all__ = ["serve"]
 
 publish(__name__, globals())

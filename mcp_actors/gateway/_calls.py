@@ -315,13 +315,7 @@ class Call:
     )
 
     def __init__(
-        self,
-        session: Client,
-        request_id: Id,
-        method: str,
-        prepare: Prepare,
-        given: tuple[Any, ...],
-        extras: Json,
+        self, session: Client, request_id: Id, method: str, prepare: Prepare, given: tuple[Any, ...], extras: Json
     ) -> None:
         self._session = session
         self.id = request_id

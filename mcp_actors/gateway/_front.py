@@ -28,14 +28,7 @@ from mcp.types import METHOD_NOT_FOUND
 from .._errors import ServerUnavailable
 from .._foreign import Log
 from .._text import problem_of
-from ..servers import (
-    PromptsChanged,
-    ResourcesChanged,
-    ServerAdded,
-    ServerRemoved,
-    StateChanged,
-    ToolsChanged,
-)
+from ..servers import PromptsChanged, ResourcesChanged, ServerAdded, ServerRemoved, StateChanged, ToolsChanged
 from ..servers.connection import AFTER_FAILURE, keep_trying
 
 if TYPE_CHECKING:

@@ -74,11 +74,7 @@ def open_in_background(
 ) -> AbstractAsyncContextManager[ServerGroup]:
     """Open servers as `in_background` has them. Their configuration decides how many there are."""
     return open_servers(
-        *map(in_background, configs),
-        naming=naming,
-        callbacks=callbacks,
-        observers=observers,
-        max_servers=sys.maxsize,
+        *map(in_background, configs), naming=naming, callbacks=callbacks, observers=observers, max_servers=sys.maxsize
     )
 
 

@@ -45,10 +45,7 @@ except ModuleNotFoundError as _exc:
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-__all__ = [
-    "RayHost",
-    "ray_address",
-]
+__all__ = ["RayHost", "ray_address"]
 
 _log: Final = Log("mcp_actors.hosts")
 

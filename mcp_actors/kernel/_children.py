@@ -432,11 +432,7 @@ def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildEr
         "running": "is running; call stop_child() first",
         "restarting": "is about to be restarted; call stop_child() to prevent that",
     }
-    return ChildError(
-        f"supervisor {supervisor!r}: child {child!r} {remedies[reason]}",
-        actor=supervisor,
-        reason=reason,
-    )
+    return ChildError(f"supervisor {supervisor!r}: child {child!r} {remedies[reason]}", actor=supervisor, reason=reason)
 
 
 def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:

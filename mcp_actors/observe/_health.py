@@ -42,11 +42,7 @@ def _missing(statuses: Mapping[str, ServerStatus], sources: Iterable[SourceStatu
     }
     for source in sources:
         if source.refused:
-            found[source.name] = {
-                "state": "refused",
-                "since": source.read_at.isoformat(),
-                "reason": str(source.error),
-            }
+            found[source.name] = {"state": "refused", "since": source.read_at.isoformat(), "reason": str(source.error)}
     return found
 
 

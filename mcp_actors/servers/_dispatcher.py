@@ -157,10 +157,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         """
         options = opts or {}
         request = Exchange(
-            method,
-            dict(params or {}),
-            options.get("headers") or {},
-            cancellable=options.get("cancel_on_abandon", True),
+            method, dict(params or {}), options.get("headers") or {}, cancellable=options.get("cancel_on_abandon", True)
         )
         if (on_progress := options.get("on_progress")) is not None:
             request.report = self._reporter(on_progress)
@@ -399,11 +396,7 @@ class RequestSpan:
     __slots__ = ("_span",)
 
     def __init__(
-        self,
-        method: str,
-        name: object,
-        request_id: RequestId,
-        facts: Mapping[str, str | int | float] | None = None,
+        self, method: str, name: object, request_id: RequestId, facts: Mapping[str, str | int | float] | None = None
     ) -> None:
         self._span: trace.Span = trace.INVALID_SPAN
         if getattr(trace, "_TRACER_PROVIDER", trace) is not None:

@@ -14,11 +14,6 @@ from .._exports import publish
 from ._servers import SyncServerGroup, SyncServerRef, open_servers
 from ._wait import fail_after
 
-__all__ = [
-    "SyncServerGroup",
-    "SyncServerRef",
-    "fail_after",
-    "open_servers",
-]
+__all__ = ["SyncServerGroup", "SyncServerRef", "fail_after", "open_servers"]
 
 publish(__name__, globals())

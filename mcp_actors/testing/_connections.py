@@ -40,17 +40,7 @@ from mcp.types import (
 )
 
 from ..transports import MessageWriter
-from ._behavior import (
-    CONNECTION,
-    Behavior,
-    Connected,
-    Duplicate,
-    Garble,
-    HttpError,
-    Noise,
-    Received,
-    Script,
-)
+from ._behavior import CONNECTION, Behavior, Connected, Duplicate, Garble, HttpError, Noise, Received, Script
 from ._signal import Signal, post
 
 

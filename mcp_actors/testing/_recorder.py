@@ -243,10 +243,7 @@ class _ProbeActor(Actor):
 
 
 def run_seeded(
-    async_fn: Callable[[*Ts], Awaitable[T]],
-    *args: *Ts,
-    seed: int,
-    instruments: Sequence[trio.abc.Instrument] = (),
+    async_fn: Callable[[*Ts], Awaitable[T]], *args: *Ts, seed: int, instruments: Sequence[trio.abc.Instrument] = ()
 ) -> T:
     """Run ``async_fn(*args)`` like `trio.run`, in the order and with the random numbers of a seed.
 

@@ -21,14 +21,7 @@ from typing import Final, Literal, TypeAlias
 
 from attrs import frozen
 from mcp import MCPError
-from mcp.types import (
-    PARSE_ERROR,
-    ErrorData,
-    JSONRPCError,
-    JSONRPCMessage,
-    RequestId,
-    jsonrpc_message_adapter,
-)
+from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
 
 from .._errors import ConnectionLost, LimitExceeded
 from .._json import BRACKETS, JSON_TOKEN, UnparsedText, read_json

@@ -28,16 +28,7 @@ from .._template import INTERPRETERS, Kind, Transport, TransportTemplate, make_t
 from .._values import FROM_FILE, INPUT, literal, parse, references
 from . import _keys
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
-from ._keys import (
-    IN_PYTHON,
-    SETTABLE,
-    Fields,
-    Surroundings,
-    is_oauth,
-    read_oauth,
-    read_settings,
-    read_tools,
-)
+from ._keys import IN_PYTHON, SETTABLE, Fields, Surroundings, is_oauth, read_oauth, read_settings, read_tools
 from ._programs import FOREIGN, SUBSTITUTION, Program, is_comment
 
 # --- Determine the kind of a server: command, script or URL -----------------------------------------------------------

@@ -292,11 +292,7 @@ def parse(source: str, text: str) -> Mapping[str, Any] | ConfigError:
     """Parse a file by its suffix, else by its first characters; return the object in it, or the error."""
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
-        return bad(
-            source,
-            "",
-            "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource",
-        )
+        return bad(source, "", "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource")
     if suffix == "toml" or (suffix != "json" and re.match(r"\s*(\[+[\w.\"-]+\]|#|[\w.-]+\s*=)", text)):
         document = _parse_toml(source, text)
     else:

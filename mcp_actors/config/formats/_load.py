@@ -480,8 +480,7 @@ class _Loading:
                 raise value
             if name != key:
                 around.warn(
-                    place,
-                    f"this server is renamed to {name!r}; a name may have only the characters A-Z a-z 0-9 _ . -",
+                    place, f"this server is renamed to {name!r}; a name may have only the characters A-Z a-z 0-9 _ . -"
                 )
             check_numbers(source, place, value)
             value, variables = apply_overrides(name, value, os.environ)

@@ -528,10 +528,7 @@ def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -
 
 
 async def serve_page(
-    nursery: trio.Nursery,
-    gateway: Gateway,
-    source: str,
-    reload: Callable[[], Awaitable[object]],
+    nursery: trio.Nursery, gateway: Gateway, source: str, reload: Callable[[], Awaitable[object]]
 ) -> tuple[str, str, Door]:
     """Serve the page of servers that clients reach otherwise, on a port of this machine.
 

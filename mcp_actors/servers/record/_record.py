@@ -318,12 +318,7 @@ class ServerRecord:
         self._connect()
 
     def configure(
-        self,
-        config: ServerConfig,
-        *,
-        required: bool,
-        callbacks: EffectiveCallbacks,
-        client_info: Implementation | None,
+        self, config: ServerConfig, *, required: bool, callbacks: EffectiveCallbacks, client_info: Implementation | None
     ) -> None:
         """Take over a changed configuration, while no incarnation of an actor runs.
 

@@ -26,13 +26,7 @@ import trio
 from attrs import field, frozen
 
 from ..._collapse import first_of
-from ..._errors import (
-    ActorCrashed,
-    ActorStartError,
-    ActorStopped,
-    ChildError,
-    ServerUnavailable,
-)
+from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ChildError, ServerUnavailable
 from ..._misuse import check_trio
 from ..._tasks import fan_out, open_background
 from ...kernel import Call, SupervisorRef

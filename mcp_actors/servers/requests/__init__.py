@@ -42,12 +42,7 @@ from ._request import (
     refused as refused,
     request_internally as request_internally,
 )
-from ._tools import (
-    Around as Around,
-    CallTool as CallTool,
-    ListTools as ListTools,
-    list_all_tools as list_all_tools,
-)
+from ._tools import Around as Around, CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools
 from ._upkeep import (
     Probe as Probe,
     SetLogLevel as SetLogLevel,

@@ -258,8 +258,7 @@ class _Pages(Generic[Page, T]):
 
 def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
     return LimitExceeded(
-        f"server {meter.server!r}: its list of {meter.what} {problem}; fix the server's pagination",
-        server=meter.server,
+        f"server {meter.server!r}: its list of {meter.what} {problem}; fix the server's pagination", server=meter.server
     )
 
 

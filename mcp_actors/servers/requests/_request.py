@@ -560,11 +560,7 @@ class PlainRequest(Request[ResultT]):
     async def send_once(self, session: Session, record: ConnectionRecord, answers: Json | None, extras: Extras) -> Any:
         """Send one message, and return its result as `read` does. See `params` for the answers."""
         ask = partial(
-            session.ask,
-            self.method,
-            meta=extras.meta,
-            report=extras.reports,
-            capabilities=extras.capabilities,
+            session.ask, self.method, meta=extras.meta, report=extras.reports, capabilities=extras.capabilities
         )
         try:
             try:

@@ -48,14 +48,7 @@ from .._credentials import discreet
 from .._dialects import NOT_A_MESSAGE
 from .._exchange import Exchange, Json, Receive, Unanswered
 from .._link import ConnectionOver, RequestTrace, current_trace
-from .._messages import (
-    INITIALIZED,
-    Excerpt,
-    MessageLimits,
-    answer_over_limit,
-    parse_message,
-    unreadable_answer,
-)
+from .._messages import INITIALIZED, Excerpt, MessageLimits, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import RequestTable, comparable_id
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
