@@ -361,7 +361,6 @@ class Mailbox(Home):
         return True
 
     def _restore(self, envelope: Envelope) -> None:
-        envelope.holder = self
         if self.on_wait is not None:
             self.on_wait()
         # Usually it is the oldest. Of several that return, any may be the first: they were taken in order, but their

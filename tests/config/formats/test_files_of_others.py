@@ -110,7 +110,7 @@ def test_a_name_that_is_written_is_never_given_to_another_server(tmp_path: Path)
     assert [each.name for each in apart.servers] == ["a_b-c8687a08", "a_b"]
 
 
-def test_a_server_that_a_list_switches_off_is_not_asked_about_and_is_no_failure() -> None:
+def test_a_server_that_a_list_switches_off_is_not_asked_about_and_cannot_fail() -> None:
     """D-32: as with the switch in its own entry."""
     asked: list[str] = []
 
