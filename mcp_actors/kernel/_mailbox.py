@@ -381,9 +381,8 @@ class Mailbox(Home):
             return
         self._in_order = True
         for lane in (self._control, self._queue):
-            in_order = sorted(lane.items(), key=_arrival)
-            lane.clear()
-            lane.update(in_order)
+            for envelope in sorted(lane, key=_number):
+                lane.move_to_end(envelope)
 
     def adopt(self, envelope: Envelope) -> None:
         """Append an envelope that has waited elsewhere; no incarnation serves yet."""
@@ -395,11 +394,11 @@ class Mailbox(Home):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def drain(self) -> list[Envelope]:
-        """Empty the queue and the entrance, and return their envelopes in order."""
-        self._restore_order()
-        drained = [*self._queue, *self._entrance]
-        self._queue.clear()
-        self._entrance.clear()
+        """Empty the lanes but that of control messages, and return their envelopes in order."""
+        lanes = (self._postponed, self._queue, self._entrance)
+        drained = sorted(chain(*lanes), key=_number)
+        for lane in lanes:
+            lane.clear()
         return drained
 
     @trio.lowlevel.enable_ki_protection
@@ -409,9 +408,8 @@ class Mailbox(Home):
         Return the dropped envelopes without a waiting sender. ``refusal`` returns a new exception for each sender.
         """
         self._refusal, self._serves_rest = refusal, False
-        drained = [*self._control, *self._postponed, *self.drain()]
+        drained = [*self._control, *self.drain()]
         self._control.clear()
-        self._postponed.clear()
         dropped = [each for each in drained if not (each.settle(outcome.Error(refusal())) and each.awaited)]
         if self.on_fed is not None:
             self.on_fed()  # what others wait to see finished will not be
@@ -466,5 +464,5 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
     check_option(owner, "overflow", policy, f"one of {', '.join(map(repr, known))}", valid=policy in known)
 
 
-def _arrival(queued: tuple[Envelope, float]) -> int:
-    return queued[0].number
+def _number(envelope: Envelope) -> int:
+    return envelope.number

@@ -104,11 +104,11 @@ async def test_many_that_return_are_sorted_once(monkeypatch: pytest.MonkeyPatch)
     """Sorted one by one, ten thousand messages in flight would stop the program for a minute."""
     compared: list[int] = []
 
-    def number_of(queued: tuple[Envelope, float]) -> int:
-        compared.append(queued[0].number)
-        return queued[0].number
+    def number_of(envelope: Envelope) -> int:
+        compared.append(envelope.number)
+        return envelope.number
 
-    monkeypatch.setattr("mcp_actors.kernel._mailbox._arrival", number_of)
+    monkeypatch.setattr("mcp_actors.kernel._mailbox._number", number_of)
     mailbox, dying = Mailbox("box"), Taker(100)
     mailbox.attach(dying)
     put_all(mailbox, *map(Put, range(200)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from functools import partial
 from typing import Any, ClassVar
 
 import pytest
@@ -201,6 +202,19 @@ async def test_a_member_of_a_pool_postpones_messages_of_the_pool() -> None:
         await pool.tell(Open())
         await settle()
         assert Till.handled == [1, 2]
+
+
+async def test_a_pool_that_comes_back_with_a_key_handles_what_was_postponed() -> None:
+    """D-68: by its members, although they are other actors now."""
+    tills = iter([Till(), Till(is_open=True)])
+    pools = iter([partial(Pool, max_restarts=0), partial(Pool, key=lambda _: 0)])
+    async with open_supervisor(ChildSpec("pool", lambda: next(pools)(lambda: next(tills), 1))) as top:
+        ref = top.child("pool", Till)
+        for number in (1, 2):
+            await ref.tell(Note(number))
+        await ref.tell(Open(crash=True))
+        assert await ref.call(Pay(3)) == 3
+        assert Till.handled == [1, 2, 3]
 
 
 # --- Answers that wait ------------------------------------------------------------------------------------------------
