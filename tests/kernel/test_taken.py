@@ -433,7 +433,7 @@ async def test_a_take_that_ends_the_incarnation_and_returns(result: bool) -> Non
 def test_a_message_whose_take_ends_the_incarnation_is_watched_no_more() -> None:
     """D-67: the check for slow messages ends with the incarnation."""
 
-    def end(taker: Taker, _: object) -> bool:
+    def end(taker: Taker, _: Later[int]) -> bool:
         taker.stop()
         return True
 
