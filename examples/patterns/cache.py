@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from copy import copy
 
 import trio
 from attrs import frozen
@@ -59,9 +60,9 @@ class Cache(Actor[Get]):
         # It goes on if a caller leaves, because others may wait.
         try:
             value = self._values[key] = await self._fetch(key)
-        except KeyError:
+        except Exception as error:
             for later in self._waiting.pop(key):
-                later.fail(KeyError("no such user"))  # an object for each caller
+                later.fail(copy(error))  # an object for each caller
             return
         for later in self._waiting.pop(key):
             later.reply(value)
@@ -78,7 +79,9 @@ async def main() -> None:
         nonlocal requests
         requests += 1
         await trio.sleep(0.01)
-        return {"anna": "ANNA"}[key]
+        if key != "anna":
+            raise LookupError("no such user")
+        return "ANNA"
 
     async with open_actor(Cache(fetch), name="cache") as cache:
         for callers in (3, 1):
@@ -90,8 +93,8 @@ async def main() -> None:
             print("requests:", requests)
         try:
             await cache.call(Get("eve"))
-        except KeyError as error:
-            print("eve:", error.args[0])
+        except LookupError as error:
+            print("eve:", error)
 
 
 trio.run(main)

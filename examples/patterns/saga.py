@@ -44,11 +44,14 @@ class Bookings(Actor[Book]):
             for do, undo_it in message.steps:
                 undo.append(undo_it)  # a step that fails may have had its effect
                 await do()
-        except BaseException:
+        except BaseException as failure:
             # Also if the caller leaves. Bounded, because a shield must be.
             with trio.move_on_after(UNDO_TIMEOUT, shield=True):
                 for step in reversed(undo):
-                    await step()
+                    try:
+                        await step()
+                    except Exception as error:  # the others are undone all the same
+                        failure.add_note(f"a step was not undone: {error!r}")
             raise
         return True
 
