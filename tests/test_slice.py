@@ -123,11 +123,11 @@ def test_a_run_prints_its_sums_in_units_and_its_dearest_tests(
         ["1.5", "slice.py::test"],
         ["1.5", "rest.py::test"],
         ["100.0", "slice", "(at", "most", "120)"],
-        ["550.0", "all", "(at", "most", "600)"],
+        ["550.0", "all", "(at", "most", "1000)"],
     ]
 
 
-@pytest.mark.parametrize(("slice_", "rest", "fails"), [(120, 480, False), (121, 0, True), (0, 601, True)])
+@pytest.mark.parametrize(("slice_", "rest", "fails"), [(120, 880, False), (121, 0, True), (0, 1001, True)])
 def test_a_run_that_costs_too_much_fails(
     slice_: float, rest: float, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
