@@ -41,6 +41,7 @@ Read these programs to run the code of a guide or of the tutorial, which shows t
 :glob:
 
 *
+../patterns/*
 ../servers/*
 ```
 """
