@@ -126,7 +126,7 @@ _PLACE_WITHIN: Final[dict[str, tuple[dict[str, str], str]]] = {
     "schema": _SCHEMA,
     "shown": _SCHEMA,
 }
-"""What the members of an object are, by what it is: those that are named, and all others.
+"""Kind of an object → the kinds of its members: of those with these names, and of all others.
 
 A text that is *kept* or in a *schema* is compared or sent back, any other one is read. Each of the *items* of a list,
 and a value that is *alone*, may be an `UnreadableItem`.

@@ -16,7 +16,7 @@ from agent_framework import ChatContext, ChatMiddleware, Content, ContextProvide
 from agent_framework.exceptions import ToolExecutionException
 
 from ..config import ToolContext
-from ._offer import Approvals, Offer, bytes_or_text, check_options, failure_text, meta_of, parts_of
+from ._offer import Approvals, Offer, binary_of, bytes_or_text, check_options, failure_text, meta_of, parts_of
 
 if TYPE_CHECKING:
     from agent_framework import AgentSession, SessionContext, SupportsAgentRun
@@ -182,13 +182,9 @@ def _contents(result: CallToolResult) -> list[Content]:
 
 
 def _content(part: Any, more: dict[str, Any]) -> Content:
-    match part.type:
-        case "text":
-            return Content.from_text(part.text, **more)
-        case "resource":
-            data, media_type = part.resource.blob, part.resource.mime_type or "application/octet-stream"
-        case _:
-            data, media_type = part.data, part.mime_type
+    if part.type == "text":
+        return Content.from_text(part.text, **more)
+    data, media_type = binary_of(part)
     value = bytes_or_text(data, media_type)
     if isinstance(value, str):
         return Content.from_text(value, **more)

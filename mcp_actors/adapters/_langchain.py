@@ -18,7 +18,7 @@ from langchain_core.tools import StructuredTool, ToolException
 from mcp import MCPError
 
 from .._errors import McpActorsError, ServerUnavailable
-from ._offer import Offer, failure_text, parts_of
+from ._offer import Offer, binary_of, failure_text, parts_of
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -126,15 +126,8 @@ def _content(result: CallToolResult) -> _Content:
 
 
 def _block(part: Any) -> dict[str, Any]:
-    match part.type:
-        case "text":
-            return {"type": "text", "text": part.text}
-        case "resource":
-            return _binary(part.resource.blob, part.resource.mime_type or "application/octet-stream")
-        case _:
-            return _binary(part.data, part.mime_type)
-
-
-def _binary(data: str, mime_type: str) -> dict[str, Any]:
+    if part.type == "text":
+        return {"type": "text", "text": part.text}
+    data, mime_type = binary_of(part)
     # A message of a tool has no blocks of the type "audio": they would become text.
     return {"type": "image" if mime_type.startswith("image/") else "file", "base64": data, "mime_type": mime_type}

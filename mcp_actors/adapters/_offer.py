@@ -242,6 +242,13 @@ def presented(result: CallToolResult) -> CallToolResult:
     return result.model_copy(update={"content": parts_of(result)})
 
 
+def binary_of(part: Any) -> tuple[str, str]:
+    """Return what a binary part of `parts_of` holds, as base64, and its media type."""
+    if part.type == "resource":
+        return part.resource.blob, part.resource.mime_type or "application/octet-stream"
+    return part.data, part.mime_type
+
+
 def bytes_or_text(data: str, mime_type: str) -> bytes | str:
     """Return the bytes of a binary part; a text that says so if it is not base64."""
     try:

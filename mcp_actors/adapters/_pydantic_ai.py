@@ -29,7 +29,17 @@ from pydantic_core import SchemaValidator, core_schema
 
 from .._errors import InvalidArguments, ServerError, ToolFailed, ToolNotFound
 from ..catalog import unwrapped
-from ._offer import CARRIED_OUT, Offer, bytes_or_text, check_options, context_of, failure_text, meta_of, parts_of
+from ._offer import (
+    CARRIED_OUT,
+    Offer,
+    binary_of,
+    bytes_or_text,
+    check_options,
+    context_of,
+    failure_text,
+    meta_of,
+    parts_of,
+)
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
@@ -289,13 +299,11 @@ def _value(result: CallToolResult) -> Any:
 
 
 def _part(part: Any) -> Any:
-    match part.type:
-        case "text":
-            return _text(part.text)
-        case "resource":
-            return _binary(part.resource.blob, part.resource.mime_type or "application/octet-stream")
-        case _:
-            return _binary(part.data, part.mime_type)
+    if part.type == "text":
+        return _text(part.text)
+    data, media_type = binary_of(part)
+    value = bytes_or_text(data, media_type)
+    return value if isinstance(value, str) else BinaryContent.narrow_type(BinaryContent(value, media_type=media_type))
 
 
 def _text(text: str) -> Any:
@@ -305,8 +313,3 @@ def _text(text: str) -> Any:
         except ValueError:
             pass
     return text
-
-
-def _binary(data: str, media_type: str) -> BinaryContent | str:
-    value = bytes_or_text(data, media_type)
-    return value if isinstance(value, str) else BinaryContent.narrow_type(BinaryContent(value, media_type=media_type))

@@ -57,6 +57,8 @@ from ._exchange import (
 from ._stores import SignedIn
 
 if TYPE_CHECKING:
+    from pydantic import BaseModel
+
     from ..config import OAuth
 
 Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
@@ -377,7 +379,7 @@ class _Guard:
     challenge: Challenge
     old: SignedIn | None
     _names_server: bool = field(default=False, init=False)
-    _problem: str = field(default="", init=False)
+    _read: tuple[type[BaseModel], httpx2.Response] | None = field(default=None, init=False)
 
     def adapt(self, provider: OAuthClientProvider) -> None:
         """Set what the SDK has no option for."""
@@ -401,9 +403,9 @@ class _Guard:
         if not response.is_success or not isinstance(body, dict) or response.request.method != "GET":
             return response
         if "authorization_servers" in body:
-            self._names_server, self._problem = True, problem_of(ProtectedResourceMetadata, response)
+            self._names_server, self._read = True, (ProtectedResourceMetadata, response)
         elif isinstance(found := body.get("issuer"), str):
-            self._problem = problem_of(OAuthMetadata, response)
+            self._read = OAuthMetadata, response
             if expected is not None and found != expected:
                 self._check_same(found, expected)
                 content = to_json({**body, "issuer": expected})  # the SDK compares to the letter
@@ -448,6 +450,11 @@ class _Guard:
         for name in names:
             if (url := getattr(metadata, name, None)) is not None:
                 self.exchange.check_url(httpx2.URL(str(url)))
+
+    @property
+    def _problem(self) -> str:
+        """The problem of the latest metadata, as the end of an error; empty if they are valid."""
+        return "" if self._read is None else problem_of(*self._read)
 
     @property
     def _remedy(self) -> str:

@@ -21,6 +21,7 @@ from mcp_actors.auth._tokens import OAuthTokens
 
 from ..gateway.hosts import gateway
 from .speaker import Speaker, speaking
+from .test_hostile_answers import pasted
 
 TABLE: Final[list[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("dialects.toml").read_text())["row"]
 
@@ -114,12 +115,9 @@ async def test_a_server_whose_refresh_is_refused_needs_a_person_at_once(speaker:
                 await guarded.call_tool("now")
         assert len(speaker.forms) == 1
 
-    async def agree(url: str) -> str:
-        return f"http://127.0.0.1/callback?code=c&state={parse_qs(urlsplit(url).query)['state'][0]}"
-
     speaker.say()
     async with open_servers(config) as group:
-        await group["guarded"].sign_in(show=agree)
+        await group["guarded"].sign_in(show=pasted)
         assert await group["guarded"].signed_in()
         assert await group["guarded"].call("now") == "noon"
 

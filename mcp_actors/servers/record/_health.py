@@ -175,7 +175,7 @@ class ConnectionHealth:
     def end(self) -> None:
         """Stop checking the connection."""
         if self._link is not None:
-            self._link.hear_of_exit(_ignore)
+            self._link.hear_of_exit(nothing)
         self._link = None
 
     async def wait_due(self) -> None:
@@ -218,8 +218,8 @@ class ConnectionHealth:
         return self._deadlines.any_sent_before(self.ladder.since, self._actor)
 
 
-def _ignore() -> None:
-    """Do nothing when the process of an ended connection exits."""
+def nothing(*_: object) -> None:
+    """Do nothing, in place of a function of what has ended."""
 
 
 class ServerHealth:

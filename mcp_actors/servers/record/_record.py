@@ -61,7 +61,7 @@ from ...transports import Capacity, Certificates, Masker
 from .._attempts import ConnectionFacts, Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
 from .._deadlines import Calls
-from ._health import ConnectionHealth, ServerHealth
+from ._health import ConnectionHealth, ServerHealth, nothing
 from ._life import ConnectionLife, ServerLife
 from ._states import (
     CONNECTED,
@@ -245,7 +245,7 @@ class ConnectionRecord:
         """Refer to nothing of the server any more; no actor of it runs again. What a ref shows of it stays."""
         self.listeners.clear()
         self.life.leave()
-        self.health.on_change = _nothing
+        self.health.on_change = nothing
         del self.server, self.config, self.calls, self.catalog, self.opening, self.subscriptions, self.health
 
 
@@ -294,7 +294,7 @@ class ServerRecord:
         self.strict: bool = required
         self.callbacks: EffectiveCallbacks = callbacks or EffectiveCallbacks()
         self.client_info: Implementation | None = client_info
-        self.on_retire: Callable[[Retirement, ConnectionRecord], object] = _nothing
+        self.on_retire: Callable[[Retirement, ConnectionRecord], object] = nothing
         self.capacity: Capacity = capacity or Capacity()
         self.certificates: Certificates = certificates or Certificates()
         self.place: int = self.capacity.new_place()
@@ -463,7 +463,7 @@ class ServerRecord:
         self.subscriptions.close()
         self.listeners.clear()
         self.calls.leave(self.config.name)
-        self.on_retire = _nothing
+        self.on_retire = nothing
         for each in self.connections:
             each.leave()
 
@@ -512,10 +512,6 @@ def actors_of(config: ServerConfig) -> list[str]:
     if config.replicas == 1:
         return [config.name]
     return [f"{config.name}{REPLICA}{number}" for number in range(1, config.replicas + 1)]
-
-
-def _nothing(*_: object) -> None:
-    """Do nothing, in place of a function of a record that was left."""
 
 
 # --- Report changes of a server's tools as events and log records -----------------------------------------------------
