@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import frozen
 from mcp.types import (
     LATEST_PROTOCOL_VERSION,
+    AudioContent,
     BlobResourceContents,
     CallToolResult,
     ContentBlock,
@@ -45,7 +46,7 @@ from .._misuse import nearest, unknown_argument
 from .._text import plain_text
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
 from ..bridge._views import list_tools_again
-from ..catalog import data_text, decoded, text_of
+from ..catalog import data_text, decoded, plain_base64, text_of
 from ..config import ProgressCallback, ToolContext
 
 if TYPE_CHECKING:
@@ -233,7 +234,11 @@ def _shown(part: ContentBlock) -> ContentBlock:
         return TextContent(text=text)
     if isinstance(part, EmbeddedResource) and isinstance(part.resource, BlobResourceContents):
         mime_type = part.resource.mime_type or ""
-        return ImageContent(data=part.resource.blob, mime_type=mime_type) if mime_type.startswith("image/") else part
+        if not mime_type.startswith("image/"):
+            return part
+        part = ImageContent(data=part.resource.blob, mime_type=mime_type)
+    if isinstance(part, (ImageContent, AudioContent)):
+        return part.model_copy(update={"data": plain_base64(part.data)})
     return part
 
 

@@ -25,6 +25,7 @@ from ._tools import (
     data_text as data_text,
     decoded as decoded,
     note_call as note_call,
+    plain_base64 as plain_base64,
     result_value,
     text_of as text_of,
     unwrapped as unwrapped,

@@ -346,7 +346,18 @@ def decoded(data: str) -> bytes:
     Raises:
         ValueError: it is not base64.
     """
-    return base64.b64decode("".join(data.split()), validate=True)  # some encoders break lines
+    return base64.b64decode(plain_base64(data), validate=True)
+
+
+def plain_base64(data: str) -> str:
+    """Return base64 of a server in the common form: without line breaks, the head of a data URL, or URLs' alphabet."""
+    if data.startswith("data:"):
+        data = data.partition(";base64,")[2] or data
+    data = "".join(data.split()).translate(_FROM_URLS)
+    return data + "=" * (-len(data) % 4)
+
+
+_FROM_URLS: Final = str.maketrans("-_", "+/")
 
 
 def text_of(part: ContentBlock) -> str | None:

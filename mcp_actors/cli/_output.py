@@ -21,7 +21,6 @@ import re
 import signal
 import sys
 import tempfile
-from binascii import Error as NotBase64, a2b_base64
 from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
@@ -36,6 +35,7 @@ from rich.text import Text
 from .._misuse import nearest
 from .._text import indented, plain_text
 from .._user_files import replace_file
+from ..catalog import decoded
 
 _REWORDED: Final = {
     r",? await servers\[(?:'([^']*)'|\"([^\"]*)\")\]\.((?:re)?start)\(\)": r": mcp-actors \3 \1\2",
@@ -77,8 +77,8 @@ class Binary:
             Failure: they are not base64.
         """
         try:
-            return a2b_base64(self.base64, strict_mode=True)
-        except (NotBase64, ValueError):
+            return decoded(self.base64)
+        except ValueError:
             raise Failure(f"the server sent {self.kind} that is not valid base64; see it with --json") from None
 
     def __str__(self) -> str:

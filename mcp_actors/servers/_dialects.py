@@ -120,10 +120,8 @@ class _Reader:
         if value == [] and list not in inner and (models or dict in inner):
             value = {}
         if type(value) is list and list in inner:
-            return [
-                self._part(inner[list][0], each, f"part {number} of this result")
-                for number, each in enumerate(value, 1)
-            ]
+            parts = [self._part(inner[list][0], each, f"part {n} of this result") for n, each in enumerate(value, 1)]
+            return [each for each in parts if not isinstance(each, UnreadableItem)] or parts
         if type(value) is dict and models:
             return value if (model := _model_of(models, value)) is None else self._members(model, value)
         if type(value) is dict and dict in inner:

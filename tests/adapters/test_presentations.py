@@ -68,6 +68,11 @@ ROWS: Final = {
         result(ImageContent(data=PIXEL, mime_type="image/png"), data={"rows": [7]}), {"rows": [7]}, ("rows", "picture")
     ),
     "a picture as a blob": Row(result(EmbeddedResource(resource=PICTURE)), b"a picture", ("picture",)),
+    "a picture of a data URL": Row(
+        result(ImageContent(data=f"data:image/png;base64,{PIXEL.rstrip('=')}", mime_type="image/png")),
+        b"a picture",
+        ("picture",),
+    ),
     "an embedded text": Row(result(EmbeddedResource(resource=NOTE)), "a note", ("a note",)),
     "a link": Row(
         result(ResourceLink(name="report", uri="file:///r")),

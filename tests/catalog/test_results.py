@@ -141,7 +141,13 @@ def test_base64_may_be_broken_into_lines() -> None:
     assert value_of(part) == data
 
 
-@pytest.mark.parametrize("data", ["abc", "abcd!", "ab-_", "straße"])
+@pytest.mark.parametrize("data", ["-_8=", "-_8", "data:image/png;base64,+/8=", "data:image/png;base64,\n-_8"])
+def test_base64_may_be_of_urls_and_in_a_url(data: str) -> None:
+    """D-15."""
+    assert value_of(mcp.types.ImageContent(data=data, mime_type="image/png")) == b"\xfb\xff"
+
+
+@pytest.mark.parametrize("data", ["abcde", "abcd!", "data:image/png,abcd", "straße"])
 def test_what_is_not_base64_is_refused_and_said_where_it_is(data: str) -> None:
     part = mcp.types.ImageContent(data=data, mime_type="image/png")
     with pytest.raises(ToolFailed, match=r"^part 2 of the tool's result \(image\) is not base64 \(.+\), so") as caught:

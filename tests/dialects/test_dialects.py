@@ -25,7 +25,9 @@ from mcp_actors import (
     ServerRef,
     Sse,
     Stdio,
+    ToolFailed,
     open_servers,
+    result_value,
 )
 from tests.forkserver import serve_python
 
@@ -126,7 +128,11 @@ async def outcome(ref: ServerRef, row: Json) -> Json:
 
 def result_of(result: CallToolResult) -> Json:
     text = "".join(each.text for each in result.content if each.type == "text")
-    return {"text": text, "structured": result.structured_content, "is_error": result.is_error}
+    try:
+        shown = repr(result_value(result))
+    except ToolFailed as exc:
+        shown = str(exc)
+    return {"text": text, "structured": result.structured_content, "is_error": result.is_error, "shown": shown}
 
 
 async def found_for(ref: ServerRef, row: Json) -> Json:
@@ -140,7 +146,7 @@ async def found_for(ref: ServerRef, row: Json) -> Json:
         return {"lost": str(exc), "unknown": exc.outcome == "unknown"}
 
 
-CONTAINED: Final = {"error", "lost"}
+CONTAINED: Final = {"error", "lost", "shown"}
 """What must contain the text of the row, and need not be it."""
 
 OF_A_RESULT: Final = (*CONTAINED, "text", "structured", "items", "described", "code", "data", "unknown")
@@ -154,6 +160,8 @@ def differences(row: Json, found: Json) -> Iterator[str]:
         expected, got = row[name], found.get(name)
         if got != expected and not (name in CONTAINED and isinstance(got, str) and expected in got):
             yield f"{name}: {got!r} instead of {expected!r}"
+    if "ends" in row and not found.get("text", "").endswith(row["ends"]):
+        yield f"{found} instead of a text that ends in {row['ends']!r}"
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:
@@ -244,6 +252,14 @@ async def test_text_that_is_not_unicode_is_shown_and_never_compared(
 
 
 @each_cell
+async def test_a_result_of_another_form_keeps_what_can_be_read(
+    way: str, era: str, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-12."""
+    await every_row("D-12", way, era, port, caplog)
+
+
+@each_cell
 async def test_lists_end_where_their_cursors_say(
     way: str, era: str, port: int, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -265,6 +281,14 @@ async def test_errors_and_frames_of_other_forms_are_read_or_named(
 ) -> None:
     """D-15."""
     await every_row("D-15", way, era, port, caplog)
+
+
+@each_cell
+async def test_the_value_of_a_call_is_where_the_server_put_it(
+    way: str, era: str, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-17."""
+    await every_row("D-17", way, era, port, caplog)
 
 
 def test_the_table_has_a_hundred_rows_that_differ_in_what_is_sent() -> None:
