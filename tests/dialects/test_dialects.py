@@ -14,7 +14,7 @@ from typing import Any, Final
 import pytest
 import trio
 from mcp import MCPError
-from mcp.types import CallToolResult, LoggingMessageNotificationParams
+from mcp.types import CallToolResult, LoggingMessageNotificationParams, Tool
 
 from mcp_actors import (
     Callbacks,
@@ -29,6 +29,7 @@ from mcp_actors import (
     open_servers,
     result_value,
 )
+from mcp_actors.catalog import pins_of
 from tests.forkserver import serve_python
 
 from ..servers.groups import NEVER
@@ -249,6 +250,16 @@ async def test_text_that_is_not_unicode_is_shown_and_never_compared(
 ) -> None:
     """D-11."""
     await every_row("D-11", way, era, port, caplog)
+
+
+async def test_a_pin_covers_a_description_as_it_is_shown(port: int) -> None:
+    """D-11."""
+    number = next(number for number, each in enumerate(ROWS) if "\ufffd" in each.get("described", ""))
+    async with connected("body", MODERN, port) as connection:
+        await connection.ref.call_tool("use", {"row": number})
+        listed = await connection.ref.list_tools()
+    shown = Tool(name="t", description=ROWS[number]["described"], input_schema={"type": "object"})
+    assert pins_of(listed) == pins_of([shown])
 
 
 @each_cell
