@@ -340,6 +340,9 @@ def _decoded(result: CallToolResult, place: int, data: str) -> bytes:
         ) from None
 
 
+_FROM_URLS: Final = str.maketrans("-_", "+/")
+
+
 def decoded(data: str) -> bytes:
     """Return the bytes of a binary part.
 
@@ -355,9 +358,6 @@ def plain_base64(data: str) -> str:
         data = data.partition(";base64,")[2] or data
     data = "".join(data.split()).translate(_FROM_URLS)
     return data + "=" * (-len(data) % 4)
-
-
-_FROM_URLS: Final = str.maketrans("-_", "+/")
 
 
 def text_of(part: ContentBlock) -> str | None:

@@ -35,7 +35,6 @@ from rich.text import Text
 from .._misuse import nearest
 from .._text import indented, plain_text
 from .._user_files import replace_file
-from ..catalog import decoded
 
 _REWORDED: Final = {
     r",? await servers\[(?:'([^']*)'|\"([^\"]*)\")\]\.((?:re)?start)\(\)": r": mcp-actors \3 \1\2",
@@ -76,6 +75,8 @@ class Binary:
         Raises:
             Failure: they are not base64.
         """
+        from ..catalog import decoded  # here, because only few commands have binary parts
+
         try:
             return decoded(self.base64)
         except ValueError:

@@ -121,7 +121,7 @@ class _Reader:
             value = {}
         if type(value) is list and list in inner:
             parts = [self._part(inner[list][0], each, f"part {n} of this result") for n, each in enumerate(value, 1)]
-            return [each for each in parts if not isinstance(each, UnreadableItem)] or parts
+            return [each for each in parts if not isinstance(each, UnreadableItem)] or parts  # no list without any
         if type(value) is dict and models:
             return value if (model := _model_of(models, value)) is None else self._members(model, value)
         if type(value) is dict and dict in inner:

@@ -161,8 +161,8 @@ def differences(row: Json, found: Json) -> Iterator[str]:
         expected, got = row[name], found.get(name)
         if got != expected and not (name in CONTAINED and isinstance(got, str) and expected in got):
             yield f"{name}: {got!r} instead of {expected!r}"
-    if "ends" in row and not found.get("text", "").endswith(row["ends"]):
-        yield f"{found} instead of a text that ends in {row['ends']!r}"
+    if "text_ends" in row and not found.get("text", "").endswith(row["text_ends"]):
+        yield f"{found} instead of a text that ends in {row['text_ends']!r}"
 
 
 def logged(caplog: pytest.LogCaptureFixture) -> list[str]:

@@ -77,8 +77,10 @@ class Program:
         code = await self.ended()
         stderr = self.complained.read_text()
         assert code == -signal.SIGINT, stderr
-        lines = stderr.splitlines()
-        assert "KeyboardInterrupt" in (lines[-1:] if short else lines), stderr
+        _, ending, warnings = stderr.rpartition("\nKeyboardInterrupt\n")
+        assert ending, stderr
+        assert not short or not warnings, stderr
+        assert all("RuntimeWarning: " in line or line.startswith("  ") for line in warnings.splitlines()), stderr
         assert not short or ("Exception Group" not in stderr and "Cancelled" not in stderr), stderr
         await wait_ended(pids_in(self.pids))
 
