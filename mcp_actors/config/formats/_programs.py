@@ -71,8 +71,8 @@ PROGRAMS: Final = (
     Program(name="Visual Studio", section="servers", folder=".vs", variable="${env:NAME}"),
     Program(name="Zed", section="context_servers", folder=".zed"),
     Program(name="Codex", section="mcp_servers", folder=".codex"),
-    Program(name="Gemini CLI", folder=".gemini", variable="$NAME", timeout="ms"),
-    Program(name="Qwen Code", folder=".qwen", variable="$NAME", timeout="ms"),
+    Program(name="Gemini CLI", folder=".gemini", files="gemini-extension.json", variable="$NAME", timeout="ms"),
+    Program(name="Qwen Code", folder=".qwen", files="qwen-extension.json", variable="$NAME", timeout="ms"),
     Program(name="opencode", section="mcp", files="opencode.json opencode.jsonc", variable="{env:NAME}", timeout="ms"),
     Program(name="Crush", section="mcp", files="crush.json .crush.json", variable="$NAME", timeout="s", is_shell=True),
     Program(name="Roo Code", folder=".roo", variable="${env:NAME}", timeout="s"),
@@ -107,8 +107,12 @@ def program_of(file: str | None, section: str, entries: Mapping[str, Any]) -> Pr
     if section == "mcp":
         name = "opencode" if {"local", "remote"} & _types_in(entries) else "Crush"
         return next(each for each in PROGRAMS if each.name == name)
-    folder = None if file is None else _folder_of(Path(os.path.abspath(file)))
-    return next((each for each in PROGRAMS if folder is not None and each.folder == folder.name), ANY)
+    if file is None:
+        return ANY
+    path = Path(os.path.abspath(file))
+    folder = _folder_of(path)
+    own = folder.name if folder is not None else None
+    return next((each for each in PROGRAMS if each.folder == own or path.name in each.files.split()), ANY)
 
 
 # --- Find the servers in a document, and their names ------------------------------------------------------------------
@@ -279,7 +283,7 @@ def predefined(file: str | None) -> dict[str, str]:
     """Return the variables that editors define for their files and that mean something without the editor."""
     workspace = _workspace(file) if file is not None else Path.cwd()
     return {
-        "workspaceFolder": str(workspace),
+        **dict.fromkeys(("workspaceFolder", "extensionPath", "CLAUDE_PLUGIN_ROOT"), str(workspace)),
         "workspaceFolderBasename": workspace.name,
         "userHome": os.path.expanduser("~"),
         "pathSeparator": os.sep,

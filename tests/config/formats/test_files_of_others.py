@@ -54,7 +54,11 @@ def became(server: ServerConfig, project: Path) -> dict[str, Any]:
         kind = "http" if isinstance(transport, Http) else "sse"
         found = {kind: str(transport.url), "headers": shown(transport.headers)}
     found["off"] = not server.enabled
-    text = json.dumps({name: each for name, each in found.items() if each})
+    found = {name: each for name, each in found.items() if each}
+    shown_tools = server.tool_filter
+    if shown_tools.allow is not None:
+        found["tools"] = [*shown_tools.allow, *(shown_tools.patterns or ())]
+    text = json.dumps(found)
     home = os.environ["HOME"]
     again: dict[str, Any] = json.loads(text.replace(str(project), "PROJECT").replace(home, "HOME"))
     return again
