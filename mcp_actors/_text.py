@@ -189,7 +189,7 @@ class Shortage:
 
 def own_shortage(error: BaseException | None) -> Shortage | None:
     """Return the shortage that has caused an exception; None if it has another cause."""
-    for cause in _causes(error):
+    for cause in causes_of(error):
         if isinstance(cause, OSError) and cause.errno in _REMEDIES:
             return Shortage(os.strerror(cause.errno), _REMEDIES[cause.errno])
         if isinstance(cause, RuntimeError) and str(cause).startswith(_NO_THREAD):
@@ -197,7 +197,7 @@ def own_shortage(error: BaseException | None) -> Shortage | None:
     return None
 
 
-def _causes(error: BaseException | None) -> Iterator[BaseException]:
+def causes_of(error: BaseException | None) -> Iterator[BaseException]:
     """Yield an exception and its causes, also in groups: a host may have several addresses."""
     seen, open_ends = set[int](), [error]
     while open_ends:

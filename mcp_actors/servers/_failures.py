@@ -105,7 +105,8 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
         hint = f"; {remedy}" if hopeless else _hint(config, phase, cause)
         if (shortage := own_shortage(cause)) is not None and shortage.remedy not in words:
             hint = f"; {shortage.remedy}"
-        what = f"{_DOING[phase]} failed: {words}{hint}"
+        says_all = phase == "open" and isinstance(cause, ConnectionOver)
+        what = f"{words}{hint}" if says_all else f"{_DOING[phase]} failed: {words}{hint}"
     error = _with_last_words(config, phase, link, what)
     error.hopeless = hopeless
     error.http_status = cause.status if isinstance(cause, HttpStatusError) else None

@@ -12,6 +12,7 @@ the folder.
 
 from __future__ import annotations
 
+import os
 import re
 import socket
 import ssl
@@ -28,7 +29,7 @@ from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
 
 from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
-from ..._text import Shortage, own_shortage, plain_text
+from ..._text import Shortage, causes_of, own_shortage, plain_text
 from .._credentials import Masked, Masker
 from .._exchange import SHOWN
 from .._link import MAY_HAVE_ACTED, ConnectionOver
@@ -377,7 +378,9 @@ class HttpFailures:
         else:
             remedy = "check that the server is running"
         way = f" through the proxy in {self.proxy}" if self.proxy else ""
-        what = f"could not connect to {self.url}{way} ({describe(cause, self.masker)}); {remedy}"
+        late = "timed out" if isinstance(cause, httpx2.ConnectTimeout) else ""
+        why = _reason(root) or late or describe(cause, self.masker)
+        what = f"could not connect to {self.url}{way} ({why}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def of_request(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
@@ -455,11 +458,18 @@ def _wants_certificate(error: BaseException | None) -> bool:
 
 def _system_error(error: BaseException) -> OSError | None:
     """Return the innermost error of the operating system or of TLS among the causes of an exception."""
-    found, seen = None, error.__cause__ or error.__context__
-    while seen is not None:
-        found = seen if isinstance(seen, OSError) else found
-        seen = seen.__cause__ or seen.__context__
-    return found
+    return next((each for each in reversed([*causes_of(error)]) if isinstance(each, OSError)), None)
+
+
+def _reason(root: OSError | None) -> str:
+    """Return an error of the system or of TLS in its own words, as ``connection refused``; empty if it has none."""
+    if isinstance(root, ssl.SSLError):
+        texts = (root.reason or "").replace("_", " ").lower(), getattr(root, "verify_message", "")
+        return plain_text(": ".join(filter(None, texts))).rstrip(".")
+    if root is None or not root.errno:
+        return ""
+    text = root.strerror or "" if isinstance(root, socket.gaierror) else os.strerror(root.errno)
+    return text.lower()
 
 
 def _title(status: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import socket
 import ssl
 from datetime import UTC, datetime, timedelta, timezone
@@ -114,27 +115,51 @@ def test_the_error_of_a_redirect_names_the_target_without_its_query(said: Said) 
     said("http redirect not followed", str(FAILURES.redirected(response)))
 
 
+def of_tls(kind: type[ssl.SSLError], **values: str) -> ssl.SSLError:
+    """Return an error as `ssl` raises it: with what only its C code sets."""
+    error = kind(1, "[SSL: …] … (_ssl.c:1006)")
+    for name, value in values.items():
+        setattr(error, name, value)
+    return error
+
+
+CERTIFICATE = of_tls(
+    ssl.SSLCertVerificationError, reason="CERTIFICATE_VERIFY_FAILED", verify_message="self-signed certificate"
+)
+NO_TLS = of_tls(ssl.SSLError, reason="WRONG_VERSION_NUMBER")
+NO_NAME = socket.gaierror(-2, "Name or service not known")
+REFUSED = OSError("all attempts to connect to example.com:443 failed")
+REFUSED.__cause__ = ExceptionGroup("two addresses", [ConnectionRefusedError(errno.ECONNREFUSED, "…")] * 2)
+
+
 @pytest.mark.parametrize(
     ("row", "cause"),
     [
-        ("http could not connect: certificate", ssl.SSLCertVerificationError("self-signed")),
-        ("http could not connect: TLS", ssl.SSLError("wrong version number")),
-        ("http could not connect: name", socket.gaierror("unknown")),
-        ("http could not connect: refused", OSError("refused")),
+        ("http could not connect: certificate", CERTIFICATE),
+        ("http could not connect: TLS", NO_TLS),
+        ("http could not connect: name", NO_NAME),
+        ("http could not connect: refused", REFUSED),
+        ("http could not connect: no reason", OSError()),
     ],
 )
-def test_a_failed_connection_says_what_to_check(row: str, cause: OSError, said: Said) -> None:
+def test_a_failed_connection_says_why_in_the_words_of_the_system_and_what_to_check(
+    row: str, cause: OSError, said: Said
+) -> None:
     """S2-17."""
     error = httpx2.ConnectError("no")
     error.__cause__ = cause
     said(row, str(FAILURES.unreached(error)))
 
 
+def test_a_connection_that_was_not_made_in_time_is_said_to_have_timed_out(said: Said) -> None:
+    said("http could not connect: time", str(FAILURES.unreached(httpx2.ConnectTimeout(""))))
+
+
 @pytest.mark.parametrize(
     ("row", "cause"),
     [
-        ("http could not connect: proxy", socket.gaierror("unknown")),
-        ("http could not connect: TLS through a proxy", ssl.SSLError("wrong version number")),
+        ("http could not connect: proxy", NO_NAME),
+        ("http could not connect: TLS through a proxy", NO_TLS),
     ],
 )
 def test_a_failed_connection_through_a_proxy_names_the_variable_of_the_proxy(
