@@ -2,13 +2,13 @@
 
 Logs::
 
-    server 'docs': has failed and is not retried: ... 'DOCS_TOKEN' is not set; set it, ...
+    server 'docs': has failed and is not retried: environment variable 'DOCS_TOKEN' is not set ...
 
 Prints::
 
     mcp__time__get_current_time - Get current time in a specific timezone
     mcp__time__convert_time - Convert time between timezones
-    docs does not serve: server 'docs': ... environment variable 'DOCS_TOKEN' is not set; set it, or ...
+    docs does not serve: server 'docs': environment variable 'DOCS_TOKEN' is not set ...
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Logs::
 
-    server 'docs': has failed and is not retried: ... 'DOCS_TOKEN' is not set; set it, ...
+    server 'docs': has failed and is not retried: environment variable 'DOCS_TOKEN' is not set ...
 
 Prints::
 
@@ -10,7 +10,7 @@ Prints::
     mcp__time__convert_time - Convert time between timezones
     mcp__git__git_status - Shows the working tree status
     ...
-    docs does not serve: server 'docs': ... environment variable 'DOCS_TOKEN' is not set; set it, or ...
+    docs does not serve: server 'docs': environment variable 'DOCS_TOKEN' is not set ...
 """
 
 from __future__ import annotations

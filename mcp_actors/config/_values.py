@@ -193,8 +193,9 @@ def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mappin
         return "".join(_values(reference.default, environ, variables, where))
     if value is None:
         name = reference.name
-        remedy = f"set it, or give a default: ${{{name}:-default}}"
-        raise _bad(where, f"environment variable {name!r} is not set; {remedy}")
+        # The name first, because a terminal or a log cuts the rest away.
+        problem = f"environment variable {name!r} is not set ({where})"
+        raise ConfigError(f"{problem}; set it, or give a default: ${{{name}:-default}}", path=where)
     return value
 
 

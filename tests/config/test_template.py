@@ -38,7 +38,7 @@ def test_an_undefined_variable_is_named_with_its_place() -> None:
     """S4-40."""
     with pytest.raises(ConfigError) as caught:
         COMMAND.resolve({}, where="servers.docs")
-    assert str(caught.value).startswith("servers.docs.cwd: environment variable 'NAME' is not set; set it, or give")
+    assert str(caught.value).startswith("environment variable 'NAME' is not set (servers.docs.cwd); set it, or give")
 
 
 def test_an_expanded_option_is_validated() -> None:

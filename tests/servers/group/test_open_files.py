@@ -120,9 +120,11 @@ async def test_an_undefined_variable_fails_its_server_and_is_named(tmp_path: Pat
     async with open_servers(write(tmp_path, servers_in_file)) as servers:
         assert [ref.name for ref in servers.active] == ["a"]
         assert [ref.state for ref in servers.failed] == ["failed", "failed"]
-        said = "environment variable 'UNSET_HERE' is not set; set it, or give a default: ${UNSET_HERE:-default}"
-        assert str(servers.errors["b"]) == f"server 'b': servers.b.command: {said}"
-        assert str(servers.errors["c"]) == f"server 'c': servers.c.url: {said}"
+        for name, key in (("b", "command"), ("c", "url")):
+            assert str(servers.errors[name]) == (
+                f"server {name!r}: environment variable 'UNSET_HERE' is not set (servers.{name}.{key}); "
+                "set it, or give a default: ${UNSET_HERE:-default}"
+            )
 
 
 async def test_disabled_servers_are_not_started(tmp_path: Path) -> None:

@@ -245,7 +245,7 @@ async def test_a_program_that_may_not_be_started_says_what_to_check(
 async def test_a_variable_that_is_not_set_is_named_and_hopeless(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("NO_SUCH_TOKEN", raising=False)
     error = await refusal(github("sh", TOKEN="${NO_SUCH_TOKEN}"))
-    assert "servers.github.env.TOKEN: environment variable 'NO_SUCH_TOKEN' is not set" in str(error)
+    assert "environment variable 'NO_SUCH_TOKEN' is not set (servers.github.env.TOKEN); set it" in str(error)
     assert (error.phase, error.hopeless) == ("configure", True)
 
 
