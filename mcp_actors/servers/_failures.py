@@ -14,6 +14,7 @@ object that has their data, such as `Deadlines.failure`, `Breaker.refusal` and `
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 from datetime import UTC, datetime
@@ -49,6 +50,9 @@ if TYPE_CHECKING:
 
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr in the text of an error: the last lines of a traceback. The attribute has the whole tail."""
+
+_SAYS_NOTHING: Final = re.compile(r"[\s^~{}\[\]()]*|Node\.js v\S+")
+"""A line of a traceback that only marks a place, closes a bracket, or names the interpreter."""
 
 _DOING: Final[dict[ConnectPhase, str]] = {
     "configure": "resolving its configuration",
@@ -134,18 +138,33 @@ def _hint(config: ServerConfig, phase: ConnectPhase, cause: BaseException) -> st
 def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | None, what: str) -> ConnectFailed:
     obituary = link.obituary() if link is not None else Obituary()
     silent = "; it wrote nothing to stderr; run its command in a terminal to see why"
-    words = indented(plain_text(obituary.stderr_tail.strip()[-STDERR_IN_MESSAGE:], lines=True))
+    words, others = _last_words(obituary.stderr_tail)
     noise = link.malformed_lines if link is not None else 0
     return ConnectFailed(
         f"server {config.name!r}: {what}"
         + (f"; lines on stdout that are not MCP messages: {noise}" if noise else "")
         + (f"; its stderr ends with: {words}" if words else "" if obituary.exit_code is None else silent)
-        + obituary.remark,
+        + obituary.remark
+        + others,
         server=config.name,
         phase=phase,
         exit_code=obituary.exit_code,
         stderr_tail=obituary.stderr_tail,
     )
+
+
+def _last_words(tail: str) -> tuple[str, str]:
+    """Return the line of a traceback that says what is wrong, and the lines around it, to follow in an error."""
+    text = plain_text(tail, limit=len(tail), lines=True)
+    lines = [line for line in text.splitlines() if not _SAYS_NOTHING.fullmatch(line)]
+    at = max((at for at, line in enumerate(lines) if not line[0].isspace()), default=-1)
+    said = plain_text(lines.pop(at).strip(), limit=STDERR_IN_MESSAGE) if lines else ""
+    others = ""
+    for line in reversed(lines):
+        if len(line) + len(others) + len(said) > STDERR_IN_MESSAGE:
+            break
+        others = f"\n{line}{others}"
+    return said, indented(f"; the other lines:{others}") if others else ""
 
 
 def still_connecting(server: str, seconds: float, link: Link) -> str:

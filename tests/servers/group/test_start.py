@@ -114,9 +114,45 @@ async def test_stderr_in_messages_and_logs_cannot_control_a_terminal(
         error = group.errors["b"]
         assert isinstance(error, ConnectFailed)
         assert "\x1b[31mno\x1b[0m lu\u200bck\r\n\u202eand\x07 more" in error.stderr_tail
-        assert str(error).endswith("its stderr ends with: no luck\n    and more")
+        assert str(error).endswith("its stderr ends with: and more; the other lines:\n    no luck")
     logged = [record.getMessage() for record in caplog.records if record.name == "mcp_actors.servers.stderr"]
     assert logged == ["b: no luck", "b: and more"]
+
+
+PYTHON = """Traceback (most recent call last):
+  File "shop.py", line 1, in <module>
+    open_shop()
+    ^^^^^^^^^~~
+RuntimeError: no key"""
+
+NODE = """node:internal/modules/cjs/loader:1228
+  throw err;
+  ^
+
+Error: listen EADDRINUSE: address already in use :::3000
+    at node:internal/main/run_main_module:36:49 {
+  requireStack: []
+}
+
+Node.js v22.12.0"""
+
+
+async def test_the_line_of_a_traceback_that_says_what_is_wrong_comes_first() -> None:
+    """A terminal or a log may show no more than the beginning, and the marks below a line of code say nothing."""
+    written = {"python": PYTHON, "node": NODE, "indented": "  a\n  b", "long": f"{'x' * 500}\nlast"}
+    flags = ("--exit-at-start", "1", "--stderr")
+    dying = [server(name, *flags, words, restarts=NEVER) for name, words in written.items()]
+    async with open_servers(*dying) as group:
+        said = {name: str(error).partition("its stderr ends with: ")[2] for name, error in group.errors.items()}
+    assert said == {
+        "python": "RuntimeError: no key; the other lines:\n    Traceback (most recent call last):\n"
+        '  File "shop.py", line 1, in <module>\n    open_shop()',
+        "node": "Error: listen EADDRINUSE: address already in use :::3000; the other lines:\n"
+        "    node:internal/modules/cjs/loader:1228\n"
+        "  throw err;\n    at node:internal/main/run_main_module:36:49 {\n  requireStack: []",
+        "indented": "b; the other lines:\n  a",
+        "long": "last",
+    }
 
 
 async def test_a_command_that_does_not_exist_is_named_and_not_tried_again() -> None:
