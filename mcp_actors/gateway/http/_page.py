@@ -42,7 +42,7 @@ from ..._text import escaped, plain_text
 from ...catalog._pins import definition_lines
 from ...kernel import Event
 from ...observe import missing
-from ...servers import StateChanged
+from ...servers import StateChanged, ToolsChanged
 from .._daemon import folder
 from .._front import Front, json_of
 from ._access import ANYBODY, CHALLENGE, Access
@@ -631,6 +631,9 @@ def _words(event: Event) -> str:
     """Return an event in words: ``connecting → ready: connected, 2 tools``, or ``start failed: error: …``."""
     if isinstance(event, StateChanged):
         return f"{event.old} → {event.new}: {event.reason}"
+    if isinstance(event, ToolsChanged):
+        counts = ((len(event.added), "added"), (len(event.changed), "changed"), (len(event.removed), "removed"))
+        return ", ".join(f"{n} {'tool' if n == 1 else 'tools'} {what}" for n, what in counts if n) or "tools reordered"
     kind = _CAPITAL.sub(lambda letter: f" {letter[0].lower()}", type(event).__name__).strip()
     values = {each.name: getattr(event, each.name) for each in attrs.fields(type(event)) if each.name not in _COMMON}
     return kind + "".join(f", {name.replace('_', ' ')}: {_value(value)}" for name, value in values.items())

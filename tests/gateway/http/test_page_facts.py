@@ -19,7 +19,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from trio.testing import MockClock
 
-from mcp_actors import InProcess, Limits, ServerConfig, ServerGroup, open_servers
+from mcp_actors import InProcess, Limits, ServerConfig, ServerGroup, ToolsChanged, open_servers
 from mcp_actors.cli import _pins
 from mcp_actors.gateway._front import Front, json_of
 from mcp_actors.gateway._own import in_background, start_eager
@@ -111,10 +111,24 @@ async def test_the_last_events_of_a_server_are_kept_and_say_what_has_changed() -
     async with shown(weather()) as (group, page):
         await group["weather"].restart()
         texts = [each["text"] for each in page.facts("weather")["server"]["events"]]
-        assert any(re.fullmatch(r"connecting → ready: connected, 2 tools", text) for text in texts)
+        assert "connecting → ready: connected, 2 tools" in texts
         for _ in range(EVENTS):
             await group["weather"].restart()
         assert len(page.facts("weather")["server"]["events"]) == EVENTS
+
+
+async def test_a_change_of_tools_is_a_number_in_the_events() -> None:
+    async with shown(weather()) as (group, page):
+        common: dict[str, Any] = {"actor": "weather", "incarnation": 1, "time": 0.0, "tools": ("a", "b")}
+        changes: list[dict[str, tuple[str, ...]]] = [
+            {"added": ("a", "b"), "changed": (), "removed": ("c",)},
+            {"added": (), "changed": ("a",), "removed": ()},
+            {"added": (), "changed": (), "removed": ()},
+        ]
+        for change in changes:
+            group._hub.emit(ToolsChanged(**common, **change))
+        texts = [each["text"] for each in page.facts("weather")["server"]["events"]]
+    assert texts[2::-1] == ["2 tools added, 1 tool removed", "1 tool changed", "tools reordered"]
 
 
 async def test_requests_are_left_out_of_the_events() -> None:
