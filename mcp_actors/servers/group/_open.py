@@ -158,8 +158,9 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
         The group: a mapping of names to `ServerRef`, with views, tools and events.
 
     Raises:
-        ConnectFailed: a required server could not be connected: the first one in configured order; the others are
-            notes. Everything that was started is closed.
+        ConnectFailed: a required server could not be connected: the first one in configured order, which is awaited.
+            Those after a failed one are stopped; the others that had failed are named in that order, and are notes.
+            Everything that was started is closed.
         ServerUnavailable: a server with ``on_failure="raise"`` failed for good while the block ran. The block was
             cancelled.
         ConfigError: the configuration is invalid or has too many servers, a file cannot be read, or a required entry

@@ -5,13 +5,17 @@ from __future__ import annotations
 import logging
 import re
 import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import attrs
 import pytest
 import trio
+from mcp.server.mcpserver import MCPServer
+from trio.testing import MockClock
 
-from mcp_actors import ConnectFailed, ServerConfig, StateChanged, Stdio, open_servers
+from mcp_actors import ConnectFailed, InProcess, ServerConfig, StateChanged, Stdio, open_servers
 from mcp_actors.kernel import Starting
 from tests.idle_clock import IdleClock
 from tests.messages import Said
@@ -85,6 +89,32 @@ async def test_a_strict_start_that_fails_is_one_exception_and_leaves_no_process(
     assert caught.value.stderr_tail == "no luck"
     assert "'b': its process exited with code 3" in str(caught.value)
     assert [state_of(pid) for path in (a, c) for pid in pids_in(path)] == ["gone", "gone"]
+
+
+def failing(name: str, seconds: float) -> ServerConfig:
+    """Return a server in this process that fails so long after its start."""
+
+    @asynccontextmanager
+    async def lifespan(made: object) -> AsyncIterator[None]:
+        await trio.sleep(seconds)
+        raise OSError("no luck")
+        yield
+
+    return ServerConfig(name, InProcess(MCPServer(name, lifespan=lifespan)), connect_timeout=100)
+
+
+async def test_the_error_of_a_strict_start_is_of_the_first_in_order_and_names_all_that_had_failed(
+    autojump_clock: MockClock,
+) -> None:
+    """D-34: servers before one that failed are awaited, and those after it are stopped; these had not failed."""
+    configs = [failing("first", 9), failing("second", 5), failing("stopped", 8), failing("last", 3)]
+    with pytest.raises(ConnectFailed) as caught:
+        async with open_servers(*configs, strict=True):
+            pytest.fail("the block must not run")
+    assert caught.value.server == "first"
+    assert str(caught.value).endswith("no luck (also failed: 'second', 'last')")
+    assert [note.partition(":")[0] for note in caught.value.__notes__] == ["also", "also"]
+    assert ["'second'" in caught.value.__notes__[0], "'last'" in caught.value.__notes__[1]] == [True, True]
 
 
 async def test_errors_of_a_start_do_not_mention_the_kernel() -> None:
