@@ -200,7 +200,8 @@ class Page:
 
     def html(self) -> bytes:
         """Return the page, with the servers as they are now."""
-        rows = "".join(map(_row, self._front.status().values()))
+        by_trouble = sorted(self._front.status().values(), key=lambda each: each.state in ("ready", "stopped"))
+        rows = "".join(map(_row, by_trouble))
         trees = "\n".join(str(group.tree()) for group in self._groups)
         hidden = {"hide_sign_in": "hidden", "hide_sign_out": "" if self._actions else "hidden"}
         failed = self.facts()["failed"]
@@ -617,7 +618,7 @@ def _branch(root: TreeNode) -> Json:
     """Return a tree as JSON. Nothing here calls itself: a tree may be deeper than Python's stack."""
     made: dict[str, Json] = {}
     for node in reversed([*root.walk()]):
-        children = [made.pop(child.path) for child in node.children]
+        children = [made.pop(child.path) for child in node.children if not _is_internal(root, child)]
         made[node.path] = {
             "id": node.id,
             "state": node.state,
@@ -625,6 +626,11 @@ def _branch(root: TreeNode) -> Json:
             "children": children,
         }
     return made[root.path]
+
+
+def _is_internal(root: TreeNode, node: TreeNode) -> bool:
+    """Return True for a task that a group runs for itself, such as ``servers:deadlines``, unless it has failed."""
+    return node.id.startswith(f"{root.id}:") and not node.children and node.state == "running"
 
 
 def _words(event: Event) -> str:

@@ -85,6 +85,7 @@ async def test_the_tree_is_that_of_the_supervisors() -> None:
         below = {each["id"]: each for each in tree["children"]}
         assert (tree["id"], tree["state"]) == ("servers", "running")
         assert [each["id"] for each in below["weather:supervisor"]["children"]] == ["weather"]
+        assert {*below} == {"weather:supervisor"}  # not what the group runs for itself
 
 
 async def test_a_server_that_is_required_and_missing_makes_it_not_ready() -> None:
@@ -119,14 +120,10 @@ async def test_the_last_events_of_a_server_are_kept_and_say_what_has_changed() -
 
 async def test_a_change_of_tools_is_a_number_in_the_events() -> None:
     async with shown(weather()) as (group, page):
-        common: dict[str, Any] = {"actor": "weather", "incarnation": 1, "time": 0.0, "tools": ("a", "b")}
-        changes: list[dict[str, tuple[str, ...]]] = [
-            {"added": ("a", "b"), "changed": (), "removed": ("c",)},
-            {"added": (), "changed": ("a",), "removed": ()},
-            {"added": (), "changed": (), "removed": ()},
-        ]
-        for change in changes:
-            group._hub.emit(ToolsChanged(**common, **change))
+        same = ToolsChanged(actor="weather", incarnation=1, time=0.0, tools=(), added=(), removed=(), changed=())
+        many = attrs.evolve(same, added=("a", "b"), removed=("c",))
+        for change in (many, attrs.evolve(same, changed=("a",)), same):
+            group._hub.emit(change)
         texts = [each["text"] for each in page.facts("weather")["server"]["events"]]
     assert texts[2::-1] == ["2 tools added, 1 tool removed", "1 tool changed", "tools reordered"]
 
@@ -420,6 +417,7 @@ async def test_a_definition_is_shown_whole_and_approved_alone() -> None:
 async def test_without_script_there_is_a_table() -> None:
     async with shown(weather(), server("broken", "--exit-at-start", restarts=LATER)) as (_, page):
         html = page.html().decode()
+        assert html.index("<td>broken</td>") < html.index("<td>weather</td>")  # problems first
     assert re.search(r"<tr><td>weather</td><td>ready</td><td>connected, 2 tools</td><td>0</td>", html)
     assert re.search(r"<tr><td>broken</td><td>backoff</td>", html)
     assert "├─ weather:supervisor/" in html

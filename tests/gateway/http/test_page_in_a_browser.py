@@ -58,7 +58,8 @@ async def served(
     server = str(Path(__file__).with_name("tools_server.py"))
     entry = {"command": sys.executable, "args": ["-I", "-S", server, *flags], "mcp_actors": settings}
     file = folder / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": dict.fromkeys(names, entry)}))
+    servers = {name: {"command": "no-such-server"} if name == "dead" else entry for name in names}
+    file.write_text(json.dumps({"mcpServers": servers}))
     command = [sys.executable, "-m", "mcp_actors", "serve", "--http", "127.0.0.1:0", "--config", str(file), *options]
     environment = {**os.environ, "XDG_STATE_HOME": str(folder), "HOME": str(folder)}
     run = partial(trio.run_process, command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, check=False)
@@ -94,6 +95,27 @@ async def test_the_printed_address_opens_the_page_and_the_token_leaves_the_addre
         assert gateway.token not in await browser.run("document.documentElement.outerHTML")
         assert await browser.run("document.cookie") == ""
         assert browser.console == []
+
+
+async def test_problems_come_first_and_servers_are_counted_and_filtered(tmp_path: Path) -> None:
+    """No row moves while the pointer or the focus is in the table: a button would be another server's."""
+    shown = "[...document.querySelectorAll('#servers tr')].filter(each => !each.hidden)"
+    rows = f"{shown}.map(each => each.cells[0].textContent)"
+    names = ("tools", *(f"other{number}" for number in range(6)), "dead")
+    async with served(tmp_path, names=names) as gateway, running_browser() as browser:
+        await signed_in(browser, gateway)
+        await browser.wait("document.querySelector('#summary').textContent === 'Servers: 7 ready, 1 failed'")
+        await browser.wait(f"{rows}[0] === 'dead'")
+        assert await browser.run(rows) == ["dead", *names[:-1]]
+        await browser.run("document.querySelector('[aria-label=\"Stop other3\"]').focus()")
+        await browser.run("post('stop', {server: 'dead'})")
+        await browser.wait(f"{row('dead', 1)} === 'stopped'")
+        assert (await browser.run(rows))[0] == "dead"
+        await browser.run("document.querySelector('#filter').focus()")
+        await browser.wait(f"{rows}[0] === 'tools'")
+        await browser.run("document.querySelector('#filter').value = 'OTHER3'")
+        await browser.run("document.querySelector('#filter').dispatchEvent(new Event('input'))")
+        assert await browser.run(rows) == ["other3"]
 
 
 async def test_a_person_without_the_token_sees_a_form(tmp_path: Path) -> None:
