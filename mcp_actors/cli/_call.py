@@ -96,7 +96,11 @@ def parse_arguments(words: Iterable[str], schema: Mapping[str, Any]) -> dict[str
         others = schema.get("additionalProperties")
         if key not in known and not others and (known or others is False):
             raise unknown(f"the tool has no argument {key!r}", key, known, "arguments")
-        _add(arguments, key, text, _resolved(known.get(key), schema))
+        found = _resolved(known.get(key), schema)
+        if key in arguments and "array" not in _kinds(found):
+            remedy = "write it once, or all arguments as one JSON object"
+            raise Misuse(f"argument {key!r} is given more than once; {remedy}")
+        _add(arguments, key, text, found)
     return arguments
 
 

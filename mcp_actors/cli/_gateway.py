@@ -13,6 +13,7 @@ It uses the files of ``gateway``, and opens the group itself. With a socket it w
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import sys
@@ -120,13 +121,23 @@ async def _acceptors(socket: str | None, network: Network | None) -> Sequence[Ac
         return [] if socket is None else [KeptSocket(socket)]
 
 
+_TO_LISTEN: Final = {
+    errno.EADDRINUSE: "stop the program that serves there, or choose another address",
+    errno.EADDRNOTAVAIL: "choose an address of this machine, such as 127.0.0.1",
+    errno.EACCES: "choose a port from 1024 or a folder of this user",
+    errno.ENOENT: "create its folder first",
+}
+"""Error of the system → what to do."""
+
+
 @contextmanager
 def listening_at(place: str | None) -> Iterator[None]:
     """Raise `Failure` with the place if the block cannot listen there."""
     try:
         yield
     except OSError as exc:
-        raise Failure(f"cannot serve at {place}: {exc.strerror or exc}") from None
+        remedy = f"; {_TO_LISTEN[exc.errno]}" if exc.errno in _TO_LISTEN else ""
+        raise Failure(f"cannot serve at {place}: {exc.strerror or exc}{remedy}") from None
 
 
 async def _bound_log(socket: str) -> None:

@@ -45,7 +45,10 @@ _REWORDED: Final = {
     r"the server's tool_changes and await its approve_tools\(\.\.\.\)": "it with mcp-actors pins show",
     r"change ServerConfig\.tool_filter": "change its lists of tools",
     r"wait longer with wait_state\('ready'\), or raise": "raise",
-    r"; check info\.supports\.\w+ first": "",
+    r"; check info\.supports\.\w+ first": "; mcp-actors check shows what the server has",
+    r"or set allow_insecure=True if": r'or name the server in a file, with "mcp_actors": {"allow_insecure": true}, if',
+    r'set auth=OAuth\(\), in a file "auth": "oauth"': r'write "auth": "oauth" into its entry in a file',
+    r'Command "([^"]*)" parameter (\S+) requires an argument': r"\1: \2 needs a value behind it",
     r"; set (\w+) only in Python": r"; a file cannot set \1",
 }
 """Remedies of messages that are for programs → those at the command line."""

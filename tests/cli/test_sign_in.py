@@ -97,7 +97,8 @@ def test_a_server_without_a_sign_in_is_refused_by_name(authority: Authority, tmp
         assert (done.returncode, done.stderr) == (1, process)
     login = run("login", "token")
     assert login.returncode == 1
-    assert "server 'token' is not configured for a sign-in; set auth=OAuth(), in a file" in login.stderr
+    remedy = 'write "auth": "oauth" into its entry in a file'
+    assert f"server 'token' is not configured for a sign-in; {remedy}" in login.stderr
 
 
 @pytest.mark.parametrize("command", ["logout", "whoami"])

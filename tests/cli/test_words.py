@@ -7,10 +7,21 @@ from io import StringIO
 from pathlib import Path
 
 import pytest
+from mcp.types import ServerCapabilities
 
-from mcp_actors import ConfigError, RestartPolicy, ServerConfig, ServerUnavailable, Stdio, open_servers
+from mcp_actors import (
+    ConfigError,
+    Http,
+    RestartPolicy,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    open_servers,
+)
+from mcp_actors._errors import NotSupported
 from mcp_actors.auth import SignInRequired
 from mcp_actors.config import load_config
+from mcp_actors.servers.record._status import require
 
 from ..servers.scripted_server import command
 from .conftest import Run
@@ -23,7 +34,9 @@ from rich.console import Console
 from mcp_actors.cli._app import EXAMPLES, PANELS, path_of
 from mcp_actors.cli._output import Output, at_the_command_line
 
-OF_PYTHON = re.compile(r"await |servers\[|load_config\(|ServerConfig|Source\b|in Python|\w+\(…|wait_state|adapter")
+OF_PYTHON = re.compile(
+    r"await |servers\[|load_config\(|ServerConfig|Source\b|in Python|\w+\(…|wait_state|adapter|=True|info\."
+)
 
 
 async def test_no_remedy_of_a_command_is_python(tmp_path: Path) -> None:
@@ -41,6 +54,12 @@ async def test_no_remedy_of_a_command_is_python(tmp_path: Path) -> None:
     }
     loaded = load_config({"mcpServers": wrong, "inputs": [{"id": "key", "type": "promptString"}]})
     texts += [*map(str, loaded.errors), *loaded.warnings]
+    with pytest.raises(ConfigError) as caught:
+        Http("http://example.com/mcp")
+    texts.append(str(caught.value))
+    with pytest.raises(NotSupported) as unsupported:
+        require("prompts", ServerCapabilities(), "a", "prompts/get 'p'")
+    texts.append(str(unsupported.value))
     ending = Stdio(*command("--exit-at-start", "7"))
     missing = ServerConfig("a", ending, restarts=RestartPolicy(max_restarts=0), on_failure="park")
     async with open_servers(missing) as servers:

@@ -319,9 +319,8 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
         if PurePath(entry).suffix in INTERPRETERS:
             return {"command": entry}, "script"
         endings = ", ".join(INTERPRETERS)
-        raise bad(
-            source, path, f"found {found(entry)}; a string must be a URL or a script ({endings}); else write {{…}}"
-        )
+        remedy = f'a string must be a URL or a script ({endings}); else write {{"command": …, "args": […]}}'
+        raise bad(source, path, f"found {found(entry)}; {remedy}")
     if not isinstance(entry, Mapping):
         raise bad(source, path, f"found {found(entry)}; write an object with 'command' or 'url'")
     if twice := repeated_keys(entry):
