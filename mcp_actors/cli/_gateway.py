@@ -122,10 +122,8 @@ async def _acceptors(socket: str | None, network: Network | None) -> Sequence[Ac
 
 
 _TO_LISTEN: Final = {
-    errno.EADDRINUSE: "stop the program that serves there, or choose another address",
-    errno.EADDRNOTAVAIL: "choose an address of this machine, such as 127.0.0.1",
-    errno.EACCES: "choose a port from 1024 or a folder of this user",
-    errno.ENOENT: "create its folder first",
+    errno.EADDRINUSE: "; stop the program that serves there, or choose another address",
+    errno.ENOENT: "; create its folder first",
 }
 """Error of the system → what to do."""
 
@@ -136,8 +134,7 @@ def listening_at(place: str | None) -> Iterator[None]:
     try:
         yield
     except OSError as exc:
-        remedy = f"; {_TO_LISTEN[exc.errno]}" if exc.errno in _TO_LISTEN else ""
-        raise Failure(f"cannot serve at {place}: {exc.strerror or exc}{remedy}") from None
+        raise Failure(f"cannot serve at {place}: {exc.strerror or exc}{_TO_LISTEN.get(exc.errno or 0, '')}") from None
 
 
 async def _bound_log(socket: str) -> None:

@@ -43,7 +43,7 @@ def test_a_url_is_a_server(run: Run) -> None:
 def test_a_url_of_no_server_says_so(run: Run) -> None:
     done = run("check", "http://127.0.0.1:9/mcp")
     assert done.returncode == 1
-    assert "could not connect to http://127.0.0.1:9/mcp" in done.stdout
+    assert "server '127.0.0.1-9': could not connect to http://127.0.0.1:9/mcp (connection refused)" in done.stdout
 
 
 def test_a_typed_server_is_watched(tmp_path: Path) -> None:

@@ -107,9 +107,7 @@ def program_of(file: str | None, section: str, entries: Mapping[str, Any]) -> Pr
     if section == "mcp":
         name = "opencode" if {"local", "remote"} & _types_in(entries) else "Crush"
         return next(each for each in PROGRAMS if each.name == name)
-    if file is None:
-        return ANY
-    path = Path(os.path.abspath(file))
+    path = Path(os.path.abspath("/" if file is None else file))
     folder = _folder_of(path)
     own = folder.name if folder is not None else None
     return next((each for each in PROGRAMS if each.folder == own or path.name in each.files.split()), ANY)
