@@ -94,12 +94,9 @@ async def main() -> None:
     callbacks = Callbacks(
         sampling=ask_model, elicitation=ask_user, roots=folders, logging=log
     )
-    patient = ServerConfig(
-        "concierge", CONCIERGE, request_timeout=None, progress_timeout=60
-    )
     stranger = ServerConfig("stranger", CONCIERGE, callbacks=Callbacks(sampling=False))
     async with open_servers(
-        patient, stranger, strict=True, callbacks=callbacks
+        ServerConfig("concierge", CONCIERGE), stranger, strict=True, callbacks=callbacks
     ) as servers:
         concierge = servers["concierge"]
         print(

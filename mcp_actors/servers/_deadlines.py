@@ -23,7 +23,9 @@ All requests to one server have the same timeout, so they expire in the order in
 replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
 
 While a person is asked to sign in, the ``request_timeout`` of all requests to that server stops. A request that began
-before another one is given at least as much time back, so their order stays.
+before another one is given at least as much time back, so their order stays. While a person answers a question of the
+server, that of the request stops for which it asks. The queue skips such requests: they are few, and looked at one by
+one.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ from ..kernel import Actor
 from ._rules import Breaker, RetryTokens
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Container, Iterator
+    from collections.abc import AsyncIterator, Callable, Container, Iterable, Iterator
 
     from ..config import ServerConfig
     from ..kernel import PendingCall
@@ -107,7 +109,9 @@ class Deadline:
         asked_back: True while the server waits for our answer to a question that belongs to this request.
         expired: True after it has timed out.
         limit: the limit that has expired.
-        asked: seconds of its time in which a person was asked to sign in, which do not count.
+        asked: seconds of its time that do not count, because a person was asked. While a question of the server is
+            open, the time at which that began is missing from them.
+        questions: for each open question of the server to a person, the most that `asked` may become.
         tries: the number of attempts so far, with the one that is under way.
         since: when the present retry is due; None for the first attempt.
         observed: to whom the end of the attempt under way is reported; None without an observer, and after the end.
@@ -130,6 +134,7 @@ class Deadline:
     expired: bool = False
     limit: Limit = "request_timeout"
     asked: float = 0.0
+    questions: tuple[float, ...] = ()
     tries: int = 1
     since: float | None = None
     observed: Observed | None = None
@@ -253,6 +258,7 @@ class Deadlines:
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
+        self._asked: dict[Deadline, None] = {}
         self._late: dict[Callable[[], object], tuple[float, Deadline]] = {}
         self._held: Counter[str | None] = Counter()
         self._asking_since: float | None = None
@@ -267,10 +273,14 @@ class Deadlines:
         """
         self._request_timeout, self._progress_timeout = request_timeout, progress_timeout
         self._limit = math.inf if request_timeout is None else request_timeout
-        for deadline in self._requests:
-            deadline.at = deadline.began + self._limit + deadline.asked
         for deadline in tuple(self._idle):
             deadline.suspend()
+        self._reckon(self._requests)
+
+    def _reckon(self, requests: Iterable[Deadline]) -> None:
+        """Compute when requests time out."""
+        for deadline in requests:
+            deadline.at = deadline.began + self._limit + max(deadline.questions or (deadline.asked,))
         self._timer.wake_by(self.next(), self)
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -303,6 +313,8 @@ class Deadlines:
         self._requests.pop(deadline, None)
         if self._idle:
             self._idle.pop(deadline, None)
+        if self._asked:
+            self._asked.pop(deadline, None)
         if self._late:
             self._late = {fn: late for fn, late in self._late.items() if late[1] is not deadline}
         if not self._requests:
@@ -344,10 +356,33 @@ class Deadlines:
         finally:
             self._asking_since, now = None, trio.current_time()
             for deadline in self._requests:
-                asked = now - max(since, deadline.began)
-                deadline.asked += asked
-                deadline.at += asked
-            self._timer.wake_by(self.next(), self)
+                deadline.asked += now - max(since, deadline.began)
+            self._reckon(self._requests)
+
+    @contextmanager
+    def answering(self, actor: str, known: Deadline | None, most: float) -> Iterator[None]:
+        """Stop the ``request_timeout`` of a request while a person answers a question of the server.
+
+        Args:
+            actor: the actor of the connection.
+            known: the request for which the server asks. None if it does not say that; then all count that it has.
+            most: seconds that a request may be given so in all, or a server that asks again and again could hold it.
+        """
+        asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
+        for each in asked:
+            limit = max(most, each.asked, *each.questions)
+            each.asked -= 0 if each.questions else trio.current_time()
+            each.questions = (limit,) * (len(each.questions) + 1)
+            if each in self._requests:
+                self._asked[each] = None
+        self._reckon(asked)
+        try:
+            yield
+        finally:
+            for each in asked:
+                (limit, *rest), each.questions = each.questions, each.questions[1:]
+                each.asked = each.asked if rest else min(each.asked + trio.current_time(), limit)
+            self._reckon(asked)
 
     def pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> int:
         """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
@@ -378,10 +413,13 @@ class Deadlines:
 
     def next(self) -> float:
         """Return the time at which the next request expires, unless it ends before that."""
-        first = next(iter(self._requests), None) if self._asking_since is None else None
+        running = self._requests if self._asking_since is None else ()
+        first = next((each for each in running if each not in self._asked), None)
+        first_asked = min((each.at for each in self._asked if running), default=math.inf)
         first_idle = next((each for each in self._idle if not self._held[each.actor]), None)
         first_late, _ = next(iter(self._late.values()), (math.inf, None))
-        return min(first.at if first else math.inf, first_idle.idle_at if first_idle else math.inf, first_late)
+        idle_at = first_idle.idle_at if first_idle else math.inf
+        return min(first.at if first else math.inf, first_asked, idle_at, first_late)
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C in the midst would lose an answer
     def expire(self, now: float) -> None:
@@ -408,10 +446,11 @@ class Deadlines:
         A limit that is stopped has not expired, whatever time is noted for it.
         """
         due: dict[Deadline, Limit] = {}
-        for deadline in self._requests:
-            if deadline.at > now or self._asking_since is not None:
+        for deadline in self._requests if self._asking_since is None else ():
+            if deadline.at <= now:
+                due[deadline] = "request_timeout"
+            elif deadline not in self._asked:
                 break
-            due[deadline] = "request_timeout"
         for deadline in self._idle:
             if deadline.idle_at > now:
                 break
@@ -432,7 +471,9 @@ class Deadlines:
             seconds, without = self._request_timeout, ""
         if deadline.sent:
             detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
-            if deadline.asked_back or self._held[deadline.actor]:
+            if deadline.questions:
+                detail += f"; its {max(deadline.questions):g} s for the answers of people are over, too"
+            elif deadline.asked_back or self._held[deadline.actor]:
                 detail += "; the server was waiting for a callback of yours, whose time counts"
         elif deadline.begun:
             detail = "its middleware was still running, and the request may have taken effect"

@@ -6,9 +6,10 @@ and the call of a callback in a task, with a timeout (`CallbackTasks`).
 
 The actor is its only user. It reads the configuration and the callbacks of the record, adds a listener there, and emits
 `Flooded` by it. While a callback answers a question of an unknown request, the time without progress of all requests
-stops. It returns its answers to the session, and refuses questions beyond `MAX_QUESTIONS`. Since 2026-07-28 it writes
-the reason why a request fails into the trace of that request. It logs failures, refusals, floods and dropped
-notifications. It uses no mailbox, link or `ServerActor`, except `join_handler`, which it is given.
+stops; while a person answers, their whole time does. It returns its answers to the session, and refuses questions
+beyond `MAX_QUESTIONS`. Since 2026-07-28 it writes the reason why a request fails into the trace of that request. It
+logs failures, refusals, floods and dropped notifications. It uses no mailbox, link or `ServerActor`, except
+`join_handler`, which it is given.
 
 Theory of operation
 -------------------
@@ -37,7 +38,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager, contextmanager, nullcontext
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -67,10 +68,11 @@ from ..._json import measured
 from ..._tasks import MAX_WAITING, Feed, open_background
 from ...config import CallbackContext
 from ...transports import current_trace
+from .._session import MAX_ROUNDS
 from ..record import Flooded, NotificationsMissed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from mcp.client.session import ClientRequestContext
     from mcp.types import CreateMessageRequestParams, ElicitRequestParams
@@ -192,7 +194,7 @@ class Questions:
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         self._questions += 1
         try:
-            with self._progress_timeout_suspended():
+            with self._clocks_stopped(kind):
                 answer = await self._tasks.call(kind, lambda: ask(asked))
         except TookTooLong:
             reason = f"timed out after {self._callbacks.timeout:g} s"
@@ -213,9 +215,22 @@ class Questions:
         reason = f"returned {type(answer).__name__} instead of {wanted}"
         return self._failed(kind, reason, None, INTERNAL_ERROR, modern=modern)
 
-    def _progress_timeout_suspended(self) -> AbstractContextManager[None]:
-        """Suspend the progress_timeout of all requests of the actor. If one is known, `Listener` does that for it."""
-        return nullcontext() if current_trace().deadline else self._record.calls.deadlines.held(self._record.name)
+    @contextmanager
+    def _clocks_stopped(self, kind: str) -> Iterator[None]:
+        """Suspend the progress_timeout of the request or, if it is unknown, of all requests of the actor.
+
+        While a person answers (an elicitation), the request_timeout is suspended too. `Listener` suspends the
+        progress_timeout of a request that is known.
+        """
+        known: Any = current_trace().deadline
+        deadlines, actor = self._record.calls.deadlines, self._record.name
+        most = MAX_ROUNDS * self._callbacks.timeout  # the rounds of a request since 2026-07-28 may take as long
+        asks_person = kind == "elicitation"
+        with (
+            nullcontext() if known else deadlines.held(actor),
+            deadlines.answering(actor, known, most) if asks_person else nullcontext(),
+        ):
+            yield
 
     def _failed(self, kind: str, reason: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
         """Return the error of a callback that failed, without its text, which may be confidential."""

@@ -21,7 +21,7 @@ from mcp_actors.servers import ServerGroup
 from tests.idle_clock import IdleClock
 
 from ...messages import Said
-from ..asking import ACCEPTED, ELICIT, ERAS, Era, accept, ask, asking, call, until
+from ..asking import ACCEPTED, ELICIT, ERAS, SAMPLE, Era, accept, ask, asking, call, until
 from ..groups import AT_ONCE, BOUND, Events
 from ..links import MARGIN
 
@@ -221,13 +221,13 @@ async def test_a_cancelled_caller_cancels_the_callback_of_its_question() -> None
 
 
 @pytest.mark.parametrize("era", ERAS)
-async def test_the_time_of_a_callback_counts_for_the_request(era: Era, idle_clock: IdleClock) -> None:
-    """A server that asks people needs a longer ``request_timeout``. The time without progress has not expired."""
-    watched = Watched()
-    config = asking(era, callbacks=Callbacks(elicitation=watched), request_timeout=30, progress_timeout=20)
+async def test_the_time_of_a_model_counts_for_the_request(era: Era, idle_clock: IdleClock) -> None:
+    """Unlike that of a person. The time without progress has not expired."""
+    watched: Any = Watched()
+    config = asking(era, callbacks=Callbacks(sampling=watched), request_timeout=30, progress_timeout=20)
     async with open_servers(config) as servers:
         with pytest.raises(RequestTimedOut, match="was waiting for a callback of yours, whose time counts") as caught:
-            await ask(servers["a"], ELICIT)
+            await ask(servers["a"], SAMPLE)
         assert (caught.value.limit, caught.value.seconds) == ("request_timeout", 30)
         if era == "modern":
             await until(lambda: watched.ended)
