@@ -52,7 +52,16 @@ from .._foreign import Log
 from .._tasks import open_background
 from .._text import plain_text
 from ..transports import CLOSED, PROGRESS, Exchange, comparable_id, current_trace
-from ._eras import check_request, check_result, fits, has_many, is_costly, is_modern, without_later_fields
+from ._eras import (
+    check_request,
+    check_result,
+    first_problem,
+    fits,
+    has_many,
+    is_costly,
+    is_modern,
+    without_later_fields,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
@@ -352,8 +361,9 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             result = await self._on_request(Incoming(message.id), message.method, message.params)
         except MCPError as exc:
             error = exc.error
-        except ValidationError:
-            error = ErrorData(code=INVALID_PARAMS, message="Invalid request parameters", data="")
+        except ValidationError as exc:
+            problem = f"Invalid request parameters: {first_problem(exc, self._link.masker)}"
+            error = ErrorData(code=INVALID_PARAMS, message=problem, data="")
         except Exception:
             logger.exception("server %r: answering its %s failed", self._server, message.method)
             error = ErrorData(code=INTERNAL_ERROR, message="Internal error")

@@ -25,7 +25,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
-from mcp import MCPError
+from mcp import MCPError, types
 from mcp.types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, methods
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
@@ -311,7 +311,13 @@ def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int
         mask: masks the credentials of the connection.
         skip: the number of steps of the place that are not shown.
     """
-    first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
-    where = ".".join(str(step) for step in first["loc"][skip:]) or "top level"
+    problems = exc.errors(include_url=False, include_context=False, include_input=False)
+    asked = [each for each in problems if each["loc"][:2] == ("InputRequiredResult", "inputRequests")]
+    other = {each["loc"][:-1] for each in asked if each["loc"][-1] == "method"}  # the kinds of questions that it is not
+    first = next((each for each in asked if each["loc"][:4] not in other), (asked or problems)[0])
+    steps = [str(step) for step in first["loc"][skip:]]
+    if asked:  # without the names of the classes of questions
+        steps = [*steps[1:3], *(step for step in steps[3:] if not hasattr(types, step))]
+    where = ".".join(steps) or "top level"
     more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
     return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more

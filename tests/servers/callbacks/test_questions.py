@@ -382,3 +382,16 @@ async def test_thousands_of_questions_of_one_request_are_not_begun_in_one_step(m
             await ask(servers["a"], *[ELICIT] * 5000)
         assert servers["a"].state == "ready"
     assert begun <= 2 * AT_ONCE  # the refusal may come a step later
+
+
+INVALID: dict[str, Any] = {**ELICIT, "params": {**ELICIT["params"], "message": 7}}
+
+
+async def test_an_invalid_question_among_several_is_named() -> None:
+    """D-24: by its key since 2026-07-28; before that the server is sent the reason."""
+    async with open_servers(asking("modern", callbacks=Callbacks(elicitation=accept))) as servers:
+        with pytest.raises(ServerError, match=r"at inputRequests\.q1\.params\.message: input should be a valid string"):
+            await ask(servers["a"], ELICIT, INVALID)
+    async with open_servers(asking("legacy", callbacks=Callbacks(elicitation=accept))) as servers:
+        [answer] = await ask(servers["a"], INVALID)
+        assert "Invalid request parameters: at params." in answer["error"]["message"]
