@@ -80,7 +80,7 @@ For type checkers only, the bridge may import them anywhere.
 
 
 OFFERS: Final = {
-    "bridge": "_block _bridge _callbacks _views",
+    "bridge": "_block _bridge _callbacks _open _views",
     "catalog": "_names _pins _schemas _tools",
     "config": "_hooks _oauth _policies _sources _template _tools _transports _values formats._dump formats._entry "
     "formats._file formats._load formats._programs",
@@ -93,7 +93,7 @@ OFFERS: Final = {
 ORDER: Final = {
     "adapters": "_offer _agent_framework _langchain _langchain_middleware _openai_agents _pydantic_ai",
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
-    "bridge": "_bridge _block _callbacks _views _open",
+    "bridge": "_bridge _block _callbacks _views _generated_ref _generated_group _open",
     "catalog": "_names _tools _schemas _validation _pins _snapshot",
     "cli": "_interrupt _output _completion _configuration _connect _call _read _sign_in _check _pins _config "
     "_gateway _control _http _attach_hosts _app _run _start",
@@ -110,11 +110,11 @@ ORDER: Final = {
     "servers": "_eras _dialects _rules _attempts _deadlines _admission _catalog _dispatcher _session record requests "
     "_failures connection ref _sources _watch group",
     "servers.connection": "_callbacks _upkeep _streams _direct _negotiation _actor",
-    "servers.group": "_memory _tree _loop _lifecycle _group _open",
+    "servers.group": "_memory _tree _loop _lifecycle _facts _group _open",
     "servers.record": "_states _status _health _subscriptions _wanted _life _record",
-    "servers.ref": "_lifecycle _caller _prompts _ref",
+    "servers.ref": "_lifecycle _facts _caller _prompts _ref",
     "servers.requests": "_request _lists _upkeep _tools",
-    "sync": "_wait _servers",
+    "sync": "_wait _generated_ref _generated_group _servers",
     "testing": "_leftovers _signal _recorder _relay _behavior _connections _server",
     "transports": "_credentials _request_table _exchange _messages _dialects _link _in_process stdio socket http _open",
     "transports.http": "_failures _bodies _proxies _client _link _session _sse _streamable",

@@ -7,7 +7,7 @@ server; `check_options`, with a table of all options of a framework's own class;
 options that name tools. Programs use `server_instructions`, and `McpClient`, an adapter that needs no framework but the
 SDK.
 
-It uses the group of the bridge as a program does, and `list_tools_again` of the bridge's ``_views``. It owns no
+It uses the group of the bridge as a program does, and `list_tools_again` of the bridge's ``_open``. It owns no
 connection, keeps no tools, and imports no framework.
 """
 
@@ -45,7 +45,7 @@ from .._foreign import Log, answer_of
 from .._misuse import nearest, unknown_argument
 from .._text import plain_text
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
-from ..bridge._views import list_tools_again
+from ..bridge._open import list_tools_again
 from ..catalog import data_text, decoded, plain_base64, text_of
 from ..config import ProgressCallback, ToolContext
 

@@ -13,11 +13,14 @@ type checkers, because trio-asyncio changes asyncio for the process. The SDK, wh
 
 from __future__ import annotations
 
+from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import publish
 from ._block import Host
 from ._bridge import AsyncioStream
+from ._generated_group import AsyncioServerGroup
+from ._generated_ref import AsyncioServerRef
 from ._open import AsyncioLoop, open_asyncio_loop, open_servers, open_supervisor
-from ._views import AsyncioActorRef, AsyncioMonitor, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
+from ._views import AsyncioActorRef, AsyncioMonitor, AsyncioSupervisorRef
 
 __all__ = [
     "AsyncioActorRef",

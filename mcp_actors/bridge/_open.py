@@ -9,6 +9,8 @@ callbacks, configurations and signals too. `open_servers` makes the paths of con
 yields an `AsyncioLoop`, which runs async functions on the loop, and makes views of what the Trio program has opened.
 Its bridge has no `Door`: both sides are in one thread, the nursery of the requests is opened here, around the loop, and
 failures of the loop and the block are joined here. The loop and its tasks end with the block.
+
+`list_tools_again`, for `adapters`, lists the tools of several servers in asyncio tasks, and logs failures.
 """
 
 from __future__ import annotations
@@ -22,10 +24,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
 
 import trio
+from mcp import MCPError
 
 from .. import kernel, servers
 from .._collapse import collapse
+from .._errors import McpActorsError
+from .._foreign import Log
 from .._misuse import check_flavor, explained
+from .._text import problem_of
 from ..catalog._names import DEFAULT_NAMING
 from ..kernel import ActorRef, SupervisorRef
 from ..servers import ServerGroup, ServerRef
@@ -34,7 +40,9 @@ from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
 from ._block import Door
 from ._bridge import Bridge, run_now
 from ._callbacks import LoopSignals, adapted_callbacks, config_from_loop, observers_from_loop, on_loop
-from ._views import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef, view_of
+from ._generated_group import AsyncioServerGroup
+from ._generated_ref import AsyncioServerRef
+from ._views import AsyncioActorRef, AsyncioSupervisorRef, view_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -45,6 +53,8 @@ if TYPE_CHECKING:
     from ..kernel import ChildSpec, Observer, SupervisorOptions
     from ..servers._sources import Configured
     from ._block import Host
+
+logger = Log("mcp_actors.bridge")
 
 
 @kernel.shows_options
@@ -188,7 +198,15 @@ class AsyncioLoop:
         Raises:
             TypeError: the object has no view.
         """
-        return view_of(self._bridge, thing)
+        if isinstance(thing, ServerGroup):
+            return AsyncioServerGroup(self._bridge, thing)
+        if isinstance(thing, ServerRef):
+            return AsyncioServerRef(self._bridge, thing)
+        if isinstance(thing, ActorRef):
+            return view_of(self._bridge, thing)
+        raise TypeError(
+            f"{thing!r} has no asyncio view; give a ServerGroup, a ServerRef, a SupervisorRef or an ActorRef"
+        )
 
 
 async def _awaited(async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
@@ -266,3 +284,23 @@ def _bridge(loop: Any, nursery: trio.Nursery) -> Bridge:
     bridge.to_loop = bridge.to_trio = run_now
     bridge.serving = True
     return bridge
+
+
+# --- List the tools of servers again ----------------------------------------------------------------------------------
+
+
+async def list_tools_again(servers: Iterable[AsyncioServerRef]) -> None:
+    """List the tools of servers, concurrently. If one does not answer, that is logged, and its last list stays."""
+    import asyncio
+
+    async with asyncio.TaskGroup() as tasks:
+        for server in servers:
+            tasks.create_task(_list_tools(server), name=f"{server.name}:tools/list")
+
+
+async def _list_tools(server: AsyncioServerRef) -> None:
+    try:
+        await server.list_tools()
+    except (McpActorsError, MCPError) as exc:
+        problem = problem_of(exc)
+        logger.warning("server %r: tools/list failed: %s; the catalogue keeps its last list", server.name, problem)

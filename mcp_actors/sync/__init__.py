@@ -2,7 +2,7 @@
 
 `open_servers` runs Trio in a thread around a ``with`` block, and yields a `SyncServerGroup` of `SyncServerRef`; any
 thread may call them. `fail_after` limits the calls of a block of code. ``_wait`` has the thread's side of the bridge:
-how a thread waits for an answer and runs its callbacks. ``_servers`` has the views, the block and the configuration.
+how a thread waits for an answer and runs its callbacks. ``_generated_…`` has the views, ``_servers`` the block.
 
 Programs use the names below. This folder uses the files of ``bridge``, whose other side is an event loop, the servers,
 the configuration and the kernel.
@@ -10,8 +10,11 @@ the configuration and the kernel.
 
 from __future__ import annotations
 
+from .. import _sdk as _sdk  # before anything that imports the SDK
 from .._exports import publish
-from ._servers import SyncServerGroup, SyncServerRef, open_servers
+from ._generated_group import SyncServerGroup
+from ._generated_ref import SyncServerRef
+from ._servers import open_servers
 from ._wait import fail_after
 
 __all__ = ["SyncServerGroup", "SyncServerRef", "fail_after", "open_servers"]

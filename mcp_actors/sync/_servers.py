@@ -1,9 +1,8 @@
 """Open servers around a block of code without an event loop.
 
-`SyncServerGroup` and `SyncServerRef` have the methods of the views for asyncio, made by one rule (`blocking`): the same
-request through the same bridge, for whose answer the thread waits. `open_servers` returns a `Door`, which runs Trio in
-a thread (`LoneRun`) with a `BlockProxy` for the block, as the bridge does. `config_from_thread` lets plain functions of
-a configuration run in threads.
+`open_servers` returns a `Door`, which runs Trio in a thread (`LoneRun`) with a `BlockProxy` for the block, like the
+bridge. `SyncServerGroup` and `SyncServerRef`, in the ``_generated`` files, make the requests of the views for asyncio
+through the same bridge, and wait for the answers in their thread.
 
 Ownership
 ---------
@@ -17,179 +16,39 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
-from functools import partial, wraps
+from functools import partial
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, Concatenate, Final, Never, NoReturn, ParamSpec, TypeVar, cast
+from typing import TYPE_CHECKING, Final, NoReturn
 
-import attrs
 import trio
 
 from .. import servers
 from .._foreign import Log
-from .._misuse import Unopened, explained, explained_methods
+from .._misuse import Unopened, explained
 from ..bridge._block import BlockProxy, ThreadRun, reraise
-from ..bridge._callbacks import adapted_callbacks, adapted_transport, config_from_loop
-from ..bridge._views import AsyncioServerGroup, AsyncioServerRef, GroupView, ServerView, View
-from ..catalog import check_call, result_value
+from ..bridge._callbacks import adapted_callbacks
 from ..catalog._names import DEFAULT_NAMING
-from ..servers._sources import anchored, anchored_all
+from ..servers._sources import anchored_all
 from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
-from ._wait import PATIENCE, Answer, ThreadBridge, completed, in_caller, in_thread
+from ._generated_group import SyncServerGroup
+from ._wait import PATIENCE, Answer, ThreadBridge, config_from_thread, in_thread
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from mcp.types import CallToolResult, GetPromptResult, Implementation, InputRequiredResult, ReadResourceResult
+    from mcp.types import Implementation
 
     from ..bridge._bridge import Bridge
-    from ..config import Callbacks, CallNext, Middleware, ServerConfig, ToolRequest
+    from ..config import Callbacks
     from ..kernel import Observer
-    from ..servers import ReloadSummary, ServerGroup
+    from ..servers import ServerGroup
     from ..servers._sources import Configured
-    from ..servers.ref import PromptRequest, ResourceRequest, ToolCall
 
 logger = Log("mcp_actors.bridge")
-
-P = ParamSpec("P")
-R = TypeVar("R")
-V = TypeVar("V")
-
-
-# --- Functions of a configuration -------------------------------------------------------------------------------------
-
-
-def config_from_thread(bridge: Bridge, config: Any) -> Any:
-    """Return a configuration whose plain functions run in threads. Its async ones, and its objects, run on Trio."""
-    return config_from_loop(bridge, config, _adapted)
-
-
-def _adapted(_: Bridge, config: ServerConfig) -> ServerConfig:
-    return attrs.evolve(
-        config,
-        transport=adapted_transport(in_thread, config.transport),
-        middleware=tuple(map(_middleware, config.middleware)),
-        callbacks=adapted_callbacks(in_thread, config.callbacks),
-    )
-
-
-def _middleware(middleware: Middleware) -> Middleware:
-    middleware_in_thread = in_thread(middleware)
-    if middleware_in_thread is middleware:
-        return middleware
-
-    async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-        def call_next_from_thread(request: ToolRequest) -> CallToolResult:
-            return trio.from_thread.run(call_next, request)
-
-        result: CallToolResult = await middleware_in_thread(request, call_next_from_thread)
-        return result
-
-    return call
-
-
-# --- Servers and groups, for threads ----------------------------------------------------------------------------------
-
-
-def blocking(method: Callable[Concatenate[V, P], Coroutine[Any, Any, R]]) -> Callable[Concatenate[View[Any], P], R]:
-    """Make a method that waits in its thread from one of a view for asyncio."""
-
-    @wraps(method)
-    def wait(view: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        return completed(method(view, *args, **kwargs))
-
-    return wait
-
-
-@explained_methods
-class SyncServerRef(ServerView):
-    """A `mcp_actors.ServerRef` for programs without an event loop: the same methods, without ``await``."""
-
-    __slots__ = ()
-
-    _bridge: ThreadBridge
-
-    def _adapted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        return in_caller(self._bridge, callback)
-
-    wait_state: Final = blocking(AsyncioServerRef.wait_state)
-    wait_ready: Final = blocking(AsyncioServerRef.wait_ready)
-
-    def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
-        """Call a tool, and return its result as plain values, like `mcp_actors.ServerRef.call`."""
-        check_call(tool, positional, arguments, self._target._schema_of)
-        return result_value(self.call_tool(tool, arguments))
-
-    call_tool: Final[ToolCall[CallToolResult, CallToolResult | InputRequiredResult]] = cast(
-        "Any", blocking(AsyncioServerRef.call_tool)
-    )
-    list_tools: Final = blocking(AsyncioServerRef.list_tools)
-    approve_tools: Final = blocking(AsyncioServerRef.approve_tools)
-    list_resources: Final = blocking(AsyncioServerRef.list_resources)
-    list_resource_templates: Final = blocking(AsyncioServerRef.list_resource_templates)
-    read_resource: Final[ResourceRequest[ReadResourceResult, ReadResourceResult | InputRequiredResult]] = cast(
-        "Any", blocking(AsyncioServerRef.read_resource)
-    )
-    list_prompts: Final = blocking(AsyncioServerRef.list_prompts)
-    get_prompt: Final[PromptRequest[GetPromptResult, GetPromptResult | InputRequiredResult]] = cast(
-        "Any", blocking(AsyncioServerRef.get_prompt)
-    )
-    complete: Final = blocking(AsyncioServerRef.complete)
-    set_log_level: Final = blocking(AsyncioServerRef.set_log_level)
-    check_health: Final = blocking(AsyncioServerRef.check_health)
-    send_roots_list_changed: Final = blocking(AsyncioServerRef.send_roots_list_changed)
-
-    restart: Final = blocking(AsyncioServerRef.restart)
-    sign_in: Final = blocking(AsyncioServerRef.sign_in)
-    sign_out: Final = blocking(AsyncioServerRef.sign_out)
-    signed_in: Final = blocking(AsyncioServerRef.signed_in)
-    stop: Final = blocking(AsyncioServerRef.stop)
-    start: Final = blocking(AsyncioServerRef.start)
-
-
-@explained_methods
-class SyncServerGroup(GroupView[SyncServerRef]):
-    """A `mcp_actors.ServerGroup` for programs without an event loop: a mapping of names to `SyncServerRef`."""
-
-    __slots__ = ()
-
-    _bridge: ThreadBridge
-    _kind = SyncServerRef
-
-    def _adapted(self, callback: Callable[..., Any]) -> Callable[..., Any]:
-        return in_caller(self._bridge, callback)
-
-    def add(self, config: ServerConfig) -> SyncServerRef:
-        """Add a server, connect to it, and return it, like `mcp_actors.ServerGroup.add`."""
-        adapted = config_from_thread(self._bridge, config)
-        return self._ref(completed(self._bridge.call(self, lambda: self._target.add(adapted))))
-
-    def replace(self, config: ServerConfig) -> SyncServerRef:
-        """Change the configuration of a server, like `mcp_actors.ServerGroup.replace`."""
-        adapted = config_from_thread(self._bridge, config)
-        return self._ref(completed(self._bridge.call(self, lambda: self._target.replace(adapted))))
-
-    def reload(self, *configs: Configured) -> ReloadSummary:
-        """Change what differs from a configuration, like `mcp_actors.ServerGroup.reload`."""
-        adapted = [config_from_thread(self._bridge, anchored(config)) for config in configs]
-        return completed(self._bridge.call(self, lambda: self._target.reload(*adapted)))
-
-    remove: Final = blocking(AsyncioServerGroup.remove)
-    list_tools: Final = blocking(AsyncioServerGroup.list_tools)
-    tree: Final = blocking(AsyncioServerGroup.tree)
-
-    def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
-        """Call a tool by its public name, and return plain values, like `mcp_actors.ServerGroup.call`."""
-        check_call(public_name, positional, arguments, self._schema_of)
-        return result_value(self.call_tool(public_name, arguments))
-
-    call_tool: Final = blocking(AsyncioServerGroup.call_tool)
-    reconnect: Final = blocking(AsyncioServerGroup.reconnect)
-    wait_ready: Final = blocking(AsyncioServerGroup.wait_ready)
-
 
 # --- The ``with`` block -----------------------------------------------------------------------------------------------
 

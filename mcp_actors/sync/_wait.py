@@ -2,7 +2,8 @@
 
 A `ThreadBridge` is a `Bridge` whose callers are threads: an `Answer` takes the place of a future, and `completed` runs
 the async methods of views, which block the thread instead of suspending. `fail_after` limits how long they wait.
-`in_caller` lets Trio's side call a function in the thread that waits, `in_thread` in a thread of its own.
+`in_caller` lets Trio's side call a function in the thread that waits, `in_thread` in a thread of its own, as
+`config_from_thread` does with the functions of a configuration.
 
 Each thread has a queue of steps that Trio's side puts in: to look at its answer, or to run a callback. A thread that
 waits for one answer runs the steps of all its calls, because a callback may call servers too.
@@ -15,7 +16,7 @@ In the main thread Python raises `KeyboardInterrupt` after any call, also betwee
   a step that it or another thread had put in before.
 - an answer is set before its step is put in, and only the answer ends the waiting. So a step may be lost.
 
-``_servers`` uses this file. It imports ``_bridge``, the kernel, and files of the ground floor.
+The other files use this one. It imports ``_bridge`` and ``_callbacks``, the kernel, and files of the ground floor.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from queue import Empty, SimpleQueue
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
+import attrs
 import outcome
 import trio
 
@@ -38,10 +40,14 @@ from .._foreign import answer_of
 from .._misuse import check_option, is_seconds
 from .._tasks import run_in_thread
 from ..bridge._bridge import Bridge, run_now
+from ..bridge._callbacks import adapted_callbacks, adapted_transport, config_from_loop
 from ..kernel import Reply
 
 if TYPE_CHECKING:
+    from mcp.types import CallToolResult
+
     from ..bridge._bridge import Asker, Step
+    from ..config import CallNext, Middleware, ServerConfig, ToolRequest
 
 T = TypeVar("T")
 
@@ -297,3 +303,32 @@ def in_thread(fn: Callable[..., Any]) -> Callable[..., Any]:
     If it is cancelled, it leaves at once and abandons the thread.
     """
     return _called_by(lambda job: run_in_thread(job, trio.CapacityLimiter(1)), fn)
+
+
+def config_from_thread(bridge: Bridge, config: Any) -> Any:
+    """Return a configuration whose plain functions run in threads. Its async ones, and its objects, run on Trio."""
+    return config_from_loop(bridge, config, _adapted)
+
+
+def _adapted(_: Bridge, config: ServerConfig) -> ServerConfig:
+    return attrs.evolve(
+        config,
+        transport=adapted_transport(in_thread, config.transport),
+        middleware=tuple(map(_middleware, config.middleware)),
+        callbacks=adapted_callbacks(in_thread, config.callbacks),
+    )
+
+
+def _middleware(middleware: Middleware) -> Middleware:
+    middleware_in_thread = in_thread(middleware)
+    if middleware_in_thread is middleware:
+        return middleware
+
+    async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
+        def call_next_from_thread(request: ToolRequest) -> CallToolResult:
+            return trio.from_thread.run(call_next, request)
+
+        result: CallToolResult = await middleware_in_thread(request, call_next_from_thread)
+        return result
+
+    return call

@@ -17,8 +17,7 @@ from mcp.types import InputRequiredResult, PromptReference
 
 from mcp_actors import ConfigError, ServerConfig, ServerGroup, ServerRef, Stdio, bridge, kernel, open_servers
 from mcp_actors.adapters import McpClient
-from mcp_actors.bridge import AsyncioActorRef, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
-from mcp_actors.bridge._views import view_of
+from mcp_actors.bridge import AsyncioActorRef, AsyncioLoop, AsyncioServerGroup, AsyncioServerRef, AsyncioSupervisorRef
 from mcp_actors.kernel import ActorRef, ActorStopped, ChildSpec, Pool, SupervisorRef
 from tests.servers import wire_server
 from tests.servers.groups import server
@@ -45,10 +44,7 @@ METHODS = [
 
 @pytest.mark.parametrize(("original", "view", "name"), METHODS)
 def test_a_view_has_every_method_of_its_object(original: type, view: type, name: str) -> None:
-    """If this fails, a method is new: add ``name: Final = async_view(Class.name)`` to its view.
-
-    The rules are in the file of `async_view`.
-    """
+    """If this fails, a method is new: write it with ``python -m tests.doors``, or add it to the view of an actor."""
     ours = inspect.getattr_static(view, name)
     theirs = inspect.getattr_static(original, name)
     assert isinstance(ours, property) == isinstance(theirs, property)
@@ -168,7 +164,7 @@ def test_a_copy_of_a_view_is_the_view_and_it_stays_in_its_process() -> None:
 
 def test_an_object_without_a_view_is_refused() -> None:
     with pytest.raises(TypeError, match="3 has no asyncio view; give a ServerGroup"):
-        view_of(None, 3)  # type: ignore[call-overload]  # that is what is tested
+        AsyncioLoop(None).view(3)  # type: ignore[arg-type, call-overload]  # that is what is tested
 
 
 def test_a_supervisor_that_is_a_child_has_a_view_of_a_supervisor() -> None:
@@ -247,7 +243,7 @@ def test_requests_are_passed_on_and_report_progress_on_the_event_loop(tmp_path: 
             reports.append((done, asyncio.get_running_loop()))
 
         async with bridge.open_servers(ServerConfig("a", Stdio(program, arguments))) as servers:
-            a: Any = servers["a"]  # mypy sees the first overload of a method only
+            a: Any = servers["a"]
             for ask in (a.call_tool, a.get_prompt, a.read_resource):
                 asked = await ask("ask", input_required="return", client_capabilities={"roots": {}})
                 assert type(asked) is InputRequiredResult

@@ -87,7 +87,7 @@ def test_a_script_uses_servers_with_the_names_of_the_group_on_trio() -> None:
         servers["a"].stop()
         assert servers["a"].state == "stopped"
         servers["a"].start()
-        assert servers["a"].wait_ready() is None
+        servers["a"].wait_ready()
         servers.remove("a")
         assert [ref.name for ref in servers.configured] == ["b"]
         assert servers.status()["b"].state == "ready"

@@ -1,7 +1,8 @@
 """Many servers as one: open them, supervise them, and view them together.
 
-``_open`` opens and closes a group, ``_group`` is what programs get, ``_tree`` has the supervision tree, the roster and
-the limits, ``_lifecycle`` and ``_loop`` carry out changes, and ``_memory`` keeps the tools for the next run.
+``_open`` opens and closes a group, ``_group`` is what programs get, ``_facts`` has its members that only read, which
+the views of other event loops have too, ``_tree`` has the supervision tree, the roster and the limits, ``_lifecycle``
+and ``_loop`` carry out changes, and ``_memory`` keeps the tools for the next run.
 
 The face of ``servers`` and the bridge use this room; the rooms of a single server do not import it. It uses ``ref``,
 ``connection``, ``record``, and the files of ``servers`` for sources, deadlines, rules, eras and admission, but no
@@ -13,6 +14,7 @@ the ``catalog_store``. It reads configurations, may receive signals, which cance
 
 from __future__ import annotations
 
+from ._facts import AnyServer as AnyServer, GroupFacts as GroupFacts
 from ._group import ServerGroup as ServerGroup
 from ._lifecycle import ReloadSummary as ReloadSummary, in_words as in_words
 from ._loop import DRAIN_TIMEOUT as DRAIN_TIMEOUT

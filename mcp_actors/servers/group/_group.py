@@ -1,27 +1,24 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-`ServerGroup` has the mapping, the views, the tools under their public names, the changes of the set, `reconnect`,
-`wait_ready` and the stream of events. Around the block, `translate` turns errors of the kernel about the group's
-supervisor into errors about servers; other errors of a group are next to it (`closed`, `tool_not_found`).
+`ServerGroup` adds to the facts of ``_facts`` the calls of tools, the changes of the set, `reconnect`, `wait_ready` and
+the stream of events. Around the block, `translate` turns errors of the kernel about the group's supervisor into errors
+about servers.
 
-It reads the roster and the records, and keeps the last snapshot of the tools. `reload` reads the sources, and keeps the
-reading there once the lifecycle actor applies it. That actor is sent every change of the set; `reconnect`, `wait_ready`
-and calls of tools go through ``ref``. It starts no task itself, logs colliding names of tools, and calls the predicates
-of tool filters. Views may be read in other threads; `tree` and the changes refuse that.
+It reads the roster and the records. `reload` reads the sources, and keeps the reading there once the lifecycle actor
+applies it. That actor is sent every change of the set; `reconnect`, `wait_ready` and calls of tools go through ``ref``.
+It starts no task itself, and calls the predicates of tool filters. `tree` and the changes refuse other threads.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from operator import is_
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 import trio
-from attrs import define, frozen
+from attrs import define
 
-from ..._collapse import caused_by, first_of, leaves
+from ..._collapse import first_of, leaves
 from ..._errors import (
     ActorCrashed,
     ActorStartError,
@@ -30,34 +27,33 @@ from ..._errors import (
     RestartLimitReached,
     ServerError,
     ServerUnavailable,
-    ToolNotFound,
 )
 from ..._foreign import Log
-from ..._misuse import CALL, check_trio, explained_methods, nearest, outside_trio, unknown_argument
-from ..._text import problem_of
-from ...catalog import CatalogSnapshot, Listing, check_call, result_value
-from ...config import ServerConfig, permitted
+from ..._misuse import CALL, check_trio, explained_methods, outside_trio, unknown_argument
+from ...catalog import check_call, result_value
+from ...config import ServerConfig
 from ...kernel import EVENT_BUFFER
 from .._sources import anchored
-from ..record import ACTIVE, CONNECTED
+from ..record import ACTIVE
 from ..ref import ServerRef, reconnect, wait_started
+from ._facts import GroupFacts, Shelf, closed
 from ._lifecycle import Add, Reload, Remove, Replace
 from ._tree import GROUP, LIFECYCLE, ended_by, has_ended_group
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable
     from contextlib import AbstractAsyncContextManager
 
     from mcp.types import CallToolResult
 
-    from ...catalog import CatalogEntry, CatalogTool
+    from ...catalog import CatalogTool
     from ...config import ProgressCallback, ToolContext
     from ...kernel import Call, EventHub, EventStream, SupervisorRef, TreeNode
-    from .._sources import Configured, Sources, SourceStatus
-    from ..record import ServerRecord, ServerState, ServerStatus
+    from .._sources import Configured, Sources
+    from ..record import ServerRecord
     from ..ref import PendingRequest
     from ._lifecycle import Reloaded, ReloadSummary
-    from ._tree import Member, Roster
+    from ._tree import Roster
 
 
 T = TypeVar("T")
@@ -65,21 +61,8 @@ T = TypeVar("T")
 logger = Log("mcp_actors.servers")
 
 
-@frozen(eq=False)
-class _Shown:
-    """A snapshot and the inputs it was computed from.
-
-    Several threads may ask for the snapshot at once (see ``bridge``), so both are replaced in one assignment. Whichever
-    thread wins, the next reader compares the inputs and notices if the snapshot is stale.
-    """
-
-    tools: list[tuple[CatalogEntry, ...]]
-    marks: list[tuple[str, bool, bool]]
-    snapshot: CatalogSnapshot
-
-
 @explained_methods
-class ServerGroup(Mapping[str, ServerRef]):
+class ServerGroup(GroupFacts[ServerRef]):
     """The servers of an ``open_servers`` block: a mapping of names to `ServerRef`, in configured order.
 
     Every view is computed from each server's current state when it is read. All tuples are in configured order.
@@ -91,80 +74,10 @@ class ServerGroup(Mapping[str, ServerRef]):
         self._supervisor = supervisor
         self._lifecycle = supervisor.child(LIFECYCLE)
         self._sources = sources
-        self._shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=roster.naming))
+        self._shelf = Shelf.of(roster.naming)
 
-    def __repr__(self) -> str:
-        states = ", ".join(f"{name}: {member.record.life.state}" for name, member in self._members.items())
-        return f"<ServerGroup {states or 'empty'}>"
-
-    @property
-    def _members(self) -> Mapping[str, Member]:
-        return self._roster.members
-
-    # --- the mapping ------------------------------------------------------------------------------------------------
-
-    def __getitem__(self, name: str) -> ServerRef:
-        """Return the server with that name. A `KeyError` lists the known names."""
-        return self._roster.member(name).ref
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._members)
-
-    def __len__(self) -> int:
-        return len(self._members)
-
-    # --- views ------------------------------------------------------------------------------------------------------
-
-    @property
-    def configured(self) -> tuple[ServerRef, ...]:
-        """All enabled servers."""
-        return tuple(member.ref for member in self._members.values())
-
-    @property
-    def connected(self) -> tuple[ServerRef, ...]:
-        """The servers with an open connection: ``ready``, ``degraded`` and ``unhealthy``."""
-        return self._in(CONNECTED)
-
-    @property
-    def active(self) -> tuple[ServerRef, ...]:
-        """The servers that serve requests: ``ready`` and ``degraded``. A server that dies leaves this view at once."""
-        return self._in(ACTIVE)
-
-    @property
-    def failed(self) -> tuple[ServerRef, ...]:
-        """The servers with an error of their own in `errors`.
-
-        This includes a server that is reconnecting after a failure, and one that is ``degraded``.
-        """
-        return tuple(member.ref for member in self._members.values() if member.record.life.troubled)
-
-    @property
-    def errors(self) -> Mapping[str, Exception]:
-        """The current error of each server that has one, by name.
-
-        An entry disappears when its server becomes ready or is stopped. Entries of the configuration that cannot be
-        used come first, and stay until they are fixed: a server under its name, also while one runs there as it was
-        configured before, and an unreadable file under its path. With ``watch=True`` that includes the error for which
-        the whole new configuration is refused. Then come the tasks that the group runs for itself and that have failed:
-        following a source (under its name), writing states into a table, and writing to the ``catalog_store``.
-        """
-        lives = {name: member.record.life for name, member in self._members.items()}
-        errors = {name: error for name, life in lives.items() if (error := life.error) is not None}
-        refused = self._sources.refused
-        refusal = {} if refused is None else {refused.source or "open_servers": refused}
-        return MappingProxyType({**self._roster.not_loaded, **refusal, **self._roster.upkeep.errors, **errors})
-
-    def _in(self, states: frozenset[ServerState]) -> tuple[ServerRef, ...]:
-        return tuple(member.ref for member in self._members.values() if member.record.life.state in states)
-
-    def status(self) -> Mapping[str, ServerStatus]:
-        """Return a snapshot of every server, by name."""
-        return MappingProxyType({name: member.ref.statistics() for name, member in self._members.items()})
-
-    @property
-    def sources(self) -> tuple[SourceStatus, ...]:
-        """A snapshot of each file, directory and table that the servers come from."""
-        return self._sources.statuses
+    def _server(self, ref: ServerRef, /) -> ServerRef:
+        return ref
 
     def tree(self) -> TreeNode:
         """Return the tree of the actors behind the servers, as it is now; ``print(servers.tree())`` draws it.
@@ -176,60 +89,10 @@ class ServerGroup(Mapping[str, ServerRef]):
             raise outside_trio("this group of servers")
         return self._supervisor.tree()
 
-    # --- tools ------------------------------------------------------------------------------------------------------
-
-    @property
-    def tools(self) -> CatalogSnapshot:
-        """All tools, under their public names.
-
-        Tools of a server that is reconnecting stay listed, marked as not ``available``. Tools of a failed or stopped
-        server are not listed. With a ``catalog_store``, a server that has not connected yet shows the tools of an
-        earlier run, also marked as ``deferred``. A snapshot is immutable; a later one has a larger generation.
-        """
-        listed = [member.record for member in self._members.values() if member.record.life.listed]
-        tools = [record.catalog.shown for record in listed]
-        marks = [(record.config.name, record.life.state in ACTIVE, record.catalog.deferred) for record in listed]
-        # Compare by identity: comparing tools by value is slow, and every call comes through here.
-        before = self._shown
-        if marks == before.marks and all(map(is_, tools, before.tools)):
-            return before.snapshot
-        listings = (
-            Listing(name, shown, available, deferred)
-            for shown, (name, available, deferred) in zip(tools, marks, strict=True)
-        )
-        snapshot = before.snapshot.updated(listings)
-        _log_collisions(before.snapshot, snapshot)
-        self._shown = _Shown(tools, marks, snapshot)
-        return snapshot
-
-    def find_tool(self, public_name: str) -> CatalogTool:
-        """Return the tool with a public name.
-
-        Raises:
-            ToolNotFound: no tool has it; the message names similar ones, and the servers that show no tools now.
-            ServerUnavailable: no tool has it because this group ends or has ended.
-        """
-        try:
-            return self.tools.find(public_name)
-        except KeyError:
-            if self._roster.closing or self._roster.end is not None:
-                raise closed(self._roster, f"tool {public_name!r} cannot be called") from self._roster.end
-            silent = {ref.name: ref.state for ref in self.configured if ref.state not in ACTIVE}
-            hidden = [
-                f"{name} ({number})"
-                for name, member in self._members.items()
-                if (number := member.record.catalog.admission.waiting)
-            ]
-            naming = self._roster.naming
-            raise tool_not_found(public_name, self.tools, silent=silent, hidden=hidden, naming=naming) from None
-
     async def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool by its public name, and return its result as plain values; otherwise like `ServerRef.call`."""
         check_call(public_name, positional, arguments, self._schema_of)
         return result_value(await self.call_tool(public_name, arguments))
-
-    def _schema_of(self, public_name: str) -> Mapping[str, Any] | None:
-        return self.tools._schema_of(public_name)
 
     async def call_tool(
         self,
@@ -290,8 +153,7 @@ class ServerGroup(Mapping[str, ServerRef]):
             ConfigError: a server has a predicate, but no context was given.
         """
         await trio.lowlevel.checkpoint()
-        filters = {name: member.record.config.tool_filter for name, member in self._members.items()}
-        return await permitted(self.tools, filters, context)
+        return await self._permitted(context)
 
     # --- life -------------------------------------------------------------------------------------------------------
 
@@ -473,15 +335,6 @@ def _check_config(config: object, method: str) -> None:
         raise ConfigError(f"server {config.name!r}: {problem}", source=f"ServerGroup.{method}", path="enabled")
 
 
-def _log_collisions(before: CatalogSnapshot, now: CatalogSnapshot) -> None:
-    if now.collisions is before.collisions:
-        return
-    known = set(before.collisions)
-    for each in now.collisions:
-        if each not in known:
-            logger.warning("%s; to avoid the collision, rename a server or hide a tool (ToolFilter)", each)
-
-
 # --- Errors of a group; translate the kernel's failures into them -----------------------------------------------------
 
 
@@ -523,14 +376,6 @@ def translate(roster: Roster) -> Iterator[Phase]:
     raise failure from failure.__cause__
 
 
-def closed(roster: Roster, effect: str = "this group of servers cannot be changed") -> ServerUnavailable:
-    """Return the error for the use of a group that ends or has ended."""
-    end = roster.end
-    why = "its open_servers() block has exited; open it again" if end is None else problem_of(end)
-    message = f"{effect} because {why}"
-    return caused_by(ServerUnavailable(message, server="*", state="stopped"), end)
-
-
 def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseException:
     """Return the first failed connect in configured order; the others become its notes."""
     errors = (record.life.last_error for record in records if record.required or has_ended_group(record))
@@ -543,36 +388,3 @@ def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseExcep
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
     """Return True if the block raised only errors about the same server that ended it."""
     return all(isinstance(leaf, ServerError) and leaf.server == failure.server for leaf in leaves(others))
-
-
-def tool_not_found(
-    public_name: str, known: CatalogSnapshot, *, silent: Mapping[str, str], hidden: Sequence[str], naming: str
-) -> ToolNotFound:
-    """Return the error for a public name that no tool has.
-
-    Args:
-        public_name: the name that was asked for.
-        known: all tools.
-        silent: the servers that show no tools now, and the state of each.
-        hidden: the servers with tools that wait for approval, each with their number.
-        naming: the template of the public names.
-    """
-    hints = []
-    # The name of a tool that is not shown now: the similar tool of another server would be no substitute.
-    if not any(_names_tool_of(server, public_name, naming) for server in silent):
-        # The name of the server alone, or the tool's own name, as `ServerRef` takes it.
-        near = [tool.public_name for tool in known if public_name in (tool.name, tool.server)]
-        near = near[:3] or nearest(public_name, (tool.public_name for tool in known), 3)
-        hints.append(f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known")
-    if silent:
-        shown = ", ".join(f"{server} ({state})" for server, state in silent.items())
-        hints.append(f"servers not serving now: {shown}")
-    if hidden:
-        hints.append(f"servers with tools that wait for approval (see tool_changes): {', '.join(hidden)}")
-    return ToolNotFound(f"tool {public_name!r} not found; {'; '.join(hints)}", server="*")
-
-
-def _names_tool_of(server: str, public_name: str, naming: str) -> bool:
-    """Return True if a public name has the form of those of a server's tools."""
-    before, _, after = naming.format(server=server, tool="\0").partition("\0")
-    return server in before + after and public_name.startswith(before) and public_name.endswith(after)

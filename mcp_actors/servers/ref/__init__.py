@@ -1,6 +1,7 @@
 """References to servers: how requests are sent, and changes asked for.
 
-``_ref`` is what programs hold, ``_prompts`` has its methods for prompts, completion and resources, with their messages,
+``_ref`` is what programs hold, ``_facts`` its members that only read, which the views of other event loops have too,
+``_prompts`` has its methods for prompts, completion and resources, with their messages,
 ``_caller`` sends a request with its retries, and ``_lifecycle`` has the changes of servers, the messages about them,
 and `ServerEntry`: a server with its supervisors.
 
@@ -15,12 +16,8 @@ imports no file of ``group``.
 
 from __future__ import annotations
 
-from ._caller import (
-    PendingRequest as PendingRequest,
-    PromptRequest as PromptRequest,
-    ResourceRequest as ResourceRequest,
-    ToolCall as ToolCall,
-)
+from ._caller import PendingRequest as PendingRequest, RequestOptions as RequestOptions
+from ._facts import ServerFacts as ServerFacts
 from ._lifecycle import (
     Look as Look,
     Reconnect as Reconnect,

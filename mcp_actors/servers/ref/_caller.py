@@ -24,7 +24,7 @@ from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Literal, Protocol, TypedDict, TypeVar, Unpack, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, cast
 
 import outcome
 import trio
@@ -53,6 +53,7 @@ from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, CONNECTED, PARKED, server_of, used, verdict_of_ready
 from ..requests import Around, Kept
+from ._facts import ServerFacts
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
@@ -535,77 +536,12 @@ class RequestOptions(TypedDict, total=False):
     client_capabilities: Mapping[str, Any] | None
 
 
-R_co = TypeVar("R_co", covariant=True)
-Q_co = TypeVar("Q_co", covariant=True)
-
-# The types of the methods of views, which are made of those of a ref: of overloads, type checkers give them only the
-# first. A method returns the first parameter, or the second one if it may return the question of a server.
-
-
-class ToolCall(Protocol[R_co, Q_co]):
-    """The type of `call_tool`."""
-
-    @overload
-    def __call__(
-        self,
-        /,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        idempotent: bool | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> R_co: ...
-    @overload
-    def __call__(
-        self,
-        /,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        idempotent: bool | None = None,
-        input_required: Literal["return"],
-        **options: Unpack[RequestOptions],
-    ) -> Q_co: ...
-
-
-class PromptRequest(Protocol[R_co, Q_co]):
-    """The type of `get_prompt`."""
-
-    @overload
-    def __call__(
-        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
-    ) -> R_co: ...
-    @overload
-    def __call__(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        input_required: Literal["return"],
-        **options: Unpack[RequestOptions],
-    ) -> Q_co: ...
-
-
-class ResourceRequest(Protocol[R_co, Q_co]):
-    """The type of `read_resource`."""
-
-    @overload
-    def __call__(self, uri: str, **options: Unpack[RequestOptions]) -> R_co: ...
-    @overload
-    def __call__(self, uri: str, *, input_required: Literal["return"], **options: Unpack[RequestOptions]) -> Q_co: ...
-
-
-class ServerRequests:
+class ServerRequests(ServerFacts):
     """Sends requests to one server. `ServerRef` adds the methods, with those of ``_prompts``."""
 
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._record = server.record
         self._caller = Caller(server, lifecycle)
-
-    @property
-    def name(self) -> str:
-        """The server's configured name."""
-        return self._record.config.name
 
     async def _ask(self, request: Request[T], caller: Caller | None = None) -> T:
         """Send a request and return its result, within the server's `request_timeout` from now on.

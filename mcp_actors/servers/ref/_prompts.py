@@ -145,14 +145,6 @@ class Complete(PlainRequest[CompleteResult]):
 class PromptFunctions(ServerRequests):
     """The methods of a `ServerRef` for prompts and completions."""
 
-    @property
-    def prompts(self) -> tuple[Prompt, ...]:
-        """What the server listed last, with ``ServerConfig.keep_resources``; else empty. Do not change the objects.
-
-        The event `PromptsChanged` is emitted when this has changed.
-        """
-        return self._record.resources.prompts
-
     async def list_prompts(self) -> tuple[Prompt, ...]:
         """Request all pages of the server's prompts.
 
@@ -169,10 +161,6 @@ class PromptFunctions(ServerRequests):
 
     @overload
     async def get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
-    ) -> GetPromptResult: ...
-    @overload
-    async def get_prompt(
         self,
         name: str,
         arguments: Mapping[str, str] | None = None,
@@ -180,6 +168,10 @@ class PromptFunctions(ServerRequests):
         input_required: Literal["return"],
         **options: Unpack[RequestOptions],
     ) -> GetPromptResult | InputRequiredResult: ...
+    @overload
+    async def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
+    ) -> GetPromptResult: ...
     async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
         """Get a prompt, filled in with arguments.
 
@@ -334,19 +326,6 @@ class ReadResource(PlainRequest[ReadResourceResult]):
 class ResourceFunctions(ServerRequests):
     """The methods of a `ServerRef` for resources."""
 
-    @property
-    def resources(self) -> tuple[Resource, ...]:
-        """What the server listed last, with ``ServerConfig.keep_resources``; else empty. Do not change the objects.
-
-        The event `ResourcesChanged` is emitted when this or `resource_templates` has changed.
-        """
-        return self._record.resources.resources
-
-    @property
-    def resource_templates(self) -> tuple[ResourceTemplate, ...]:
-        """The templates that the server listed last, like `resources`."""
-        return self._record.resources.templates
-
     async def list_resources(self) -> tuple[Resource, ...]:
         """Request all pages of the server's resources.
 
@@ -373,11 +352,11 @@ class ResourceFunctions(ServerRequests):
         return await self._ask(ListAll(TEMPLATES))
 
     @overload
-    async def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult: ...
-    @overload
     async def read_resource(
         self, uri: str, *, input_required: Literal["return"], **options: Unpack[RequestOptions]
     ) -> ReadResourceResult | InputRequiredResult: ...
+    @overload
+    async def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult: ...
     async def read_resource(self, uri: str, **options: Any) -> Any:
         """Read a resource from the server; results are not cached.
 

@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 import trio
 
-from ..._errors import ServerError, ServerUnavailable
+from ..._errors import ServerError
 from ..._misuse import CALL, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import check_call, result_value
 from .._failures import stopped_meanwhile
 from ..connection import is_signed_in, sign_in_to, sign_out_of
-from ..record import CONNECTED, STATES, Replicas, ReplicaStatus, ServerStatus
+from ..record import CONNECTED, STATES
 from ..requests import (
     PASSED,
     RETURNED,
@@ -49,12 +49,12 @@ if TYPE_CHECKING:
 
     from mcp.types import CallToolResult, InputRequiredResult, LoggingLevel, Tool
 
-    from ...config import ProgressCallback, ServerConfig, SignInCallback
-    from ...kernel import ActorRef, ActorStatistics
+    from ...config import ProgressCallback, SignInCallback
+    from ...kernel import ActorRef
     from .._admission import ToolChanges
     from .._deadlines import Deadline
     from .._rules import Health
-    from ..record import ConnectionRecord, ServerInfo, ServerState
+    from ..record import ConnectionRecord, ServerState
     from ..requests import Passing
     from ._caller import RequestOptions
     from ._lifecycle import ServerEntry
@@ -81,82 +81,6 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     def __repr__(self) -> str:
         now = self._actor.statistics()
         return f"<ServerRef {self.name!r} {self.state}, {now.in_flight} in flight, {now.queued} queued>"
-
-    @property
-    def config(self) -> ServerConfig:
-        """The server's configuration."""
-        return self._record.config
-
-    @property
-    def state(self) -> ServerState:
-        """``pending, connecting, ready, degraded, unhealthy, backoff, failed, needs_auth, stopping`` or ``stopped``."""
-        return self._record.life.state
-
-    @property
-    def info(self) -> ServerInfo:
-        """The server's name, version, capabilities and instructions, as of its latest connection.
-
-        Raises:
-            ServerUnavailable: the server has never been connected.
-        """
-        info = self._record.info
-        if info is None:
-            raise ServerUnavailable(
-                f"server {self.name!r} has no info because it has never been connected (it is {self.state}); "
-                "await wait_state('ready') first",
-                server=self.name,
-                state=self.state,
-                last_error=self._record.life.error,
-            )
-        return info
-
-    @property
-    def stderr_tail(self) -> str:
-        """The last lines of its process's standard error, up to 64 KiB, with credentials masked; of all replicas.
-
-        Those of the current process, or of the last one while none runs. Empty for a server that is not a process.
-        """
-        tails = (each.read_stderr() for each in self._record.connections)
-        return "\n".join(tail for tail in tails if tail)
-
-    def statistics(self) -> ServerStatus:
-        """Return a frozen snapshot of the server's state and counters."""
-        record, actor = self._record, self._actor.statistics()
-        return ServerStatus(
-            name=self.name,
-            title=record.config.title or record.config.name,
-            source=record.config.source,
-            state=record.life.state,
-            since=record.life.since,
-            changed_at=record.life.changed_at,
-            retry_at=record.life.retry_at,
-            reason=record.life.reason,
-            incarnation=record.life.incarnation,
-            pid=record.pid,
-            last_error=record.life.last_error,
-            failures=record.life.failures,
-            restarts=max(0, record.life.connects - len(record.connections)),
-            queued=actor.queued,
-            in_flight=actor.in_flight,
-            tools=len(record.catalog.tools),
-            required=record.required,
-            health=record.health.status(connected=record.life.state in CONNECTED),
-            latency=record.calls.latency.snapshot(),
-            replicas=Replicas(tuple(self._status_of(each, actor) for each in record.connections)),
-        )
-
-    def _status_of(self, connection: ConnectionRecord, server: ActorStatistics) -> ReplicaStatus:
-        """Take a snapshot of a connection. If the server has only that, its requests are counted already."""
-        whole = connection.name == self.name
-        return ReplicaStatus(
-            name=connection.name,
-            state=connection.life.state,
-            pid=connection.pid,
-            incarnation=connection.life.incarnation,
-            restarts=max(0, connection.life.connects - 1),
-            in_flight=server.in_flight if whole else self._record.in_flight(connection),
-            last_error=connection.life.last_error,
-        )
 
     async def wait_state(self, *states: ServerState) -> ServerState:
         """Wait until the server is in one of these states, and return that state. A very short state may be missed.
@@ -197,20 +121,6 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         check_call(tool, positional, arguments, self._schema_of)
         return result_value(await self.call_tool(tool, arguments))
 
-    def _schema_of(self, tool: str) -> Mapping[str, Any] | None:
-        """Return the input schema of a tool; None if it is not listed."""
-        return next((each.tool.input_schema for each in self._record.catalog.tools if each.name == tool), None)
-
-    @overload
-    async def call_tool(
-        self,
-        /,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        idempotent: bool | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> CallToolResult: ...
     @overload
     async def call_tool(
         self,
@@ -222,6 +132,16 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         input_required: Literal["return"],
         **options: Unpack[RequestOptions],
     ) -> CallToolResult | InputRequiredResult: ...
+    @overload
+    async def call_tool(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotent: bool | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> CallToolResult: ...
     async def call_tool(
         self,
         /,
@@ -351,11 +271,6 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 mcp.MCPError: as for `call_tool`.
         """
         return await self._ask(ListTools())
-
-    @property
-    def tool_changes(self) -> ToolChanges:
-        """The tools that wait for approval (``on_tool_change="block"``). False if none does."""
-        return self._record.catalog.admission.changes()
 
     async def approve_tools(self, changes: ToolChanges, *names: str) -> None:
         """Approve added or changed tools, so that they are listed and can be called.

@@ -13,7 +13,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_actors import InProcess, ServerConfig, ServerGroup, ToolNotFound, ToolsChanged, open_servers
 from mcp_actors.catalog import Listing, NameCollision
 from mcp_actors.kernel import Event
-from mcp_actors.servers.group import _group
+from mcp_actors.servers.group import _facts
 
 from ...calls import calls_in
 from ...messages import Said
@@ -213,7 +213,7 @@ async def test_a_change_while_another_thread_makes_the_snapshot_is_seen(monkeypa
             return Listing(*args)
 
         catalog.shown = everything[:1]
-        monkeypatch.setattr(_group, "Listing", slow)
+        monkeypatch.setattr(_facts, "Listing", slow)
         assert len(group.tools) == 1
         assert inner == [3]
         assert len(group.tools) == 3

@@ -1,0 +1,510 @@
+"""The methods of a ref for programs without an event loop.
+
+Written by ``python -m tests.doors``; do not change it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
+
+from .._misuse import explained_methods
+from ..bridge._views import ServerView
+from ..catalog import check_call, result_value
+from ..config import ProgressCallback, SignInCallback
+from ..servers import Health, ServerState, ToolChanges
+from ..servers.ref import RequestOptions
+from ._wait import ThreadBridge, completed, in_caller
+
+if TYPE_CHECKING:
+    from mcp.types import (
+        CallToolResult,
+        CompleteResult,
+        GetPromptResult,
+        InputRequiredResult,
+        LoggingLevel,
+        Prompt,
+        PromptReference,
+        ReadResourceResult,
+        Resource,
+        ResourceTemplate,
+        ResourceTemplateReference,
+        Tool,
+    )
+
+
+@explained_methods
+class SyncServerRef(ServerView):
+    """A `mcp_actors.ServerRef` for programs without an event loop."""
+
+    __slots__ = ()
+
+    _bridge: ThreadBridge
+
+    def wait_state(self, *states: ServerState) -> ServerState:
+        """Wait until the server is in one of these states, and return that state. A very short state may be missed.
+
+        **Ctrl-C**: ends the wait, nothing else.
+
+        Raises:
+            ServerUnavailable: the group was closed first.
+            ValueError: a state is unknown, or none was given.
+        """
+        return completed(self._bridge.call(self, partial(self._target.wait_state, *states)))
+
+    def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
+        """Call a tool of this server, and return its result as plain values.
+
+        It is `call_tool` and `result_value` in one: ``servers["time"].call("convert", zone="Asia/Tokyo")``.
+        Arguments that Python has no names for, and options such as ``progress``, need `call_tool`. An argument that the
+        tool's schema does not name is logged, with the nearest one, because most servers ignore it.
+
+        **Ctrl-C**: as for `call_tool`.
+
+        Args:
+            tool: the tool's name as the server lists it (not its public name).
+            positional: none; the tool's arguments have names.
+            arguments: JSON-like values.
+
+        Returns:
+            JSON-like data, or `bytes` for binary content; see `result_value`.
+
+        Raises:
+            ToolFailed: the tool failed.
+            TypeError: `arguments` has ``timeout``, ``progress``, ``meta`` or ``idempotent``, which the tool has not.
+            McpActorsError, mcp.MCPError: as for `call_tool`.
+        """
+        check_call(tool, positional, arguments, self._schema_of)
+        return result_value(self.call_tool(tool, arguments))
+
+    @overload
+    def call_tool(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotent: bool | None = None,
+        input_required: Literal["return"],
+        **options: Unpack[RequestOptions],
+    ) -> CallToolResult | InputRequiredResult: ...
+
+    @overload
+    def call_tool(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        idempotent: bool | None = None,
+        **options: Unpack[RequestOptions],
+    ) -> CallToolResult: ...
+
+    def call_tool(
+        self,
+        /,
+        name: str,
+        arguments: Mapping[str, Any] | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+        idempotent: bool | None = None,
+        **passed: Any,
+    ) -> CallToolResult | InputRequiredResult:
+        """Call a tool of this server.
+
+        The call is retried, within the server's ``retry`` policy and ``request_timeout``, only if that is safe: nothing
+        of it was sent, or ``idempotent`` is True, or the tool's annotations allow it and the server is trusted.
+
+        **Ctrl-C**: leaves at once. A queued request is never sent. For a request that was already sent, the
+        server is asked to cancel it, and its effect is unknown.
+
+        Args:
+            name: the tool's name as the server lists it (not its public name).
+            arguments: JSON-like values by parameter name.
+            progress: ``(progress, total, message)``, called for each progress notification of the server.
+            meta: the request's ``_meta``.
+            idempotent: whether this call may be carried out more than once. None (default) uses the tool's
+                annotations, if the server is trusted (``trust_annotations``).
+            input_required: ``"answer"`` (default) lets the callbacks answer the questions of a server. With
+                ``"return"``, a server since 2026-07-28 that asks is not answered, and the result is its
+                ``InputRequiredResult``, also for middleware. Older servers ask by requests, which the callbacks answer.
+            input_responses: the answers to an ``InputRequiredResult``, as JSON by the keys of its ``input_requests``.
+            request_state: its ``request_state``, unchanged.
+            client_capabilities: the capabilities of the client that answers, as JSON, if the result is returned. None
+                (default) uses those of this program. Older servers have learned these when they were connected.
+            passed: the four arguments above; any other is refused.
+
+        Returns:
+            The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the server does not
+            list the tool, such a result is logged with the nearest listed names; an error has them as a note.
+
+        Raises:
+            ToolNotFound: the tool is hidden by the server's ``tool_filter``, or by ``on_tool_change`` until it is
+                approved; or it was ``deferred``, and the connected server does not list it. Nothing was sent.
+            InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``), or another
+                argument cannot be sent; nothing was sent.
+            RequestTimedOut: no answer arrived within ``request_timeout``, or no progress within ``progress_timeout``.
+            ConnectionLost: the connection was lost after the request had been sent.
+            ServerUnavailable: the server is down and will not come back by itself, or is down and configured with
+                ``when_down="fail"``; or its circuit breaker is open.
+            ConnectFailed: a retry needed a connection of its own (``RetryPolicy.isolated``), which failed.
+            LimitExceeded: the mailbox is full and its overflow policy is ``"fail"``; or the call would deadlock,
+                for example from a callback of a server with ``max_in_flight=1``.
+            HttpStatusError: an HTTP server answered with an error status.
+            InvalidResult: the result does not match the tool's output schema (``validate="schema"`` only).
+            NotSupported: the tool must be run as a task; or it asks for input that was not offered; or
+                ``input_responses`` or ``request_state`` are for a server before 2026-07-28, and nothing was sent.
+            mcp.MCPError: the server answered with an error.
+            Exception: a middleware raised it.
+        """
+        result: CallToolResult | InputRequiredResult = completed(
+            self._bridge.ask(
+                self,
+                partial(
+                    self._target.send_tool_call,
+                    name,
+                    arguments,
+                    progress=None if progress is None else in_caller(self._bridge, progress),
+                    meta=meta,
+                    idempotent=idempotent,
+                    **passed,
+                ),
+            )
+        )
+        return result
+
+    def list_tools(self) -> tuple[Tool, ...]:
+        """Request all pages of the server's tools, and update the group's catalogue.
+
+        Tools that the filter hides or that wait for approval are left out. If a change notification arrives meanwhile,
+        the list is requested again in the background, and the catalogue waits for that answer.
+
+        **Ctrl-C**: leaves at once.
+
+        Raises:
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
+        """
+        return completed(self._bridge.call(self, self._target.list_tools))
+
+    def approve_tools(self, changes: ToolChanges, *names: str) -> None:
+        """Approve added or changed tools, so that they are listed and can be called.
+
+        Only the reviewed version is approved: a tool that has changed again since stays hidden.
+
+        Args:
+            changes: the reviewed value of `tool_changes`.
+            names: the tools to approve. Without names all of them are.
+
+        Raises:
+            ToolNotFound: these changes do not include such a tool, or belong to another server; nothing was approved.
+        """
+        completed(self._bridge.call(self, partial(self._target.approve_tools, changes, *names)))
+
+    def set_log_level(self, level: LoggingLevel) -> None:
+        """Set the lowest level of the server's log messages, for this connection and all later ones.
+
+        Up to protocol 2025-11-25 the level is sent now and at every later connect. Since 2026-07-28 every request
+        carries it, so nothing is sent now.
+
+        **Ctrl-C**: leaves at once; the server may already have changed its level.
+
+        Args:
+            level: ``"debug"``, ``"info"``, ``"notice"``, ``"warning"``, ``"error"``, ``"critical"``, ``"alert"`` or
+                ``"emergency"``.
+
+        Raises:
+            InvalidArguments: the level is unknown.
+            NotSupported: the server has no logging capability.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
+                `call_tool`.
+        """
+        completed(self._bridge.call(self, partial(self._target.set_log_level, level)))
+
+    def send_roots_list_changed(self) -> None:
+        """Notify the server that the result of ``Callbacks.roots`` has changed, so that it asks again.
+
+        Nothing is sent to a server that is not connected, because it asks after it has connected; nor to one that
+        speaks 2026-07-28, which asks whenever it needs the roots.
+
+        **Ctrl-C**: leaves at once.
+
+        Raises:
+            NotSupported: the server has no ``Callbacks.roots``.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError: as for `call_tool`.
+        """
+        completed(self._bridge.call(self, self._target.send_roots_list_changed))
+
+    def check_health(self) -> Health:
+        """Check the server now. The check overtakes queued requests and takes no slot of ``max_in_flight``.
+
+        The result counts like that of a periodic check (``ServerConfig.health``). Nothing is sent to a server that is
+        not connected. Of replicas, all that are connected are checked.
+
+        **Ctrl-C**: leaves at once.
+
+        Returns:
+            ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
+            of several replicas, the worst result.
+        """
+        return completed(self._bridge.call(self, self._target.check_health))
+
+    def restart(self) -> None:
+        """Close the connection, if there is one, and connect again with a fresh restart budget.
+
+        Requests in flight may be finished first, within ``drain_timeout`` (see `open_servers`); those that are not end
+        with `ConnectionLost`. All others wait for the new connection. For a server that hangs, `stop` and `start` are
+        faster.
+
+        **Ctrl-C**: leaves at once; the restart goes on.
+
+        Raises:
+            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
+                in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
+            ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
+        """
+        completed(self._bridge.call(self, self._target.restart))
+
+    def stop(self) -> None:
+        """Disconnect the server and keep it stopped. Its requests fail at once, those in flight too.
+
+        Returns when its process, tasks and sockets are gone. It overtakes other changes, so it also ends a connect
+        that hangs.
+
+        **Ctrl-C**: leaves at once; the stop goes on.
+
+        Raises:
+            ServerUnavailable: the group was closed.
+        """
+        completed(self._bridge.call(self, self._target.stop))
+
+    def start(self) -> None:
+        """Connect a server that was stopped or has failed. Does nothing if it runs or is about to be retried.
+
+        **Ctrl-C**: leaves at once; the start goes on.
+
+        Raises:
+            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
+                in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
+            ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
+        """
+        completed(self._bridge.call(self, self._target.start))
+
+    def sign_in(self, *, show: SignInCallback | None = None) -> None:
+        """Let a person sign in, then connect the server and wait until it serves.
+
+        The person has ``OAuth.sign_in_timeout`` seconds. The tokens are stored for all processes of this user.
+
+        **Ctrl-C**: ends the sign-in, and nothing is stored; a connect goes on.
+
+        Args:
+            show: a function that shows a URL to the person. It may return the code, or the URL of the redirect,
+                as the person has pasted it. Default None: ``OAuth.on_sign_in``, or else the user's browser.
+
+        Raises:
+            SignInFailed: the person or the authorization server has refused, or the time is over.
+            ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ServerUnavailable: the server could not be connected afterwards, or `stop` was called during the sign-in.
+        """
+        completed(
+            self._bridge.call(
+                self, partial(self._target.sign_in, show=None if show is None else in_caller(self._bridge, show))
+            )
+        )
+
+    def sign_out(self) -> bool:
+        """Revoke the tokens if the authorization server offers that, forget them, and connect the server anew.
+
+        Without tokens it then has the state ``needs_auth``, unless it works without. The sign-in ends for all programs
+        of this user that use the same store. No person is asked to sign in again until the server is restarted
+        explicitly. A server that is stopped, or lazy and unused, is not connected.
+
+        **Ctrl-C**: leaves at once; a reconnect goes on.
+
+        Returns:
+            False if there were no tokens. Then nothing else was done.
+
+        Raises:
+            ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ConnectFailed: a credential of its configuration cannot be resolved.
+            ServerUnavailable: the group was closed.
+        """
+        return completed(self._bridge.call(self, self._target.sign_out))
+
+    def signed_in(self) -> bool:
+        """Return True if the token store has a sign-in for this server, also if another program has signed in.
+
+        Nothing is sent, so the authorization server may have ended the sign-in meanwhile.
+
+        **Ctrl-C**: leaves at once.
+
+        Raises:
+            ConfigError, ConnectFailed: as for `sign_out`.
+        """
+        return completed(self._bridge.call(self, self._target.signed_in))
+
+    def wait_ready(self) -> None:
+        """Wait until the server serves requests (``ready`` or ``degraded``). This connects a lazy server.
+
+        **Ctrl-C**: ends the wait; a connect goes on.
+
+        Raises:
+            ServerUnavailable: the server has failed or was stopped, and is not being started; or it is optional and has
+                not answered within ``connect_timeout``, and keeps ``connecting``.
+        """
+        completed(self._bridge.call(self, self._target.wait_ready))
+
+    def list_prompts(self) -> tuple[Prompt, ...]:
+        """Request all pages of the server's prompts.
+
+        The result is empty for a server without the prompts capability. It is not cached; the event `PromptsChanged`
+        says when to list them again.
+
+        **Ctrl-C**: leaves at once.
+
+        Raises:
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
+        """
+        return completed(self._bridge.call(self, self._target.list_prompts))
+
+    @overload
+    def get_prompt(
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        input_required: Literal["return"],
+        **options: Unpack[RequestOptions],
+    ) -> GetPromptResult | InputRequiredResult: ...
+
+    @overload
+    def get_prompt(
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
+    ) -> GetPromptResult: ...
+
+    def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
+        """Get a prompt, filled in with arguments.
+
+        **Ctrl-C**: leaves at once.
+
+        Args:
+            name: the prompt's name as the server lists it.
+            arguments: strings by parameter name.
+            options: those of `call_tool`, apart from ``idempotent``.
+
+        Returns:
+            The SDK's result, with the prompt's ``messages``.
+
+        Raises:
+            InvalidArguments: `name` is not a string, or `arguments` does not map strings to strings. The server checks
+                which arguments the prompt requires.
+            NotSupported: the server has no prompts capability; or it asks for input that was not offered.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
+        """
+        if options.get("progress") is not None:
+            options["progress"] = in_caller(self._bridge, options["progress"])
+        return completed(self._bridge.ask(self, partial(self._target.send_get_prompt, name, arguments, **options)))
+
+    def complete(
+        self,
+        ref: PromptReference | ResourceTemplateReference,
+        argument: Mapping[str, str],
+        context_arguments: Mapping[str, str] | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> CompleteResult:
+        """Request completions for an argument of a prompt or of a resource template.
+
+        **Ctrl-C**: leaves at once.
+
+        Args:
+            ref: the prompt, ``mcp.types.PromptReference(name="…")``, or the template,
+                ``mcp.types.ResourceTemplateReference(uri="…")``.
+            argument: the argument's name and the text typed so far: ``{"name": "language", "value": "py"}``.
+            context_arguments: the values of the other arguments, by name.
+            progress: as for `call_tool`.
+            meta: the request's ``_meta``.
+
+        Returns:
+            The SDK's result, with its ``completion``: at most 100 ``values``, their ``total`` and ``has_more``.
+
+        Raises:
+            InvalidArguments: an argument has the wrong type.
+            NotSupported: the server has no completions capability.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
+        """
+        return completed(
+            self._bridge.ask(
+                self,
+                partial(
+                    self._target.send_complete,
+                    ref,
+                    argument,
+                    context_arguments,
+                    progress=None if progress is None else in_caller(self._bridge, progress),
+                    meta=meta,
+                ),
+            )
+        )
+
+    def list_resources(self) -> tuple[Resource, ...]:
+        """Request all pages of the server's resources.
+
+        The result is empty for a server without the resources capability. It is not cached; the event
+        `ResourcesChanged` says when to list them again. See also `resources`.
+
+        **Ctrl-C**: leaves at once.
+
+        Raises:
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
+        """
+        return completed(self._bridge.call(self, self._target.list_resources))
+
+    def list_resource_templates(self) -> tuple[ResourceTemplate, ...]:
+        """Request all pages of the server's resource templates; otherwise like `list_resources`.
+
+        **Ctrl-C**: leaves at once.
+
+        Raises:
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
+        """
+        return completed(self._bridge.call(self, self._target.list_resource_templates))
+
+    @overload
+    def read_resource(
+        self, uri: str, *, input_required: Literal["return"], **options: Unpack[RequestOptions]
+    ) -> ReadResourceResult | InputRequiredResult: ...
+
+    @overload
+    def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult: ...
+
+    def read_resource(self, uri: str, **options: Any) -> Any:
+        """Read a resource from the server; results are not cached.
+
+        **Ctrl-C**: leaves at once.
+
+        Args:
+            uri: the resource's URI, as listed or made from a template.
+            options: those of `call_tool`, apart from ``idempotent``.
+
+        Returns:
+            The SDK's result; each of its ``contents`` is a ``TextResourceContents`` with a ``text``, or a
+            ``BlobResourceContents`` with a ``blob`` in Base64.
+
+        Raises:
+            InvalidArguments: `uri` is not a string that can be sent.
+            NotSupported: the server has no resources capability; or it asks for input that was not offered.
+            RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
+                mcp.MCPError: as for `call_tool`.
+        """
+        if options.get("progress") is not None:
+            options["progress"] = in_caller(self._bridge, options["progress"])
+        return completed(self._bridge.ask(self, partial(self._target.send_read_resource, uri, **options)))
