@@ -24,6 +24,11 @@ ends the supervisor, once that has started, for a significant child:
 - with ``start_order="parallel"``, one task per start that the manager begins and per change that waits for a child
   (`carry_out`), in the manager's own nursery.
 
+If the manager waits for a job, a change that is requested begins in the step of its request (`change`), in the context
+variables of the supervisor. A start concludes in the step in which its child serves, and the manager takes no job
+until then; all else about that change is the first job of the manager. So changes are made in the same order, and a
+start needs no task but that of the child.
+
 The manager waits for starts and stops as long as ``start_timeout`` and ``shutdown`` let it. One that a shield holds up
 after that is reported as overdue, and the rest of the manager's work for it becomes a job at its end.
 
@@ -37,37 +42,47 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
+from contextvars import copy_context
 from functools import partial
 from itertools import count
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import trio
 
 from .._collapse import caused_by, is_exit
 from .._errors import ActorError, ActorStartError, ChildError
 from ._actor import Actor, IgnoreStart
-from ._circles import Node, explain
+from ._circles import Node, expect, explain, find_circle
 from ._incarnation import Incarnation, stop_within
-from ._record import CUT_SHORT, Record, failure_text
+from ._record import CUT_SHORT, Change, Record, failure_text
+from ._ref import ref_to
 from ._table import Child, Group, Run, close_below, has_ended, make_record, note_ended, record_of
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator, Sequence
 
     from .._errors import ChildProblem
+    from ._circles import Sender
     from ._incarnation import Shutdown
     from ._record import End
     from ._restart import ChildSpec, SupervisorPolicy
     from ._table import Fate
+    from ._timers import Later
 
 
 # --- Start and stop children, one job after another -------------------------------------------------------------------
 
 
+T = TypeVar("T")
+
 Job = Callable[[], Awaitable[None]]
 """A step of the manager."""
+
+Rest: TypeAlias = "Callable[[Later[Any], Run], Awaitable[None]]"
+"""Waits for an incarnation, and answers the request of a change with the result."""
 
 
 class Children(Node, ABC):
@@ -83,14 +98,17 @@ class Children(Node, ABC):
         self._policy = policy
         self._nursery = nursery
         self._static: frozenset[str] = frozenset()
-        self._put_job, self._jobs = trio.open_memory_channel[Job](math.inf)
+        self._context = copy_context()
+        self._jobs: deque[Job] = deque()
+        self._change = Change()
+        self._under_way: Run | None = None
         self._changes: trio.Nursery
         self._records: dict[str, Record] = {}
         self._numbers = count(1)
 
     def release(self) -> None:
         """Refer to the incarnation, its tasks and the children no more, once all have ended, so that they are freed."""
-        self._jobs.close()  # the ends of children may be left in it
+        self._jobs.clear()  # the ends of children may be left in it
         self.table.clear()
         for name in ("_changes", "_life", "_nursery"):
             vars(self).pop(name, None)
@@ -340,22 +358,34 @@ class Children(Node, ABC):
 
     def put_job(self, job: Job) -> None:
         """Append a job for the manager."""
-        self._put_job.send_nowait(job)
+        self._jobs.append(job)
+        self._change()
 
     @trio.lowlevel.enable_ki_protection
     async def manage(self) -> None:
         """Run job after job, until the supervisor's end is decided."""
         async with trio.open_nursery() as self._changes:
-            async for job in self._jobs:
-                # Since the last job, the channel has yielded once, and this yields again. So the handler of a change
-                # has run since its result was settled, and has answered: if this job ends the supervisor, that would
-                # answer instead. And the stop of the supervisor cancels this task: a job that begins after that could
-                # start a child that the stop, already under way, has passed over.
+            while True:
+                if self._has_job():
+                    await trio.lowlevel.checkpoint()
+                await self._change.until(self._has_job)
+                # The stop of the supervisor cancels this task: a job that begins after that could start a child that
+                # the stop, already under way, has passed over.
                 await trio.lowlevel.checkpoint()
                 if self._life.ending:
                     return
-                await job()
-                del job  # it refers to an incarnation, and the next job may be hours away
+                await self._jobs.popleft()()
+
+    def _has_job(self) -> bool:
+        return bool(self._jobs) and self._under_way is None
+
+    def in_context(self, fn: Callable[[], T]) -> T:
+        """Call a function in the context variables of the supervisor: tasks that it starts are not their caller's."""
+        return self._context.copy().run(fn)
+
+    def start_task(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
+        """Start a task for a change that the manager does not wait for."""
+        self._nursery.start_soon(fn, run, *args, name=f"{run.child.spec.id}:change")
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
         """Wait for an incarnation as a part of a job. With parallel starts the manager continues meanwhile."""
@@ -384,6 +414,97 @@ class Children(Node, ABC):
             return False
         self._life.end("crashed", end.error)
         return True
+
+    # --- changes that are requested ---------------------------------------------------------------------------------
+
+    def change(
+        self, request: Sender, defer: Callable[[], Later[Any]], begin: Callable[[], Run | None], rest: Rest
+    ) -> Later[Any] | None:
+        """Make a change, after the manager's current jobs. If the caller leaves before that, it is not made.
+
+        If the manager waits for a job, the change begins in this step, and a start needs no task but that of the child.
+
+        Args:
+            request: the handling of the message of the caller.
+            defer: makes the `Later` of that message.
+            begin: begins the change, in one synchronous step. Returns the incarnation to wait for; None if there is
+                none, so the change is done.
+            rest: waits for it, and answers with the result.
+        """
+        if self._change.awaited and self._under_way is None:
+            run = self.in_context(begin)
+            if run is None:
+                return None
+            later = defer()
+            self._follow(run, later, rest)
+            self.expect(request, run)
+            return later
+        circle = find_circle(request, self)
+        if circle:
+            raise change_deadlocks(self._life.record.name, circle)
+        later = defer()
+        self.put_job(partial(self._make_change, request, later, begin, rest))
+        return later
+
+    def expect(self, request: Sender, run: Run) -> None:
+        """Record that a change waits for an incarnation, unless that waits for the caller of the change."""
+        circle = find_circle(request, run)
+        if circle:
+            raise wait_deadlocks(self._life.record.name, run.child.spec.id, circle)
+        expect(request, run)
+
+    async def _make_change(
+        self, request: Sender, later: Later[Any], begin: Callable[[], Run | None], rest: Rest
+    ) -> None:
+        if not later.open:
+            return
+        run = None
+        try:
+            run = begin()
+            if run is not None:
+                self.expect(request, run)
+        except Exception as exc:
+            later.fail(exc)
+        if run is None:
+            later.reply(None)  # unless it was refused
+        else:
+            await self.carry_out(self._conclude, run, later, rest)
+
+    def _follow(self, run: Run, later: Later[Any], rest: Rest) -> None:
+        """Go on with a change that was begun without the manager, as if its job had begun it."""
+        waits = self._policy.start_order == "sequential"
+        if waits:
+            self._life.awaits.add(run)
+        if run.fate is not None or run.child.spec.start_timeout is not None:
+            self._continue(run, later, rest)
+            return
+        if waits:
+            self._under_way = run
+        run.on_outcome(partial(self._has_outcome, run, later, rest))
+
+    def _has_outcome(self, run: Run, later: Later[Any], rest: Rest) -> None:
+        if self._under_way is run:
+            self._under_way = None
+        if not run.started:
+            self._continue(run, later, rest)
+            return
+        self._life.awaits.discard(run)
+        run.child.alone = False
+        later.reply(ref_to(run.child.record))
+        if self._jobs:
+            self._change()
+
+    def _continue(self, run: Run, later: Later[Any], rest: Rest) -> None:
+        """Let the manager go on with a change, before its other jobs."""
+        self._jobs.appendleft(partial(self.carry_out, self._conclude, run, later, rest))
+        self._change()
+
+    @trio.lowlevel.enable_ki_protection
+    async def _conclude(self, run: Run, later: Later[Any], rest: Rest) -> None:
+        try:
+            await rest(later, run)
+        except Exception as exc:
+            later.fail(exc)
 
 
 # --- A supervisor that sleeps -----------------------------------------------------------------------------------------

@@ -318,9 +318,20 @@ class Incarnation(Sender):
 
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
+    @property
+    def _has_outcome(self) -> bool:
+        return self.started or self.final is not None or self.overdue
+
     async def wait_started(self) -> None:
         """Wait until it serves, or its start has failed or is overdue."""
-        await self._change.until(lambda: self.started or self.final is not None or self.overdue)
+        await self._change.until(lambda: self._has_outcome)
+
+    def on_outcome(self, fn: Callable[[], object]) -> None:
+        """Call a function once it serves, or its start has failed or is overdue, in that step."""
+        if self._has_outcome:
+            fn()
+        else:
+            self._change.call(partial(self.on_outcome, fn))
 
     def time_out(self) -> None:
         """Fail the start because it took too long, and cancel it."""

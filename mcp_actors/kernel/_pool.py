@@ -470,7 +470,7 @@ class Pool(Supervisor[M_contra]):
             raise full
         return len(sent)
 
-    async def handle(self, message: Any) -> Any:
+    def handle(self, message: Any) -> Any:
         """Answer as a supervisor does, but refuse changes of the table of members."""
         if isinstance(message, StartChild | DeleteChild):
             name = self._life.record.name
@@ -478,7 +478,7 @@ class Pool(Supervisor[M_contra]):
                 f"actor {name!r}: a pool adds and removes its members itself; set their number with Pool(size=...)",
                 actor=name,
             )
-        return await super().handle(message)
+        return super().handle(message)
 
     # --- by key -----------------------------------------------------------------------------------------------------
 

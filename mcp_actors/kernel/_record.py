@@ -166,7 +166,7 @@ class ActorStatistics:
 
 
 class Change:
-    """Wakes the tasks that wait for something to change. While none waits it is a single attribute.
+    """Wakes the tasks, and calls the functions, that wait for a change. While none waits it is a single attribute.
 
     With a `trio.Event`, an idle actor would need 300 bytes more.
     """
@@ -174,14 +174,26 @@ class Change:
     __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._waiting: dict[trio.lowlevel.Task, None] | None = None
+        self._waiting: dict[trio.lowlevel.Task | Callable[[], object], None] | None = None
 
     def __call__(self) -> None:
-        """Wake all tasks that wait; each checks again for what it waits for."""
+        """Wake all that wait; each checks again for what it waits for."""
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
-            for task in waiting:
-                trio.lowlevel.reschedule(task)
+            for each in waiting:
+                if type(each) is trio.lowlevel.Task:
+                    trio.lowlevel.reschedule(each)
+                else:
+                    each()
+
+    @property
+    def awaited(self) -> bool:
+        """True while a task or a function waits."""
+        return bool(self._waiting)
+
+    def call(self, fn: Callable[[], object]) -> None:
+        """Call a function at the next change, in that step."""
+        self._waiting = {**(self._waiting or {}), fn: None}
 
     @trio.lowlevel.enable_ki_protection
     async def wait(self) -> None:

@@ -166,14 +166,21 @@ class ActorRef(Receives[M_contra]):
         record = self._record
         if sender in record.in_flight and not record.reentrant:
             raise self._calling_itself(sender)
-        record.mailbox.put(envelope)
         if is_bounded(sender):
+            record.mailbox.put(envelope)
             return
+        # First of all: it may be handled in this step, by a supervisor that asks what waits for the change.
+        envelope.holder = record.mailbox
+        expect(sender, envelope)
+        try:
+            record.mailbox.put(envelope)
+        except BaseException:
+            envelope.open = False
+            raise
         circle = _circle(sender, envelope)
         if circle:
             envelope.withdraw()
             raise self._deadlock(circle)
-        expect(sender, envelope)
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: M_contra) -> None:
@@ -427,6 +434,7 @@ class StopChild(Call[None]):
     id: str
     keep_mailbox: bool = False
     drain: bool = False
+    sender: Sender | None = None
 
 
 @frozen(eq=False)
@@ -609,7 +617,7 @@ class SupervisorRef(ActorRef[Any]):
         if keep_mailbox and drain:
             what = f"supervisor {self.name!r}: keep_mailbox=True and drain=True contradict each other for child {id!r}"
             raise ValueError(f"{what}; remove one of them")
-        await self.call(StopChild(id, keep_mailbox, drain))
+        await self.call(StopChild(id, keep_mailbox, drain, current_sender()))
 
     @overload
     async def restart_child(self, id: str) -> ActorRef: ...

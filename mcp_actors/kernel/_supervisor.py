@@ -22,7 +22,6 @@ from itertools import count
 from logging import ERROR
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack, cast
 
-import outcome
 import trio
 
 from .._backoff import sleep_through_suspend
@@ -36,15 +35,13 @@ from ._children import (
     Children,
     Job,
     cannot_drain,
-    change_deadlocks,
     change_refused,
     start_cut_short,
     start_failed,
     stopping_itself,
-    wait_deadlocks,
 )
-from ._circles import expect, find_circle, serving
-from ._envelope import Envelope, M_contra, Reply
+from ._circles import serving
+from ._envelope import M_contra
 from ._record import CUT_SHORT, failure_text
 from ._ref import ChildChange, CountChildren, DeleteChild, RestartChild, StartChild, StopChild, WhichChildren, ref_to
 from ._restart import (
@@ -64,11 +61,14 @@ from ._table import Child, Group, Run, count_children
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 
+    from ._children import Rest
     from ._circles import Sender
+    from ._envelope import Call
     from ._incarnation import Incarnation
     from ._record import End
     from ._ref import ActorRef
     from ._table import Fate
+    from ._timers import Later
 
 
 # --- Restart failed children, within the budget and after a back-off --------------------------------------------------
@@ -556,8 +556,8 @@ class Supervisor(Actor[M_contra]):
     # --- messages ---------------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
-    async def handle(self, message: WhichChildren | CountChildren | ChildChange) -> Any:
-        """Answer a query at once; pass a change to the manager and wait for its result."""
+    def handle(self, message: WhichChildren | CountChildren | ChildChange) -> Any:
+        """Answer a query at once; make a change, or pass it to the manager, and answer with its result later."""
         match message:
             case WhichChildren():
                 return tuple(child.info() for child in self._children.table.values())
@@ -565,66 +565,21 @@ class Supervisor(Actor[M_contra]):
                 return count_children(self._children.table.values())
             case StartChild(spec):
                 start = partial(self._start_child, cast("ChildSpec", spec))
-                return await self._in_turn(start, partial(self._wait_started, self._undo_start))
-            case StopChild(id, keep_mailbox, drain):
-                return await self._stop_child(id, "open" if keep_mailbox else "closed", drain=drain)
+                return self._in_turn(message, start, partial(self._wait_started, self._undo_start))
+            case StopChild():
+                return self._stop_child(message)
             case RestartChild(id):
                 restart = partial(self._restart_child, id)
-                return await self._in_turn(restart, partial(self._wait_started, self._undo_restart))
+                return self._in_turn(message, restart, partial(self._wait_started, self._undo_restart))
             case DeleteChild(id):
-                return await self._in_turn(partial(self._delete_child, id), self._children.wait_finished)
+                return self._in_turn(message, partial(self._delete_child, id), self._wait_stopped)
         raise TypeError(
             f"supervisor {self._life.record.name!r}: does not understand {shown(message)}; use SupervisorRef's methods"
         )
 
-    async def _in_turn(self, begin: Callable[[], Run | None], rest: Callable[[Run], Awaitable[T]]) -> T | None:
-        """Let the manager make a change after its current jobs. If the caller leaves before that, it is not made.
-
-        Args:
-            begin: begins the change, in one synchronous step. Returns the incarnation to wait for; None if there is
-                none, so the change is done.
-            rest: waits for it, and returns the result.
-        """
-        request = serving.get()
-        assert request is not None
-        circle = find_circle(request, self._children)
-        if circle:
-            raise change_deadlocks(self._life.record.name, circle)
-        reply: Reply[T | None] = Reply()
-
-        @trio.lowlevel.enable_ki_protection
-        async def conclude(run: Run) -> None:
-            try:
-                result = await rest(run)
-            except Exception as exc:
-                reply.settle(outcome.Error(exc))
-            else:
-                reply.settle(outcome.Value(result))
-
-        async def job() -> None:
-            if not reply.open:
-                return
-            run = None
-            try:
-                run = begin()
-                if run is not None:
-                    self._expect(request, run)
-            except Exception as exc:
-                reply.settle(outcome.Error(exc))
-            if run is None:
-                reply.settle(outcome.Value(None))  # unless it was refused
-            else:
-                await self._children.carry_out(conclude, run)
-
-        self._children.put_job(job)
-        return await reply.wait()
-
-    def _expect(self, request: Sender, run: Run) -> None:
-        """Record that a change waits for an incarnation, unless that waits for the caller of the change."""
-        circle = find_circle(request, run)
-        if circle:
-            raise wait_deadlocks(self._life.record.name, run.child.spec.id, circle)
-        expect(request, run)
+    def _in_turn(self, message: Call[T], begin: Callable[[], Run | None], rest: Rest) -> Later[T] | None:
+        request = cast("Sender", serving.get())
+        return self._children.change(request, partial(self.defer, message, keep_slot=False), begin, rest)
 
     def _find(self, id: str) -> Child:
         child = self._children.table.get(id)
@@ -656,7 +611,9 @@ class Supervisor(Actor[M_contra]):
     def _delete_child(self, id: str) -> None:
         self._children.remove(self._find_idle(id))
 
-    async def _wait_started(self, undo: Callable[[Child, ActorStartError], None], run: Run) -> ActorRef:
+    async def _wait_started(
+        self, undo: Callable[[Child, ActorStartError], None], later: Later[ActorRef], run: Run
+    ) -> None:
         try:
             end = await self._children.start_first(run)
         except ActorStartError as exc:
@@ -664,7 +621,7 @@ class Supervisor(Actor[M_contra]):
             raise
         if end is CUT_SHORT:
             raise start_cut_short(self._life.record.name, run.child)
-        return ref_to(run.child.record)
+        later.reply(ref_to(run.child.record))
 
     def _undo_start(self, child: Child, exc: ActorStartError) -> None:
         self._children.remove(child, words_of(exc))
@@ -672,29 +629,37 @@ class Supervisor(Actor[M_contra]):
     def _undo_restart(self, child: Child, exc: ActorStartError) -> None:
         self._children.give_up(child, exc.__cause__, words_of(exc))
 
-    async def _stop_child(self, id: str, fate: Fate, *, drain: bool) -> None:
-        child = self._children.table.get(id)
-        if drain and child is not None and child.kind == "supervisor" and not child.record.is_pool:
-            raise cannot_drain(self._life.record.name, id)
-        if child is not None and self._asks(child):
-            raise stopping_itself(self._life.record.name, id)
-        if child is not None and child.in_between:
-            run = self._children.ask(child, fate)
-            if run is not None:
-                self._expect(cast("Sender", serving.get()), run)
-        else:
-            begin = partial(self._ask, id, fate, drain=drain)
-            run = await self._in_turn(begin, self._children.wait_stopped)
-        if run is not None:
-            await self._children.wait_finished(run)  # for an overdue child this caller waits, the manager does not
+    def _stop_child(self, message: StopChild) -> Later[None] | None:
+        id, name, children = message.id, self._life.record.name, self._children
+        fate: Fate = "open" if message.keep_mailbox else "closed"
+        child = children.table.get(id)
+        if message.drain and child is not None and child.kind == "supervisor" and not child.record.is_pool:
+            raise cannot_drain(name, id)
+        sender = message.sender
+        if child is not None and sender is not None and (sender in child.record.in_flight or sender is child.run):
+            raise stopping_itself(name, id)
+        if child is None or not child.in_between:
+            begin = partial(self._ask, id, fate, drain=message.drain)
+            return self._in_turn(message, begin, self._wait_stopped)
+        run = children.in_context(partial(children.ask, child, fate))
+        if run is None:
+            return None
+        children.expect(cast("Sender", serving.get()), run)
+        later = self.defer(message, keep_slot=False)
+        children.in_context(partial(children.start_task, self._wait_finished, run, later))
+        return later
 
     def _ask(self, id: str, fate: Fate, *, drain: bool) -> Run | None:
         return self._children.ask(self._find(id), fate, drain=drain)
 
-    @staticmethod
-    def _asks(child: Child) -> bool:
-        """Return True if the running change was requested by this child."""
-        request = serving.get()
-        assert isinstance(request, Envelope)
-        sender = request.context.get(serving)
-        return sender is not None and (sender in child.record.in_flight or sender is child.run)
+    async def _wait_stopped(self, later: Later[None], run: Run) -> None:
+        await self._children.wait_stopped(run)
+        if run.final is not None:
+            later.reply(None)
+        else:  # for an overdue child the caller waits, the manager does not
+            self._children.start_task(self._wait_finished, run, later)
+
+    @trio.lowlevel.enable_ki_protection
+    async def _wait_finished(self, run: Run, later: Later[None]) -> None:
+        await self._children.wait_finished(run)
+        later.reply(None)

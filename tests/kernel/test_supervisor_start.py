@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from typing import Literal
 
 import pytest
 import trio
@@ -363,3 +365,45 @@ async def test_a_kept_mailbox_is_answered_when_its_supervisor_stops() -> None:
 
         nursery.start_soon(ask)
         await settle()
+
+
+tag: ContextVar[str] = ContextVar("tag", default="none")
+
+
+class Tagged(Actor):
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        tags.append(tag.get())
+        yield
+
+
+tags: list[str] = []
+
+
+class Spawned(trio.abc.Instrument):
+    """Counts the tasks that are started."""
+
+    number = 0
+
+    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+        self.number += 1
+
+
+@pytest.mark.parametrize("order", ["sequential", "parallel"])
+async def test_a_start_needs_no_task_but_the_one_of_its_child(order: Literal["sequential", "parallel"]) -> None:
+    """The manager is idle, so the change begins in the step of its caller."""
+    spawned = Spawned()
+    async with open_supervisor(start_order=order) as supervisor:
+        await settle()
+        tag.set("the caller")
+        tags.clear()
+        trio.lowlevel.add_instrument(spawned)
+        try:
+            await supervisor.start_child(ChildSpec("a", Tagged))
+            assert spawned.number == 1
+            await supervisor.which_children()
+            assert spawned.number == 1
+        finally:
+            trio.lowlevel.remove_instrument(spawned)
+        assert tags == ["none"]
+        assert await states(supervisor) == ["running"]
