@@ -172,6 +172,11 @@ class Mailbox(Home):
         return min(chain(self._control.values(), self._queue.values(), self._postponed.values()), default=None)
 
     @property
+    def backlog(self) -> Mailbox:
+        """The mailbox in which messages wait for the slots of the actor."""
+        return self
+
+    @property
     def label(self) -> str:
         """The name of a pool, where a call waits for any member; empty for all others."""
         is_pool = self.taker is not None and self.taker is not self.owner

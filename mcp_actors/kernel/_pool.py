@@ -104,6 +104,11 @@ class Lane(Mailbox):
         # Also after its end: a handler that raises `NotSent` then has returned its message to the pool.
         self.crew.mailbox.feed()
 
+    @property
+    def backlog(self) -> Mailbox:
+        """Its own, if messages wait there, else that of the pool."""
+        return self if self.queued else self.crew.mailbox
+
     def resume(self) -> None:
         """Return what was postponed, also what members have postponed of the messages to the pool."""
         super().resume()

@@ -334,7 +334,7 @@ class Taken(Answers):
         if len(held) < self._size or not all(isinstance(each.scope, Later) for each in held):
             self._deferred = False
             return None
-        mailbox = self._record.mailbox
+        mailbox = self._record.mailbox.backlog
         now = self._now()
         due = (now if mailbox.queued_since is None else mailbox.queued_since) + DEFERRED_PATIENCE
         if now < due:

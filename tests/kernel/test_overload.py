@@ -389,6 +389,27 @@ async def test_deferred_answers_that_block_their_actor_are_logged_once(
             later.reply(1)
 
 
+async def test_deferred_answers_that_block_a_pool_are_logged_for_its_members(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The messages wait in the mailbox of the pool, and not in that of the member."""
+    Deferring.laters.clear()
+    async with open_actor(Pool(Deferring, size=1), name="jobs") as ref, trio.open_nursery() as nursery:
+        for _ in range(2):
+            nursery.start_soon(ref.call, Next())
+        await trio.sleep(5)
+        assert caplog.text == ""
+        nursery.start_soon(ref.tell, Free())
+        await trio.sleep(0.5)
+        assert caplog.text == ""
+        await trio.sleep(5)
+        [record] = caplog.records
+        assert record.getMessage().startswith("actor 'jobs-1': all slots wait for deferred answers")
+        assert "(deferred: 2 of Next; queued: 1)" in record.getMessage()
+        for later in Deferring.laters:
+            later.reply(1)
+
+
 async def test_deferred_answers_that_come_in_time_are_not_logged(
     autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
 ) -> None:
