@@ -480,6 +480,7 @@ class Supervisor(Actor[M_contra]):
         if not self._policy.await_start:
             for child in children:
                 self._children.hold(child, [child])  # so that it can be stopped before its turn
+                child.record.mailbox.reopen()  # messages wait for its turn, also if it was parked or stopped before
             self._children.put_job(partial(self._start_unawaited, children))
             return
         failures: dict[Child, ActorStartError] = {}

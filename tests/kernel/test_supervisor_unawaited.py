@@ -134,6 +134,20 @@ async def test_a_nested_supervisor_that_gives_up_on_an_unawaited_start_fails() -
             await trio.sleep_forever()
 
 
+@pytest.mark.parametrize("start_order", ORDERS)
+async def test_messages_wait_for_an_unawaited_start_after_a_stop(start_order: Order) -> None:
+    """As soon as the supervisor has started: its manager begins the start later."""
+    yard = Yard()
+    async with open_supervisor(
+        nest("n", yard.spec("a"), strict=False, await_start=False, start_order=start_order)
+    ) as top:
+        await settle()
+        await top.child("n", SupervisorRef).stop_child("a")
+        await top.stop_child("n", keep_mailbox=True)
+        await top.restart_child("n")
+        assert await top.find("n/a").call(Echo(1)) == 1
+
+
 def test_a_strict_supervisor_must_await_its_starts() -> None:
     with pytest.raises(ValueError, match="strict=True and await_start=False"):
         Supervisor(await_start=False)
