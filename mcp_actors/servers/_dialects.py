@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Final, Union, get_args, get_origin
 from attrs import define, field
 from mcp.types import CallToolResult, methods
 from pydantic import BaseModel
-from pydantic_core import ValidationError
+from pydantic_core import ValidationError, to_json
 
 from .._foreign import Log
 from .._json import UnreadableItem, walk
@@ -41,8 +41,11 @@ MOST_VALUES: Final = 4096
 MOST_KINDS: Final = 20
 """Kinds of oddities that are logged for one connection."""
 
-HINTS: Final = frozenset({"annotations", "_meta"})
-"""Members without content, which are left out if they are not valid."""
+HINTS: Final = frozenset({"annotations", "_meta", "outputSchema"})
+"""Members that nothing else needs, which are left out if they are not valid."""
+
+TOOL_RESULT: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
+"""Members of a tool's result. If there is no content, the other members are shown."""
 
 SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """Keywords of JSON schema whose value is an object of schemas."""
@@ -104,6 +107,9 @@ class _Reader:
             if type(is_error) not in (bool, NoneType):
                 result["isError"] = is_error = True
             part = content if type(content) in (dict, str) else None
+            others = {name: each for name, each in result.items() if name not in TOOL_RESULT}
+            if others and content is None and result.get("structuredContent") is None:
+                part = {"type": "text", "text": f"[this result has no content]\n{to_json(others).decode()}"}
             if type(content) is not list and (part or is_error or result.get("structuredContent") is not None):
                 result["content"] = [part] if part else []
         model = (get_args(kind) or (kind,))[0]
@@ -143,6 +149,8 @@ class _Reader:
                     mended[name] = each
         if "type" not in mended and "type" in fields:  # of the only model that it can be
             mended["type"] = get_args(fields["type"].annotation)[0]
+        if "inputSchema" in fields and mended.get("inputSchema") is None:  # a tool without parameters
+            mended["inputSchema"] = {"type": "object"}
         return mended
 
     def _part(self, kind: Any, value: Any, name: str) -> Any:

@@ -27,7 +27,7 @@ OBJECT: Final[Json] = {"type": "object"}
 
 INVALID: Final[dict[str, object]] = {
     "text": {"name": "text", "inputSchema": "text"},
-    "nothing": {"name": "nothing"},
+    "list": {"name": "list", "inputSchema": [5]},
     "other": {"name": "other", "inputSchema": {"type": "string"}},
     "title": {"name": "title", "inputSchema": OBJECT, "title": [5]},
 }
@@ -146,7 +146,7 @@ async def test_invalid_items_of_other_lists_are_left_out_too(tmp_path: Path) -> 
 
 async def test_many_invalid_tools_are_few_lines_of_the_log(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """C-09: what a name holds forges no line."""
-    invalid = [{"name": f"\x1b[31m{number}\nERROR: forged{'x' * 100_000}"} for number in range(30)]
+    invalid = [{"name": f"\x1b[31m{number}\nERROR: forged{'x' * 100_000}", "inputSchema": 5} for number in range(30)]
     with listing("stdio legacy", results(tools=fifty(*invalid)), tmp_path) as config:
         async with open_servers(config) as servers:
             assert len(servers.tools) == 20
