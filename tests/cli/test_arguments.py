@@ -83,7 +83,7 @@ def test_an_invalid_argument_is_refused(word: str, row: str, said: Said) -> None
 
 
 @pytest.mark.parametrize("words", [("count=1", "count=2"), ("other=1", "other=1"), ("count=1", "flag=true", "count=1")])
-def test_an_argument_that_is_no_list_is_given_once(words: tuple[str, ...]) -> None:
+def test_an_argument_that_is_not_a_list_is_given_once(words: tuple[str, ...]) -> None:
     """One of the values would have been dropped without a word."""
     with pytest.raises(Misuse, match="is given more than once; write it once, or all arguments as one JSON object"):
         parse_arguments(words, {**SCHEMA, "additionalProperties": True})
