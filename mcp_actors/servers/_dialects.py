@@ -107,8 +107,9 @@ class _Reader:
             if type(is_error) not in (bool, NoneType):
                 result["isError"] = is_error = True
             part = content if type(content) in (dict, str) else None
+            whole = result.get("resultType", "complete") == "complete" and result.get("structuredContent") is None
             others = {name: each for name, each in result.items() if name not in TOOL_RESULT}
-            if others and content is None and result.get("structuredContent") is None:
+            if others and content is None and whole:
                 part = {"type": "text", "text": f"[this result has no content]\n{to_json(others).decode()}"}
             if type(content) is not list and (part or is_error or result.get("structuredContent") is not None):
                 result["content"] = [part] if part else []

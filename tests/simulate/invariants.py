@@ -88,9 +88,14 @@ def calls(world: World) -> Iterator[str]:
 
 def times(world: World, end: CallEnd) -> Iterator[str]:
     """Yield what is wrong with the time of an outcome."""
-    # While the program answers a question, its call does not expire.
+    # D-08: while the program answers a question, its call does not expire. If the server does not say for which call it
+    # asks, no call of that server does.
     timeout = None if end.deed.fate == "ask" else world.houses[end.deed.server].plan.options["request_timeout"]
-    limit = min(timeout or math.inf, end.deed.patience)
+    answering, counted = 0.0, end.asked
+    for began, ended in sorted(world.answering.get(end.deed.server, ())):
+        answering += max(0.0, min(ended, end.at) - max(began, counted))
+        counted = max(counted, ended)
+    limit = min((timeout or math.inf) + answering, end.deed.patience)
     if end.at - end.asked > limit + 1e-6:
         yield f"call {end.call} ended after {end.at - end.asked:g} s, and its limit is {limit:g} s"
     if end.outcome == "RequestTimedOut" and timeout is not None and end.at - end.asked < timeout - 1e-6:
