@@ -88,6 +88,8 @@ def _explain_attribute(instance: object, name: str) -> NoReturn:
     hint = ""
     if isinstance(instance, Mapping) and name in instance:
         hint = f"; write servers[{name!r}]"
+    elif isinstance(instance, Mapping) and instance and hasattr(type(next(iter(instance.values()))), name):
+        hint = f"; write servers[{next(iter(instance))!r}].{name}, which is of one server"
     elif name in _MEANT:
         hint = f"; {_MEANT[name]}"
     elif not (name.startswith("_") or nearest(name, dir(instance)) or isinstance(instance, Mapping)):
@@ -101,7 +103,7 @@ def _explaining(fn: Any, who: str) -> Any:
         try:
             return fn(*args, **kwargs)
         except TypeError:
-            if explanation := _explanation(fn, who, kwargs):
+            if explanation := _explanation(fn, who, args, kwargs):
                 raise explanation from None
             raise
 
@@ -117,14 +119,23 @@ def _takes_any(fn: Callable[..., object]) -> bool:
     return any(each.kind is each.VAR_KEYWORD for each in inspect.signature(fn).parameters.values())
 
 
-def _explanation(fn: Callable[..., object], who: str, given: Mapping[str, object]) -> TypeError | None:
-    """Return the error for a call that does not fit; None if its keyword arguments do, and something else is wrong."""
+def _explanation(
+    fn: Callable[..., object], who: str, args: tuple[object, ...], given: Mapping[str, object]
+) -> TypeError | None:
+    """Return the error for a call that does not fit; None if its arguments do, and something else is wrong."""
     if _takes_any(fn):
         return None
-    parameters = inspect.signature(fn).parameters.values()
+    signature = inspect.signature(fn)
+    parameters = signature.parameters.values()
     known = [each.name for each in parameters if each.name != "self" and each.kind is not each.VAR_POSITIONAL]
-    unknown = [name for name in given if name not in known]
-    return unknown_argument(who, unknown[0], known) if unknown else None
+    if unknown := [name for name in given if name not in known]:
+        return unknown_argument(who, unknown[0], known)
+    try:
+        signature.bind(*args, **given)
+    except TypeError as error:
+        subject = f"{who}: {error}; "
+        return TypeError(subject + _listing(subject, who, known))
+    return None
 
 
 CALL: Final = ("name", "arguments", "progress", "meta", "idempotent")
@@ -140,11 +151,13 @@ def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
         known: the arguments that there are.
     """
     subject = f"{who}: unknown argument {word[:_SHOWN]!r}; "
+    return TypeError(subject + (_remedy(who, word, known) or _listing(subject, who, known)))
+
+
+def _listing(subject: str, who: str, known: Collection[str]) -> str:
+    """Return the list of arguments, or where it is if there are too many for one message."""
     listed = f"its arguments are: {', '.join(known) or 'none'}"
-    remedy = _remedy(who, word, known) or (
-        listed if len(subject) + len(listed) < LONGEST else f"see help({who.removesuffix('()')})"
-    )
-    return TypeError(subject + remedy)
+    return listed if len(subject) + len(listed) < LONGEST else f"see help({who.removesuffix('()')})"
 
 
 def refuse_positional(tool: str, positional: Sequence[object]) -> None:

@@ -31,6 +31,7 @@ from mcp_actors import (
 )
 from mcp_actors._misuse import LONGEST, explained
 from mcp_actors.bridge import open_supervisor
+from mcp_actors.kernel import ChildSpec
 
 LIMIT: Final = (
     "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on asyncio: `async "
@@ -228,6 +229,7 @@ def look_for_names(group: Any) -> None:
         (group, "a", "; write servers['a']"),
         (group, "ghost", ""),
         (group, "aclose", "; leave its block, or await stop() of one server"),
+        (group, "restart", "; write servers['a'].restart, which is of one server"),
         (group["a"], "tools", "; write servers.tools, or await list_tools() of one server"),
         (group["a"], "echo", "; write call('echo', …) for a tool"),
         (group["a"], "call_tol", ""),  # Python suggests call_tool
@@ -315,8 +317,20 @@ def test_an_error_inside_a_function_stays_as_it_is() -> None:
     for words in ({}, {"given": 1}):
         with pytest.raises(TypeError, match=r"^fails\(\) got an unexpected keyword argument 'other'$"):
             fails(**words)
-    with pytest.raises(TypeError, match="missing 1 required positional argument: 'transport'"):
-        ServerConfig("a")  # type: ignore[call-arg]  # the mistake
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        (ServerConfig, "ServerConfig: missing a required argument: 'transport'; see help(ServerConfig)"),
+        (ChildSpec, "ChildSpec: missing a required argument: 'factory'; its arguments are: id, factory, "),
+    ],
+)
+def test_a_call_that_does_not_fit_says_which_arguments_there_are(kind: Any, said: str) -> None:
+    """C-55."""
+    with pytest.raises(TypeError) as caught:
+        kind("a")
+    assert sentence(caught.value).startswith(said)
 
 
 def test_what_is_explained_is_otherwise_as_it_was() -> None:

@@ -21,7 +21,7 @@ from attrs import define, field, fields, frozen
 
 from .._backoff import Backoff
 from .._foreign import plain_name
-from .._misuse import check_option, is_name, is_seconds, is_whole
+from .._misuse import check_option, explained, is_name, is_seconds, is_whole
 from ._envelope import M_contra
 from ._incarnation import Shutdown
 from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
@@ -152,6 +152,7 @@ def _copied(given: Mapping[str, Any]) -> Mapping[str, Any]:
     return dict(given) if isinstance(given, Mapping) else given  # type: ignore[redundant-expr,unused-ignore]  # checked later
 
 
+@explained
 @frozen
 class ChildSpec(Spec[M_contra]):
     """A child, as its supervisor is configured to run it.

@@ -542,7 +542,7 @@ def _text(event: StateChanged | ReplicaChanged, record: ServerRecord | Connectio
     if event.new != "failed":  # with needs_auth, the reason has the remedy
         return f"{event.new}: {why}"
     if record.life.retry_at is None:
-        return f"has failed and is not retried: {why}; fix that, then await servers[{event.server!r}].restart()"
+        return f"has failed and is not retried: {why}; fix that, then restart the server"
     # A server that connects each time and soon fails again has never failed twice in a row.
     failures = f" after {record.life.failures} failures in a row" if record.life.failures > 1 else ""
     seconds = (record.life.retry_at - event.at).total_seconds()
