@@ -25,7 +25,7 @@ from typing import Final, TypeAlias, TypeVar
 import httpx2
 from attrs import field, frozen
 from mcp import MCPError
-from mcp.types import JSONRPCError, JSONRPCResponse, RequestId
+from mcp.types import INVALID_REQUEST, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
 
 from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
@@ -34,7 +34,7 @@ from .._credentials import Masked, Masker
 from .._exchange import SHOWN
 from .._link import MAY_HAVE_ACTED, ConnectionOver
 from .._messages import alone, parse_json, to_message
-from .._request_table import NO_IDS, comparable_id
+from .._request_table import NO_IDS, UnmatchedError, comparable_id
 
 # --- Follow redirects of HTTP requests, within the origin of the server -----------------------------------------------
 
@@ -77,6 +77,9 @@ error. With any other status an MCP error in the body is the server's response."
 
 OF_A_REQUEST: Final = frozenset({400, 404})
 """Statuses that concern one request, if its URL has answered others."""
+
+NOT_INITIALIZED: Final = -32002
+"""The code of many servers for a request before ``initialize``, as it was in the Language Server Protocol."""
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
@@ -182,7 +185,8 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise NoAnswer("the body is an MCP message, but not a response")
     if isinstance(message, JSONRPCError) and message.id in NO_IDS:
-        message.id = request  # the server refused the request before it had parsed it
+        # The server refused the request before it had parsed it.
+        message.id, message.error = request, UnmatchedError(**dict(message.error))
     check_id(message, request)
     return message
 
@@ -192,6 +196,11 @@ def _answers(message: object, request: RequestId) -> bool:
     if not isinstance(message, dict) or "method" in message:
         return False
     return comparable_id(message.get("id")) == comparable_id(request)
+
+
+def is_of_session(error: ErrorData) -> bool:
+    """Return True if an error may mean an unknown session: the server has refused a request without looking at it."""
+    return isinstance(error, UnmatchedError) or error.code in (INVALID_REQUEST, NOT_INITIALIZED)
 
 
 def error_in(body: bytes) -> MCPError | None:
@@ -402,9 +411,9 @@ class HttpFailures:
             f"{self.url} no longer knows this session; the server was restarted, or a load balancer has sent the "
             "request to another instance; if this repeats, turn on sticky sessions there"
         )
-        refusal = None
+        refusal: Exception | None = None
         if response is not None and now is not None:
-            refusal = self.status(response, now, cause, remedy=_REMEDY_TWO_SESSIONS)
+            refusal = cause if response.is_success else self.status(response, now, cause, remedy=_REMEDY_TWO_SESSIONS)
         return caused_by(ConnectionOver(what, refusal=refusal), self._kept(cause))
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:

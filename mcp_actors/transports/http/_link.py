@@ -28,6 +28,7 @@ import trio
 from attrs import define, field
 from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
+from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
 from ..._collapse import leaves
 from ..._errors import LimitExceeded
@@ -415,6 +416,12 @@ PING_ID: Final = "mcp_actors:ping"
 
 PING: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": PING_ID, "method": "ping"}
 
+_OF_US: Final = {"capabilities": {}, "clientInfo": {"name": "mcp_actors", "version": "0"}}
+INITIALIZE: Final = PING | {
+    "method": "initialize",
+    "params": {"protocolVersion": HANDSHAKE_PROTOCOL_VERSIONS[-1], **_OF_US},
+}
+
 PING_TIMEOUT: Final = 5.0
 """Seconds to wait for the ping. A refusal comes at once; without a response, it concerned the request alone."""
 
@@ -424,8 +431,9 @@ SESSION_HEADERS: Final = (SESSION, "mcp-protocol-version")
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
 """The header that every POST needs. A request for a stream of notifications has another one."""
 
-OF_A_SESSION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.NOT_FOUND})
-"""Statuses of an unknown session. The specification requires the second; many servers send the first."""
+OF_A_SESSION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND})
+"""Statuses of an unknown session. The specification requires the last; many servers send the first. A 401 is about
+credentials, unless the server begins another session with them."""
 
 
 @define(eq=False)
@@ -451,22 +459,27 @@ class Refusals:
             response: the refusal; it may be closed.
             error: the MCP error in it, if any.
         """
-        if response.status_code not in OF_A_SESSION or _code(error) == METHOD_NOT_FOUND:
+        known = error is not None if response.is_success else response.status_code in OF_A_SESSION
+        if not known or _code(error) == METHOD_NOT_FOUND:
             return False
         refused = trio.current_time()
         async with self._turn:  # many requests are refused at the same time, and one ping decides for all
             if not self.forgotten and self._asked <= refused:
                 asked = trio.current_time()
-                self.forgotten = await self.meets_all(response, error)
+                self.forgotten = await self.meets_all(response, error) and (
+                    response.status_code != HTTPStatus.UNAUTHORIZED or await self._begins_another(response.request)
+                )
                 self._asked = asked
         return self.forgotten
 
-    async def are_of_credentials(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return True if a refusal means that the server accepts these credentials for no request.
+    async def end_all(self, response: httpx2.Response, error: MCPError | None, body: bytes = b"") -> bool:
+        """Return True if the server accepts these credentials for no request, or fails for all and names the session.
 
-        Some servers list their tools to everybody and require a token for calls only.
+        Some servers list their tools to everybody and require a token for calls only. An overload passes, and the
+        server may know its session then, so a status such as 503 alone says nothing.
         """
-        return response.status_code == HTTPStatus.UNAUTHORIZED and await self.meets_all(response, error)
+        named = response.is_server_error and SESSION in response.request.headers and b"session" in body.lower()
+        return (named or response.status_code == HTTPStatus.UNAUTHORIZED) and await self.meets_all(response, error)
 
     async def meets_all(self, response: httpx2.Response, error: MCPError | None) -> bool:
         """Return True if a ping is refused as the request was: with the same status, and the same MCP error if any.
@@ -488,6 +501,21 @@ class Refusals:
                 return _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
         except Exception:
             pass  # this proves nothing about the refusal; if the server is gone, other requests notice that
+        return False
+
+    async def _begins_another(self, refused: httpx2.Request) -> bool:
+        """Return True if the server begins a session with the credentials that it has refused. It is ended at once."""
+        begin = self.client.build_request("POST", refused.url, headers=ACCEPT, json=INITIALIZE)
+        try:
+            with trio.move_on_after(PING_TIMEOUT):
+                answer = await self.client.send(begin, stream=True, follow_redirects=False)
+                await read_short(answer)
+                if answer.is_success and (name := answer.headers.get(SESSION)) is not None:
+                    end = self.client.build_request("DELETE", refused.url, headers={SESSION: name})
+                    await read_short(await self.client.send(end, stream=True, follow_redirects=False))
+                return answer.is_success
+        except Exception:
+            pass  # as in `meets_all`
         return False
 
 

@@ -226,7 +226,7 @@ class HttpSession:
             return
         if SESSION in response.request.headers and await self.refusals.is_forgotten(response, error):
             self.lifeline.lose(self.failures.forgotten(error))
-        elif self.listened and await self.refusals.are_of_credentials(response, error):
+        elif self.listened and await self.refusals.end_all(response, error):
             self.lifeline.lose(self.failures.status(response, datetime.now(UTC), error))
 
     async def take(self, message: Unasked, receive: Receive) -> None:

@@ -329,8 +329,8 @@ class SseLink(HttpLink[Sse]):
         describe = self._failures.of_request if self._has_answered else self._failures.status
         refusal = describe(response, datetime.now(UTC), error)
         if request.method == "POST":
-            if await self._refusals.is_forgotten(response, error):
-                raise self._failures.forgotten(error, response, datetime.now(UTC))
-            if await self._refusals.are_of_credentials(response, error):
+            if await self._refusals.end_all(response, error):
                 self._lifeline.lose(refusal)
+            elif await self._refusals.is_forgotten(response, error):
+                raise self._failures.forgotten(error, response, datetime.now(UTC))
         raise refusal

@@ -50,7 +50,7 @@ from ._bodies import (
     read_short,
 )
 from ._client import real_url
-from ._failures import OF_HTTP, REMEDY_SERVER, NoAnswer, WrongId, answer_in, check_id, check_refusal
+from ._failures import OF_HTTP, REMEDY_SERVER, NoAnswer, WrongId, answer_in, check_id, check_refusal, is_of_session
 from ._link import SESSION, HttpLink
 from ._session import EVENTS, MAX_REFUSED, HttpSession, NotificationStream, Reopening, has_events
 
@@ -187,8 +187,16 @@ class HttpExchange:
             answer = await self._in_streams(response)
         else:
             answer = await self._in_body(response, kind)
+        if isinstance(answer, JSONRPCError) and is_of_session(answer.error):
+            await self._check_session(response, MCPError.from_error_data(answer.error))
         session.admit(answer)
         return answer
+
+    async def _check_session(self, response: httpx2.Response, error: MCPError | None) -> None:
+        """Raise a `ConnectionOver` if a refusal means that the server no longer knows the session."""
+        session = self._session
+        if SESSION in response.request.headers and await session.refusals.is_forgotten(response, error):
+            raise session.failures.forgotten(error, response, datetime.now(UTC))
 
     # --- a body -----------------------------------------------------------------------------------------------------
 
@@ -245,14 +253,13 @@ class HttpExchange:
         body, error = await read_short(response)
         if error is not None:
             check_refusal(body, self._request.id)
-        if SESSION in response.request.headers and await session.refusals.is_forgotten(response, error):
-            raise session.failures.forgotten(error, response, datetime.now(UTC))
-        if error is not None and response.status_code not in OF_HTTP:
-            return self._error(error.error)
+        await self._check_session(response, error)
         describe = session.failures.of_request if session.negotiated else session.failures.status
         refusal = describe(response, datetime.now(UTC), error)
-        if session.negotiated and await session.refusals.are_of_credentials(response, error):
+        if session.negotiated and await session.refusals.end_all(response, error, body):
             session.lifeline.lose(refusal)
+        if error is not None and response.status_code not in OF_HTTP:
+            return self._error(error.error)
         raise refusal
 
     # --- streams of events ------------------------------------------------------------------------------------------

@@ -47,6 +47,14 @@ SPELLINGS: Final = {
     "other words": response(400, '{"jsonrpc":"2.0","error":{"code":-32602,"message":"Keine Sitzung"},"id":null}'),
     "nothing": response(400),
     "specification": response(404),
+    "credentials": response(401, "Unauthorized: Session not found", kind="text/plain"),
+    "a response": response(200, '{"jsonrpc":"2.0","error":{"code":-32600,"message":"Invalid Request"},"id":null}'),
+    "a response with the id": response(
+        200, '{"jsonrpc":"2.0","error":{"code":-32002,"message":"Server not initialized"},"id":{id______}}'
+    ),
+    "a response in other words": response(
+        200, '{"jsonrpc":"2.0","error":{"code":-32000,"message":"Keine Sitzung"},"id":null}'
+    ),
 }
 """How servers in the wild refuse a session."""
 
@@ -68,8 +76,40 @@ async def test_a_forgotten_session_is_started_again_whatever_status_the_server_u
                     pass
             assert [text_of(await call.result()) for call in asking] == ["slept 0"] * 20
             assert len(server.used) == 20
-            assert server.methods().count("initialize") == 2
+            asked = spelling == "credentials"  # whether the server accepts them for another session, which ends at once
+            assert server.methods().count("initialize") == 2 + asked
+            assert sum(each.method == "DELETE" for each in server.requests) == asked
             assert server.methods().count("ping") <= 1
+
+
+@pytest.mark.parametrize("body", [WORDS, f'{{"jsonrpc":"2.0","error":{{"code":-32603,"message":"{WORDS}"}},"id":1}}'])
+@pytest.mark.parametrize("status", [500, 503])
+async def test_an_error_of_the_server_that_names_the_session_ends_it_if_all_requests_fail(
+    status: int, body: str
+) -> None:
+    """B-03: the one call fails, because it may have had an effect, and the next one is served."""
+    with faulty_server("legacy") as server:
+        config = ServerConfig("web", Http(server.url()), protocol="legacy", restarts=AT_ONCE)
+        async with open_servers(config) as servers:
+            for text, incarnation in [("overloaded", 1), (body, 2)]:
+                server.scripts["ping"] = refusal = Raw(response(status, text, kind="text/plain"), "keep")
+                with pytest.raises(HttpStatusError, match=str(status)):
+                    await servers["web"].call_tool("raw", refusal._asdict())
+                with trio.fail_after(BOUND):
+                    await servers["web"].call_tool("sleep", {"seconds": 0})
+                assert servers["web"].statistics().incarnation == incarnation
+
+
+@pytest.mark.parametrize("code", [-32600, -32002])
+async def test_a_response_with_an_error_of_its_own_leaves_the_session(code: int) -> None:
+    """B-03: the server answers a ping."""
+    error = f'{{"jsonrpc":"2.0","error":{{"code":{code},"message":"Resource not found"}},"id":{{id______}}}}'
+    with faulty_server("legacy") as server:
+        async with open_servers(ServerConfig("web", Http(server.url()), protocol="legacy")) as servers:
+            with pytest.raises(MCPError, match="Resource not found"):
+                await servers["web"].call_tool("raw", Raw(response(200, error), "keep")._asdict())
+            assert servers["web"].statistics().incarnation == 1
+            assert server.methods().count("ping") == 1
 
 
 @pytest.mark.parametrize("body", [ABOUT_THE_REQUEST, ABOUT_THE_REQUEST.replace("{id______}", "null"), ""])
@@ -88,7 +128,7 @@ async def test_a_refusal_of_one_request_is_not_mistaken_for_a_refusal_of_the_ses
     [
         (404, MCPError(-32601, "Method not found")),
         (400, MCPError(-32601, "Method not found")),
-        (401, None),
+        (200, None),
         (500, None),
     ],
 )
