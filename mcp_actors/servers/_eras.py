@@ -21,12 +21,13 @@ again. A connect that begins with a remembered era and fails forgets it: the ser
 from __future__ import annotations
 
 import os
+import re
 from functools import cache
 from typing import TYPE_CHECKING, Any, Final
 
 from attrs import frozen
 from mcp import MCPError, types
-from mcp.types import METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, methods
+from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, methods
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, KNOWN_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSIONS
 from pydantic import TypeAdapter
 from pydantic_core import SchemaValidator, ValidationError
@@ -143,10 +144,20 @@ def offered_versions(error: BaseException) -> list[str] | None:
     return None
 
 
+def older_version(error: MCPError) -> str | None:
+    """Return the newest version before the latest one that a refusal of ``initialize`` names, anywhere; else None."""
+    named = re.findall(r"\d{4}-\d\d-\d\d", f"{error.message} {error.data}")
+    return max({*named}.intersection(HANDSHAKE_PROTOCOL_VERSIONS[:-1]), default=None)
+
+
 def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
-    """Return the remedy if a negotiation failed because the two sides have no version in common; else None."""
+    """Return the remedy if a negotiation failed in a way in which the next one would fail, too; else None."""
     offered = offered_versions(error)
+    if isinstance(error, ValidationError):
+        return "fix the server"
     if isinstance(error, MCPError):
+        if error.code == INVALID_PARAMS:
+            return "upgrade the server, or this program"
         refusal = error.code in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
         if config.protocol != "auto" and refusal:
             return f"if it does not support protocol={config.protocol!r}, use 'auto'"
@@ -318,6 +329,9 @@ def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int
     steps = [str(step) for step in first["loc"][skip:]]
     if asked:  # without the names of the classes of questions
         steps = [*steps[1:3], *(step for step in steps[3:] if not hasattr(types, step))]
-    where = ".".join(steps) or "top level"
-    more = f", and {exc.error_count() - 1} more" if exc.error_count() > 1 else ""
+    alike = [each for each in problems if each["type"] == first["type"] == "missing" and each is not first]
+    alike = [each for each in alike if each["loc"][:-1] == first["loc"][:-1]]
+    where = ", ".join([".".join(steps) or "top level", *(str(each["loc"][-1]) for each in alike)])
+    others = exc.error_count() - 1 - len(alike)
+    more = f", and {others} more" if others else ""
     return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more

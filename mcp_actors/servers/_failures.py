@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 import httpx2
 from mcp import MCPError
 from mcp.types import INVALID_PARAMS, METHOD_NOT_FOUND
-from pydantic_core import ValidationError
+from pydantic_core import ValidationError, to_json
 
 from .._collapse import caused_by, collapse
 from .._errors import (
@@ -253,7 +253,8 @@ def _words(cause: BaseException, masker: Masker) -> str:
     if isinstance(cause, MCPError) and is_unreadable(cause):
         return cause.message
     if isinstance(cause, MCPError):
-        return f"the server answered with error {cause.code}: {plain_text(cause.message)}"
+        data = f" ({plain_text(to_json(cause.data).decode())})" if cause.data is not None else ""
+        return f"the server answered with error {cause.code}: {plain_text(cause.message)}{data}"
     if isinstance(cause, ValidationError):
         return _invalid_response(cause, masker)
     return problem_of(cause)

@@ -62,7 +62,7 @@ from .._errors import NotSupported
 from ..transports import Exchange, current_trace
 from ._dialects import Oddities, read_result
 from ._dispatcher import LinkDispatcher
-from ._eras import first_problem, is_modern, without_later_fields
+from ._eras import first_problem, is_modern, older_version, without_later_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -322,18 +322,25 @@ class Session:
         result = await self._dispatcher.exchange(Exchange("server/discover", params, headers, cancellable=False))
         return self._read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
 
-    async def initialize(self) -> InitializeResult:
+    async def initialize(self, version: str = LATEST_HANDSHAKE_VERSION) -> InitializeResult:
         """Send ``initialize``, and return the answer. ``notifications/initialized`` must follow, once it is adopted.
+
+        A server should answer with a version of its own. One that refuses, and names it, is asked again.
 
         Raises:
             mcp.MCPError, pydantic_core.ValidationError: as for `discover`.
         """
         params = {
-            "protocolVersion": LATEST_HANDSHAKE_VERSION,
-            "capabilities": _dumped(self.offers(LATEST_HANDSHAKE_VERSION)),
+            "protocolVersion": version,
+            "capabilities": _dumped(self.offers(version)),
             "clientInfo": _dumped(self._info),
         }
-        result = await self._dispatcher.exchange(Exchange("initialize", params, cancellable=False))
+        try:
+            result = await self._dispatcher.exchange(Exchange("initialize", params, cancellable=False))
+        except MCPError as exc:
+            if version != LATEST_HANDSHAKE_VERSION or (older := older_version(exc)) is None:
+                raise
+            return await self.initialize(older)
         return self._read_answer("initialize", LATEST_HANDSHAKE_VERSION, result)  # type: ignore[no-any-return]  # it is of the class that the method has
 
     def _read_answer(self, method: str, version: str, result: Json) -> Any:

@@ -47,10 +47,12 @@ class Speaker:
     def __init__(self, rows: list[Json], era: str, row: str) -> None:
         self.rows = rows
         self.modern = era == MODERN
+        self.status = 200
         self.row: Json = rows[int(row)] if row.isdigit() else {}
 
     def answer(self, text: bytes | str) -> list[bytes]:
         """Return the lines that answer a message, or the data of as many events."""
+        self.status = 200
         message = json.loads(text)
         method, params, number = message.get("method"), message.get("params") or {}, message.get("id")
         if params.get("name") == "use":
@@ -62,7 +64,8 @@ class Speaker:
             return []
         if self.row.get("at") in ("stream", "line") and method == "tools/call":
             return [*self._lines(json.dumps(number).encode(), ["before", "line"]), self._right(method, number)]
-        if self.row.get("at", "-") != PLACES.get(method) or (method == "initialize" and self.modern):
+        other = (method == "initialize" and self.modern) or params.get("protocolVersion", "") == self.row.get("accepts")
+        if self.row.get("at", "-") != PLACES.get(method) or other:
             return [self._right(method, number)]
         which = ["before", "line"]
         if (cursor := params.get("cursor")) is not None:
@@ -74,6 +77,7 @@ class Speaker:
     def _lines(self, number: bytes, which: list[str]) -> list[bytes]:
         """Return the bytes of a row, with the id of the request."""
         found = b""
+        self.status = self.row.get("status", 200)
         for each in which:
             if f"{each}_hex" in self.row:
                 found += bytes.fromhex(self.row[f"{each}_hex"])
@@ -108,6 +112,9 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         text = self.rfile.read(int(self.headers["content-length"]))
         way, _, rest = self.path[1:].partition("/")
+        if way == "elsewhere":
+            self.send_error(404)
+            return
         speaker, out = self.server.speaker(rest)  # type: ignore[attr-defined]  # of the class below
         answers = speaker.answer(text)
         kind, body = "application/json", answers[0] if answers else b""
@@ -117,7 +124,7 @@ class Handler(BaseHTTPRequestHandler):
             body = b""
         elif way == "events":
             kind, body = "text/event-stream", b"".join(map(event, answers))
-        self.send_response(200 if body else 202)
+        self.send_response(speaker.status if body else 202)
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()

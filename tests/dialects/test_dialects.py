@@ -207,6 +207,7 @@ async def differ_at_connect(connect: Any, number: int, row: Json, caplog: pytest
                 problems.append(f"instructions: {info.instructions!r}")
     except ConnectFailed as exc:
         problems += [] if row.get("fails", "no error") in str(exc) else [str(exc)]
+        problems += [] if row.get("hopeless", False) is exc.hopeless else [f"hopeless: {exc.hopeless}"]
     else:
         problems += ["connected"] if "fails" in row else []
     return [*problems, *differences_of_log(row, logged(caplog))]

@@ -274,7 +274,13 @@ class HttpFailures:
     proxy: str = ""
 
     def status(
-        self, response: httpx2.Response, now: datetime, body: MCPError | None = None, *, remedy: str | None = None
+        self,
+        response: httpx2.Response,
+        now: datetime,
+        body: MCPError | None = None,
+        text: bytes = b"",
+        *,
+        remedy: str | None = None,
     ) -> HttpStatusError:
         """Return the error for a response with an error status.
 
@@ -282,12 +288,15 @@ class HttpFailures:
             response: the response.
             now: the current time, with its zone.
             body: the MCP error in it, if any.
+            text: its body, which is shown with the status 400, unless it is a page.
             remedy: the remedy; None for the one that fits the status.
         """
         status = response.status_code
         wait = retry_after(response.headers.get("retry-after"), now)
         cause = self._kept(body)
-        reason = _title(status) + (f" ({plain_text(str(cause))})" if cause is not None else "")
+        page = status != HTTPStatus.BAD_REQUEST or "html" in response.headers.get("content-type", "")
+        said = str(cause) if cause is not None else "" if page else self.masker(text.decode(errors="replace")).strip()
+        reason = _title(status) + (f" ({plain_text(said)})" if said else "")
         error = HttpStatusError(
             f"server {self.server!r}: {self.url} answered with {reason}; {remedy or self._remedy(response, wait)}",
             server=self.server,
@@ -392,10 +401,18 @@ class HttpFailures:
         what = f"could not connect to {self.url}{way} ({why}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
-    def of_request(self, response: httpx2.Response, now: datetime, body: MCPError | None = None) -> HttpStatusError:
+    def of_request(
+        self, response: httpx2.Response, now: datetime, body: MCPError | None = None, text: bytes = b""
+    ) -> HttpStatusError:
         """Like `status`, for a server that has answered other requests over this connection."""
         remedy = _REMEDY_REQUEST if response.status_code in OF_A_REQUEST else None
-        return self.status(response, now, body, remedy=remedy)
+        return self.status(response, now, body, text, remedy=remedy)
+
+    def of_endpoint(self, response: httpx2.Response, now: datetime) -> HttpStatusError:
+        """Like `status`, for the endpoint that an event stream has named, and that does not exist."""
+        named = self._shown(response.request.url)
+        remedy = f"its event stream names {named} for messages, so check the prefix that a proxy adds to its paths"
+        return self.status(response, now, remedy=remedy)
 
     def forgotten(
         self, cause: MCPError | None, response: httpx2.Response | None = None, now: datetime | None = None

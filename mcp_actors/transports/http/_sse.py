@@ -21,6 +21,7 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
 from functools import cached_property
+from http import HTTPStatus
 from typing import Final
 from urllib.parse import urljoin
 
@@ -325,9 +326,11 @@ class SseLink(HttpLink[Sse]):
         if response.next_request is not None:
             await response.aclose()
             raise self._failures.redirected(response)
-        _, error = await read_short(response)
+        text, error = await read_short(response)
+        if (request.method, response.status_code) == ("POST", HTTPStatus.NOT_FOUND) and not self._has_answered:
+            raise self._failures.of_endpoint(response, datetime.now(UTC))
         describe = self._failures.of_request if self._has_answered else self._failures.status
-        refusal = describe(response, datetime.now(UTC), error)
+        refusal = describe(response, datetime.now(UTC), error, text)
         if request.method == "POST":
             if await self._refusals.end_all(response, error):
                 self._lifeline.lose(refusal)

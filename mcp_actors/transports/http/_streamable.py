@@ -255,7 +255,7 @@ class HttpExchange:
             check_refusal(body, self._request.id)
         await self._check_session(response, error)
         describe = session.failures.of_request if session.negotiated else session.failures.status
-        refusal = describe(response, datetime.now(UTC), error)
+        refusal = describe(response, datetime.now(UTC), error, body)
         if session.negotiated and await session.refusals.end_all(response, error, body):
             session.lifeline.lose(refusal)
         if error is not None and response.status_code not in OF_HTTP:

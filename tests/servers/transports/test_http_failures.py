@@ -15,6 +15,7 @@ from mcp.types import JSONRPCError
 
 from mcp_actors import Http, Sse
 from mcp_actors._text import Shortage
+from mcp_actors.transports._credentials import Masker
 from mcp_actors.transports._link import ConnectionOver
 from mcp_actors.transports._messages import MessageLimits
 from mcp_actors.transports.http import _failures
@@ -84,6 +85,21 @@ def test_the_error_of_a_status_quotes_the_server_and_says_how_long_to_wait(said:
     error = FAILURES.status(response, NOW, MCPError(-32000, "busy"))
     said("http status 429 with Retry-After", str(error))
     assert error.retry_after == 7
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "shown"),
+    [(400, "text/plain", " (no key <key>: x)"), (400, "text/html", ""), (404, "text/plain", "")],
+)
+def test_the_text_of_a_400_is_shown_without_credentials(status: int, kind: str, shown: str) -> None:
+    """D-15."""
+    masker = Masker()
+    masker.add("<key>", "s3cret-k3y")
+    response = httpx2.Response(status, headers={"Content-Type": kind}, request=REQUEST)
+    error = HttpFailures("docs", "https://example.com/mcp", masker).status(
+        response, NOW, text=b" no key s3cret-k3y:\nx"
+    )
+    assert f"answered with {status} {response.reason_phrase}{shown};" in str(error)
 
 
 def test_the_error_of_a_refusal_names_the_sources_of_the_credentials(said: Said) -> None:
