@@ -323,6 +323,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             return  # no listener wants it, and the SDK would validate it twice more
         if method == "notifications/cancelled":
             self._withdraw((params or {}).get("requestId"))
+        if method == "notifications/message" and params and "data" not in params and "message" in params:
+            params = {**params, "data": params["message"]}  # as some servers call it
         if not fits(method, self._version(), params):
             params = MISFIT
         elif run_notify_intercept(self._intercept, method, params):

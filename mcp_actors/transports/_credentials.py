@@ -446,13 +446,13 @@ class _Shorten(logging.Filter):
 class _OfSession(logging.Filter):
     """Names the server in what the SDK's session logs, which a program without a configuration writes to stderr.
 
-    Each warning about an invalid notification becomes one line, and the first `LOGGED` of a connection are passed: the
-    SDK logs each with its traceback, megabytes a second.
+    Each kind of warning about invalid notifications becomes one line for each connection, for `LOGGED` kinds at most:
+    the SDK logs each notification with its traceback, megabytes a second.
     """
 
     def __init__(self) -> None:
         super().__init__()
-        self._counts: WeakKeyDictionary[Masker, int] = WeakKeyDictionary()
+        self._kinds: WeakKeyDictionary[Masker, set[str]] = WeakKeyDictionary()
 
     def filter(self, record: logging.LogRecord) -> bool:
         """Change a record, or drop it."""
@@ -462,13 +462,15 @@ class _OfSession(logging.Filter):
         record.msg, record.args = f"server {ours.masker.server!r}: {record.getMessage()}", None
         if not misfit:
             return True
-        count = self._counts[ours.masker] = self._counts.get(ours.masker, 0) + 1
+        kinds = self._kinds.setdefault(ours.masker, set())
         problem = record.exc_info[1] if record.exc_info else None
         why = f" ({first_of(problem)})" if isinstance(problem, ValidationError) else ""
-        last = "; further ones of this connection are not logged" if count == LOGGED else ""
-        record.msg, record.args = f"{plain_text(record.getMessage(), limit=NAMED)}{why}{last}", None
+        record.msg = text = f"{plain_text(record.getMessage(), limit=NAMED)}{why}; further ones are not logged"
         record.exc_info = record.exc_text = None
-        return count <= LOGGED
+        is_new = text not in kinds and len(kinds) < LOGGED
+        if is_new:
+            kinds.add(text)
+        return is_new
 
 
 class _MaskUrls(logging.Filter):
