@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import sys
 import tomllib
@@ -11,16 +12,19 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+import httpx2
 import pytest
 import trio
 from mcp import MCPError
 from mcp.types import CallToolResult, LoggingMessageNotificationParams, Tool
+from trio.testing import MockClock
 
 from mcp_actors import (
     Callbacks,
     ConnectFailed,
     ConnectionLost,
     Http,
+    RequestTimedOut,
     ServerConfig,
     ServerRef,
     Sse,
@@ -243,6 +247,32 @@ async def test_what_is_not_a_message_costs_itself(
 ) -> None:
     """D-10."""
     await every_row("D-10", way, era, port, caplog)
+
+
+@pytest.mark.parametrize("event", ["ping", "{}", '{"jsonrpc":"2.0","id":99,"result":{}}', ""])
+async def test_what_is_not_a_message_is_no_progress(event: str, autojump_clock: MockClock) -> None:
+    """D-10: the answer comes after 8 s, and an event each 2 s."""
+
+    async def events(right: bytes) -> AsyncIterator[bytes]:
+        for _ in range(4):
+            yield f"data: {event}\n\n".encode()
+            await trio.sleep(2)
+        yield server.event(right)
+
+    async def answer(request: httpx2.Request) -> httpx2.Response:
+        [right] = server.Speaker([], MODERN, "-").answer(request.content)
+        call = json.loads(request.content)["method"] == "tools/call"
+        content = events(right) if call else right
+        kind = "text/event-stream" if call else "application/json"
+        return httpx2.Response(200, headers={"Content-Type": kind}, content=content)
+
+    client = partial(httpx2.AsyncClient, transport=httpx2.MockTransport(answer))
+    config = ServerConfig("docs", Http("http://127.0.0.1:1/mcp", http_client=client), progress_timeout=5)
+    async with open_servers(config, strict=True) as servers:
+        began = trio.current_time()
+        with pytest.raises(RequestTimedOut, match="after 5 s without progress"):
+            await servers["docs"].call_tool("go")
+        assert trio.current_time() - began == 5
 
 
 @each_cell
