@@ -8,6 +8,7 @@ no connection, and leaves it to the framework which errors a model is shown.
 
 from __future__ import annotations
 
+import base64
 import copy
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence, Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, Literal, Never
@@ -16,7 +17,7 @@ from agent_framework import ChatContext, ChatMiddleware, Content, ContextProvide
 from agent_framework.exceptions import ToolExecutionException
 
 from ..config import ToolContext
-from ._offer import Approvals, Offer, binary_of, bytes_or_text, check_options, failure_text, meta_of, parts_of
+from ._offer import Approvals, Offer, binary_of, check_options, failure_text, meta_of, parts_of
 
 if TYPE_CHECKING:
     from agent_framework import AgentSession, SessionContext, SupportsAgentRun
@@ -185,7 +186,4 @@ def _content(part: Any, more: dict[str, Any]) -> Content:
     if part.type == "text":
         return Content.from_text(part.text, **more)
     data, media_type = binary_of(part)
-    value = bytes_or_text(data, media_type)
-    if isinstance(value, str):
-        return Content.from_text(value, **more)
-    return Content.from_data(data=value, media_type=media_type, **more)
+    return Content.from_data(data=base64.b64decode(data), media_type=media_type, **more)

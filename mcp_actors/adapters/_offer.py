@@ -13,6 +13,7 @@ connection, keeps no tools, and imports no framework.
 
 from __future__ import annotations
 
+import base64
 import copy
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -22,11 +23,8 @@ from typing import TYPE_CHECKING, Any, Final
 from attrs import frozen
 from mcp.types import (
     LATEST_PROTOCOL_VERSION,
-    AudioContent,
-    BlobResourceContents,
     CallToolResult,
     ContentBlock,
-    EmbeddedResource,
     GetPromptResult,
     ImageContent,
     ListPromptsResult,
@@ -46,7 +44,7 @@ from .._misuse import nearest, unknown_argument
 from .._text import plain_text
 from ..bridge import AsyncioServerGroup, AsyncioServerRef
 from ..bridge._open import list_tools_again
-from ..catalog import data_text, decoded, plain_base64, text_of
+from ..catalog import data_text, decoded, text_of
 from ..config import ProgressCallback, ToolContext
 
 if TYPE_CHECKING:
@@ -232,14 +230,19 @@ def _shown(part: ContentBlock) -> ContentBlock:
         return part
     if (text := text_of(part)) is not None:
         return TextContent(text=text)
-    if isinstance(part, EmbeddedResource) and isinstance(part.resource, BlobResourceContents):
-        mime_type = part.resource.mime_type or ""
-        if not mime_type.startswith("image/"):
-            return part
-        part = ImageContent(data=part.resource.blob, mime_type=mime_type)
-    if isinstance(part, (ImageContent, AudioContent)):
-        return part.model_copy(update={"data": plain_base64(part.data)})
-    return part
+    data, mime_type = binary_of(part)
+    try:
+        held = decoded(data)
+    except ValueError:
+        held = b""
+    if not held:
+        return TextContent(text=plain_text(f"[a part of the type {mime_type!r:.80} that is empty or is not base64]"))
+    data = base64.b64encode(held).decode()
+    if part.type != "resource":
+        return part.model_copy(update={"data": data})
+    if mime_type.startswith("image/"):
+        return ImageContent(data=data, mime_type=mime_type)
+    return part.model_copy(update={"resource": part.resource.model_copy(update={"blob": data})})
 
 
 def presented(result: CallToolResult) -> CallToolResult:
@@ -248,18 +251,10 @@ def presented(result: CallToolResult) -> CallToolResult:
 
 
 def binary_of(part: Any) -> tuple[str, str]:
-    """Return what a binary part of `parts_of` holds, as base64, and its media type."""
+    """Return what a binary part holds, as base64, and its media type."""
     if part.type == "resource":
         return part.resource.blob, part.resource.mime_type or "application/octet-stream"
     return part.data, part.mime_type
-
-
-def bytes_or_text(data: str, mime_type: str) -> bytes | str:
-    """Return the bytes of a binary part; a text that says so if it is not base64."""
-    try:
-        return decoded(data)
-    except ValueError:
-        return plain_text(f"[a part of the type {mime_type!r:.80} that is not base64]")
 
 
 def meta_of(result: CallToolResult) -> dict[str, Any]:

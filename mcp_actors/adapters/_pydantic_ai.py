@@ -13,6 +13,7 @@ is installed with ``pydantic_ai.mcp``, so `PydanticAIToolset` is one whose facto
 
 from __future__ import annotations
 
+import base64
 import copy
 import sys
 from collections.abc import Awaitable, Callable, Iterable
@@ -33,7 +34,6 @@ from ._offer import (
     CARRIED_OUT,
     Offer,
     binary_of,
-    bytes_or_text,
     check_options,
     context_of,
     failure_text,
@@ -302,8 +302,7 @@ def _part(part: Any) -> Any:
     if part.type == "text":
         return _text(part.text)
     data, media_type = binary_of(part)
-    value = bytes_or_text(data, media_type)
-    return value if isinstance(value, str) else BinaryContent.narrow_type(BinaryContent(value, media_type=media_type))
+    return BinaryContent.narrow_type(BinaryContent(base64.b64decode(data), media_type=media_type))
 
 
 def _text(text: str) -> Any:

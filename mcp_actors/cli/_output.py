@@ -86,7 +86,9 @@ class Binary:
             raise Failure(f"the server sent {self.kind} that is not valid base64; see it with --json") from None
 
     def __str__(self) -> str:
-        return f"{self.kind}, {_spaced(len(self.base64.rstrip('=')) * 3 // 4)} bytes"
+        from ..catalog import plain_base64
+
+        return f"{self.kind}, {_spaced(len(plain_base64(self.base64).rstrip('=')) * 3 // 4)} bytes"
 
 
 def _spaced(number: int) -> str:

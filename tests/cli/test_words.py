@@ -32,7 +32,7 @@ pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
 from rich.console import Console
 
 from mcp_actors.cli._app import EXAMPLES, PANELS, path_of
-from mcp_actors.cli._output import Output, at_the_command_line
+from mcp_actors.cli._output import Binary, Output, at_the_command_line
 
 OF_PYTHON = re.compile(
     r"await |servers\[|load_config\(|ServerConfig|Source\b|in Python|\w+\(…|wait_state|adapter|=True|info\."
@@ -114,3 +114,9 @@ def test_a_server_that_is_slow_to_start_is_waited_for_before_there_is_advice(
     assert "check that its command starts an MCP server" not in patient
     monkeypatch.setattr(_connect, "ADVISE_AFTER", 0)
     assert "check that its command starts an MCP server" in run("check").stderr
+
+
+@pytest.mark.parametrize("data", ["aGk=", "aGk", "aG\nk=", "data:image/png;base64,aGk="])
+def test_the_size_of_a_binary_part_is_that_of_its_bytes(data: str) -> None:
+    part = Binary("image/png", data)
+    assert (str(part), part.data()) == ("image/png, 2 bytes", b"hi")
