@@ -12,6 +12,7 @@ the error for a client from an exception; `Refused` is one of a request that is 
 from __future__ import annotations
 
 import json
+import math
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, TypeGuard
 
@@ -22,10 +23,10 @@ from mcp.client import InputRequiredRoundsExceededError
 from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, PARSE_ERROR, InputRequiredResult
 from pydantic_core import PydanticSerializationError, from_json, to_json
 
-from .._errors import InvalidArguments, McpActorsError, NotSupported, ToolNotFound
+from .._errors import InvalidArguments, McpActorsError, NotSupported, ServerError, ToolNotFound
 from .._foreign import Log, words_of
 from ..servers._failures import too_many_rounds
-from ..servers._session import Rounds
+from ..servers._session import MAX_ROUNDS, Rounds
 from ..transports import OURS, Excerpt
 from ._front import json_of
 
@@ -299,28 +300,35 @@ class Call:
         session: the session of the client.
         request_id: the id of the request there.
         method: its method.
-        prepare: prepares the request to the server, again for each round of questions.
+        ref: the server.
+        prepare: prepares the request to it, again for each round of questions.
         given: what it is called with.
         extras: the further arguments of the first round that not every request has.
 
     Attributes:
-        id, method: see above.
-        server: the name of the server.
+        id, method, ref: see above.
         level: the least severe log messages that the client wants meanwhile; None for none.
     """
 
     __slots__ = (
-        *("_extras", "_given", "_pending", "_prepare", "_rounds", "_scope", "_session"),
-        *("id", "level", "method", "server"),
+        *("_extras", "_given", "_left", "_pending", "_prepare", "_rounds", "_scope", "_session"),
+        *("id", "level", "method", "ref"),
     )
 
     def __init__(
-        self, session: Client, request_id: Id, method: str, prepare: Prepare, given: tuple[Any, ...], extras: Json
+        self,
+        session: Client,
+        request_id: Id,
+        method: str,
+        ref: ServerRef,
+        prepare: Prepare,
+        given: tuple[Any, ...],
+        extras: Json,
     ) -> None:
         self._session = session
         self.id = request_id
         self.method = method
-        self.server = ""
+        self.ref = ref
         self.level: Any = None
         self._prepare = prepare
         self._given = given
@@ -328,6 +336,7 @@ class Call:
         self._pending: PendingRequest[Any] = prepare(*given, input_required="return", **extras)
         self._scope: trio.CancelScope | None = None
         self._rounds: Rounds | None = None  # most calls need none
+        self._left = math.inf  # seconds that the client has for all its answers
 
     def begin(self) -> None:
         """Send the request."""
@@ -369,15 +378,33 @@ class Call:
         try:
             await self._rounds.begin(value)
         except InputRequiredRoundsExceededError as exc:
-            raise too_many_rounds(self.server, self._pending.operation) from exc
+            raise too_many_rounds(self.ref.name, self._pending.operation) from exc
         answers = {}
         for key, request in (value.input_requests or {}).items():
             params = {} if request.params is None else json_of(request.params)
-            answers[key] = await self._session.ask(request.method, params, self.id)
+            answers[key] = await self._answer_in_time(request.method, params)
         extras = {**self._extras, "input_responses": answers or None, "request_state": value.request_state}
         self._pending = self._prepare(*self._given, input_required="return", **extras)
         self._pending.keep_raw()
         return await self._pending.finish()
+
+    async def _answer_in_time(self, method: str, params: Json) -> Json:
+        """Ask one question, within the time that a callback has for one, and ten times that for all of a request.
+
+        Meanwhile the server has no request, so that no other limit holds.
+        """
+        timeout, began = self.ref._record.callbacks.timeout, trio.current_time()
+        self._left = min(self._left, MAX_ROUNDS * timeout)
+        with trio.move_on_after(min(timeout, self._left)):
+            try:
+                return await self._session.ask(method, params, self.id)
+            finally:
+                self._left -= trio.current_time() - began
+        limit = f"the client did not answer {method} within {timeout:g} s"
+        if self._left <= 0:
+            limit = f"the client has used its {MAX_ROUNDS * timeout:g} s for the answers to all questions of a request"
+        what = f"server {self.ref.name!r}: {self._pending.operation}: {limit}; answer sooner, then repeat the request"
+        raise ServerError(what, server=self.ref.name)
 
     def _succeed(self, value: Any, *, even_large: bool = True) -> bool:
         """Answer with a result, or with an error if it cannot be passed on; return False for a large one, if so asked.

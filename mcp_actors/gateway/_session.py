@@ -455,8 +455,8 @@ class Session:
         for member, name in ANSWERS:
             if params.get(member) is not None:
                 extras[name] = params[member]
-        self.calls[request_id] = call = Call(self, request_id, method, prepare, given, extras)
-        call.server, call.level = ref.name, meta.get(LOG_LEVEL) if type(meta) is dict else None
+        self.calls[request_id] = call = Call(self, request_id, method, ref, prepare, given, extras)
+        call.level = meta.get(LOG_LEVEL) if type(meta) is dict else None
         call.begin()
 
     async def _report(
@@ -600,7 +600,7 @@ class Session:
         newest = None
         for each, call in reversed(self.calls.items()):
             if isinstance(call, Call):
-                if call.server == server:
+                if call.ref.name == server:
                     return each
                 newest = each if newest is None else newest
         return newest

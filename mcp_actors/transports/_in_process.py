@@ -44,6 +44,7 @@ from pydantic_core import ValidationError
 from .._collapse import is_failure
 from .._errors import ConnectFailed
 from .._foreign import Log
+from .._text import plain_text
 from ..config import InProcess, ServerConfig
 from ._exchange import CLOSED, NOTICE_WAIT, Exchange, MessageReader, MessageWriter, ignore, wait_for_answer
 from ._link import Lifeline, Link, open_trace
@@ -97,7 +98,9 @@ class CalledServerLink(Link):
         except MCPError:
             raise
         except ValidationError as exc:
-            raise MCPError(INVALID_PARAMS, "Invalid request parameters", "") from exc
+            first = exc.errors(include_url=False, include_context=False, include_input=False)[0]
+            problem = f"at {'.'.join(map(str, first['loc'])) or 'top level'}: {first['msg'].lower()}"
+            raise MCPError(INVALID_PARAMS, plain_text(f"Invalid request parameters: {problem}"), "") from exc
         except Exception:
             logger.exception("server %r: its handler of %s raised", self._name, request.method)
             raise MCPError(INTERNAL_ERROR, "Internal server error") from None

@@ -76,6 +76,46 @@ async def test_a_client_of_a_gateway_may_think_as_long(tmp_path: Path, idle_cloc
         assert "which" in (await host.answer_to(request))["result"]["content"][0]["text"]
 
 
+@asynccontextmanager
+async def asked_by_a_modern_server(folder: Path, *questions: Any) -> AsyncIterator[tuple[Any, Any]]:
+    """Have a shared server ask a legacy client of a gateway, whose answers may take 20 s."""
+    callbacks = Callbacks(timeout=20)
+    async with gateway(folder, asking("modern", request_timeout=10, callbacks=callbacks)) as door:
+        host = await door.connect(LEGACY, elicitation={"form": {}})
+        request = host.request("tools/call", {"name": "a_ask", "arguments": {"questions": [*questions]}})
+        await host.send(request)
+        await until(lambda: host.asked)
+        yield host, request
+
+
+async def answer_slowly(host: Any, seconds: float, number: int) -> None:
+    """Answer the newest question of a gateway, as a person who thinks for some time."""
+    await trio.sleep(seconds)
+    answer = ACCEPTED.model_dump(by_alias=True, exclude_none=True)
+    await host.send({"jsonrpc": "2.0", "id": host.asked[number]["id"], "result": answer})
+
+
+async def test_a_client_of_a_gateway_has_the_time_of_a_callback(tmp_path: Path, idle_clock: IdleClock) -> None:
+    """D-08: for a question of a modern server, which no other limit of the gateway counts."""
+    async with asked_by_a_modern_server(tmp_path, ELICIT) as (host, request):
+        await answer_slowly(host, 19, 0)
+        assert "which" in (await host.answer_to(request))["result"]["content"][0]["text"]
+    async with asked_by_a_modern_server(tmp_path, ELICIT) as (host, request):
+        error = (await host.answer_to(request))["error"]
+        assert "tools/call 'ask': the client did not answer elicitation/create within 20 s" in error["message"]
+        assert (await host.notice("notifications/cancelled"))["requestId"] == host.asked[0]["id"]
+
+
+async def test_a_client_of_a_gateway_has_ten_times_that_for_one_request(tmp_path: Path, idle_clock: IdleClock) -> None:
+    """D-08: however many questions a modern server has."""
+    async with asked_by_a_modern_server(tmp_path, *[ELICIT] * 11) as (host, request):
+        for number in range(10):
+            await until(lambda number=number: len(host.asked) > number)
+            await answer_slowly(host, 19, number)
+        error = (await host.answer_to(request))["error"]
+        assert "has used its 200 s for the answers to all questions" in error["message"]
+
+
 def test_a_callback_on_asyncio_may_think_as_long() -> None:
     """D-08: it answers when a request that began later, of a server with the same limit, has timed out."""
     limits: dict[str, Any] = {"request_timeout": 0.2}

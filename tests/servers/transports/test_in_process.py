@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 import trio
 from mcp import MCPError
 from mcp.server import Server
 from mcp.server.mcpserver import MCPServer
+from mcp.types import ReadResourceRequestParams
 
 from mcp_actors import open_servers
 from mcp_actors._errors import ConnectFailed
@@ -17,6 +19,7 @@ from mcp_actors.transports import Obituary, lowlevel, open_link
 
 from ...messages import Said
 from ..http_server import make_server
+from ..library import Library
 from ..links import never_lost, open_session, text_of
 
 
@@ -59,6 +62,17 @@ async def test_a_tool_that_raises_cancelled_error_fails_its_call_only() -> None:
             await group["here"].call_tool("shut_down")
         release.set()
         assert group["here"].statistics().incarnation == 1
+
+
+async def test_the_error_for_params_that_a_server_refuses_has_the_reason() -> None:
+    """It is in this process, so nothing else would say it."""
+
+    async def read(context: object, params: object) -> Any:
+        return ReadResourceRequestParams.model_validate({"uri": 7})
+
+    async with open_servers(Library(on_read_resource=read).config("here")) as group:
+        with pytest.raises(MCPError, match=r"^Invalid request parameters: at uri: input should be a valid string$"):
+            await group["here"].read_resource("a:b")
 
 
 async def test_an_object_of_another_type_is_refused(said: Said) -> None:
