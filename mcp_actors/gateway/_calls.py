@@ -284,6 +284,7 @@ class Client(Protocol):
 
     calls: dict[Id, Any]
     modern: bool | None
+    news: Any
     start: Callable[..., object]
 
     def answer(self, request_id: Id, method: str, result: Json) -> None: ...
@@ -431,6 +432,8 @@ class Call:
     def _fail(self, exc: Exception) -> None:
         if self._end():
             self._session.fail(self.id, exc, begun=self._rounds is not None)
+            if isinstance(exc, MCPError):
+                self._session.news.expect(self.ref, exc)
 
     def _end(self) -> bool:
         """Return False if the request was cancelled meanwhile: then its id may be that of another."""

@@ -17,10 +17,11 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.types import INVALID_PARAMS
+from mcp.types import INVALID_PARAMS, ElicitCompleteNotification
 
 from .._errors import ConnectionLost, McpActorsError, ServerUnavailable
 from .._foreign import Log
+from ..servers._session import pages_of
 from ._calls import Call, Refused, not_sent, resource_of, written
 from ._output import LogLine
 
@@ -148,6 +149,38 @@ class News:
         self._levels: dict[ServerRef, Latest] = {}
         self._watched: dict[str, _Watch] = {}
         self._streams: dict[Id, _Stream] = {}
+        self._pages: dict[tuple[str, str], None] = {}
+        self._heard: dict[ServerRef, Callable[[], None]] = {}
+
+    def close(self) -> None:
+        """Hear no server any more: the client has left."""
+        for remove in self._heard.values():
+            remove()
+
+    # --- pages that a person opens ----------------------------------------------------------------------------------
+
+    def expect(self, ref: ServerRef, refusal: MCPError) -> None:
+        """Tell a legacy client when the pages are done that the error for its request names. No other client hears it.
+
+        Since 2026-07-28 the protocol has no such notification.
+        """
+        pages = [page.elicitation_id or "" for page in pages_of(refusal)]
+        if self._session.modern or not pages or sum(map(len, pages)) > MAX_URI:
+            return
+        if ref not in self._heard:
+            done = partial(self._pass_done, ref.name)
+            self._heard[ref] = ref._record.listeners.add(ElicitCompleteNotification, done)
+        self._pages |= dict.fromkeys((ref.name, page) for page in pages)
+        while len(self._pages) > MAX_WATCHED:
+            del self._pages[next(iter(self._pages))]
+        for notice in ref._record.done.latest.values():
+            self._pass_done(ref.name, notice)  # it may have come together with the error
+
+    def _pass_done(self, server: str, notice: ElicitCompleteNotification) -> None:
+        page = notice.params.elicitation_id
+        if (server, page) in self._pages:
+            del self._pages[server, page]
+            self._session.notify(notice.method, {"elicitationId": page})
 
     # --- log messages -----------------------------------------------------------------------------------------------
 

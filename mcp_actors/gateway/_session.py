@@ -671,6 +671,7 @@ class Session:
     def close(self) -> None:
         """Withdraw all requests: the client has left."""
         self.budget.release(self)
+        self.news.close()
         for request_id in tuple(self.calls):
             self.cancel(request_id)
 

@@ -17,7 +17,7 @@ each question in `carry_on`, and those of `Session.start_soon`. It logs by `Oddi
 from __future__ import annotations
 
 import re
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypedDict
 
 import trio
@@ -38,12 +38,15 @@ from mcp.types import (
     CLIENT_CAPABILITIES_META_KEY,
     CLIENT_INFO_META_KEY,
     PROTOCOL_VERSION_META_KEY,
+    URL_ELICITATION_REQUIRED,
     CallToolResult,
     ClientCapabilities,
     CreateMessageRequest,
     DiscoverResult,
     ElicitationCapability,
+    ElicitationRequiredErrorData,
     ElicitRequest,
+    ElicitResult,
     ErrorData,
     FormElicitationCapability,
     Implementation,
@@ -54,15 +57,18 @@ from mcp.types import (
     SamplingCapability,
     ServerCapabilities,
     UrlElicitationCapability,
+    methods,
 )
 from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
-from pydantic_core import to_json
+from pydantic_core import ValidationError, to_json
 
 from .._errors import NotSupported
+from .._text import plain_text
+from ..config import mask_url
 from ..transports import Exchange, current_trace
 from ._dialects import Oddities, read_result
 from ._dispatcher import LinkDispatcher
-from ._eras import first_problem, is_modern, older_version, without_later_fields
+from ._eras import PROBLEM, bounded, first_problem, is_modern, older_version, without_later_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -71,8 +77,7 @@ if TYPE_CHECKING:
     from mcp.client.extension import ResultClaim
     from mcp.client.session import ElicitationFnT, ListRootsFnT, MessageHandlerFnT, SamplingFnT
     from mcp.client.subscriptions import Subscription
-    from mcp.types import InputRequest, InputResponse, InputResponses, Tool
-    from pydantic_core import ValidationError
+    from mcp.types import ElicitRequestURLParams, InputRequest, InputResponse, InputResponses, Tool
 
     from ..transports import Json, Link, Report
 
@@ -431,7 +436,8 @@ def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
 
 # Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request
 # for input instead of the answer, and is then sent the same request with that input. A result may also be of a type
-# that an extension claims, which then finishes it.
+# that an extension claims, which then finishes it. Before that, a server may refuse a request until a person has opened
+# some pages (−32042), and reports when they are done.
 
 
 MAX_ROUNDS: Final = 10
@@ -498,6 +504,58 @@ async def carry_on(session: Session, tool: str | None, value: Any, resend: Calla
             more["requestState"] = value.request_state
         value = await resend(more)
     return await session.resolve(value, tool)
+
+
+def pages_of(error: MCPError) -> list[ElicitRequestURLParams]:
+    """Return the pages that a person must open before a request can succeed; none for another error."""
+    if error.code == URL_ELICITATION_REQUIRED:
+        with suppress(ValidationError):
+            found: ElicitationRequiredErrorData = bounded(ElicitationRequiredErrorData).validate_python(error.data)
+            return found.elicitations
+    return []
+
+
+async def open_pages(
+    session: Session,
+    pages: Sequence[ElicitRequestURLParams],
+    seconds: float,
+    wait: Callable[[list[str]], Awaitable[None]],
+) -> str:
+    """Have a person open pages, and wait until all are done; return why they are not, or nothing.
+
+    Args:
+        session: the session.
+        pages: the pages.
+        seconds: how long the server may take to report that they are done.
+        wait: waits for the reports of pages with these ids.
+    """
+    if "elicitation_callback" not in session.listener.offered:
+        return "no callback is configured for it; configure callbacks=Callbacks(elicitation=…)"
+    try:
+        answers = await _answer(session, {f"page {at}": ElicitRequest(params=page) for at, page in enumerate(pages)})
+    except MCPError as exc:
+        current_trace().failure = None  # the error of the request is made here
+        return exc.message
+    for answer in answers.values():
+        if isinstance(answer, ElicitResult) and answer.action != "accept":
+            return f"the answer of the person was {answer.action!r}"
+    ids = [page.elicitation_id for page in pages if page.elicitation_id is not None]
+    if (
+        len(ids) < len(pages)
+        or ("notifications/elicitation/complete", session.version) not in methods.SERVER_NOTIFICATIONS
+    ):
+        return "it was opened, and the server cannot report that it is done"
+    with trio.move_on_after(seconds):
+        await wait(ids)
+        return ""
+    return f"it was opened, and the server has not reported within {seconds:g} s that it is done"
+
+
+def pages_required(server: str, operation: str, refusal: MCPError, why: str) -> MCPError:
+    """Return the error for a request that needs a person at some pages."""
+    named = " and ".join(dict.fromkeys(mask_url(each.url).partition("?")[0] for each in pages_of(refusal)))
+    what = f"server {server!r}: {operation} needs a person at {plain_text(named, limit=PROBLEM)}: {plain_text(why)}"
+    return MCPError(refusal.code, f"{what}; open the URLs in its data, then send the request again", refusal.data)
 
 
 async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> InputResponses:

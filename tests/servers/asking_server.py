@@ -25,7 +25,7 @@ MODERN = "2026-07-28"
 
 META = "io.modelcontextprotocol/"
 
-TOOLS = ("ask", "ask_later", "withdraw", "answers", "tell", "seen", "die", "silent")
+TOOLS = ("ask", "ask_later", "withdraw", "answers", "tell", "seen", "die", "silent", "guarded", "times")
 
 
 def command(*flags: str) -> tuple[str, tuple[str, ...]]:
@@ -45,11 +45,14 @@ class AskingServer:
         self.asked = 0
         self.waiting: dict[str, tuple[object, dict[str, Json | None]]] = {}
         self.later: list[Json] = []
+        self.calls = 0
+        self.notices = ""
 
     def send(self, message: Json) -> None:
         """Send one message."""
-        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n")
+        sys.stdout.write(json.dumps({"jsonrpc": "2.0", **message}) + "\n" + self.notices)
         sys.stdout.flush()
+        self.notices = ""
 
     def serve(self) -> None:
         """Read and answer until stdin ends."""
@@ -149,6 +152,19 @@ class AskingServer:
         """Return the client's capabilities and name, the log level, and the methods of all messages."""
         known = {"capabilities": self.capabilities, "client": self.client, "level": self.level}
         return content({**known, "methods": self.methods})
+
+    def guarded(self, data: Json, refusals: int, done: list[str]) -> Json:
+        """Refuse the first calls with these data, and report pages as done in the same write."""
+        self.calls += 1
+        if self.calls > refusals:
+            return content("in")
+        notices = [{"method": "notifications/elicitation/complete", "params": {"elicitationId": id}} for id in done]
+        self.notices = "".join(json.dumps({"jsonrpc": "2.0", **each}) + "\n" for each in notices)
+        return {"error": {"code": -32042, "message": "not yet", "data": data}}
+
+    def times(self) -> Json:
+        """Return how often `guarded` was called."""
+        return content(self.calls)
 
     def silent(self) -> None:
         """Never answer."""

@@ -53,6 +53,7 @@ from mcp.types import (
     REQUEST_TIMEOUT,
     CreateMessageResult,
     CreateMessageResultWithTools,
+    ElicitCompleteNotification,
     ElicitRequestURLParams,
     ElicitResult,
     ErrorData,
@@ -103,7 +104,8 @@ async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], No
     async with open_background() as background:
         tasks = CallbackTasks(record.config.name, record.server.callbacks.timeout, background)
         notifications = Notifications(record, tasks)
-        with record.listeners.added(object, notifications.hear):
+        done, added = record.server.done.note, record.listeners.added
+        with added(object, notifications.hear), added(ElicitCompleteNotification, done):
             try:
                 yield Questions(record, tasks, join_handler)
             finally:

@@ -30,8 +30,8 @@ begun                 the server is sent a notice; the slot is free once   the k
 not take a whole line takes no more messages (`NotSent`) until the rest is written, so no queue besides the mailbox
 grows. A legacy server in this process has a pipe, too, and takes the collected messages itself.
 
-A modern server may answer that it needs input. The request is never sent again as if it was new: a task asks for the
-input and carries on from there.
+A modern server may answer that it needs input, and an older one that a person must open a page first. The request is
+never sent again as if it was new: a task asks for the input and carries on from there.
 """
 
 from __future__ import annotations
@@ -276,9 +276,13 @@ class SentRequest:
 
     def _fail(self, exc: Exception) -> None:
         self._end(exc)
-        if self.report is not None:
-            self.report.cancel()
-        self._settling().fail(self._direct.explain(self._request, exc))
+        failure = self._direct.explain(self._request, exc)
+        if isinstance(failure, MCPError) and self._request.names_pages(failure):
+            self._direct.carry_on(self._settling(), failure, self._extras)
+        else:
+            if self.report is not None:
+                self.report.cancel()
+            self._settling().fail(failure)
         self._direct.drain.leave()
 
     def _settling(self) -> Later[Any]:

@@ -74,7 +74,7 @@ from ._states import (
     ToolsDiffer,
     is_followed,
 )
-from ._subscriptions import Listeners, NotificationsMissed, Subscriptions
+from ._subscriptions import DonePages, Listeners, NotificationsMissed, Subscriptions
 from ._wanted import moved, used
 
 if TYPE_CHECKING:
@@ -266,6 +266,7 @@ class ServerRecord:
         resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
         catalog: the tools. Its writers are listed in ``_catalog``.
         listeners: receive what the server sends, over any connection.
+        done: the pages that a person has left as the server wants it. Written by the connection.
         subscriptions: subscriptions to resources, which each connection renews.
         health: the health of its connections.
         calls: what all requests share. Written by their callers.
@@ -302,6 +303,7 @@ class ServerRecord:
         self.info: ServerInfo | None = None
         self.opening: Opening = Opening(self.callbacks.log_level)
         self.listeners: Listeners = Listeners(config.name)
+        self.done: DonePages = DonePages()
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
         self.listeners.add(object, self._heard)
         self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(proxy(self)), naming)

@@ -30,6 +30,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
 import trio
 from attrs import define, field, frozen
 from mcp.types import (
+    ElicitCompleteNotification,
     PromptListChangedNotification,
     ResourceListChangedNotification,
     ResourceUpdatedNotification,
@@ -40,7 +41,7 @@ from ..._foreign import Log
 from ..._tasks import open_background
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 
     from mcp.client.session import IncomingMessage
 
@@ -306,6 +307,39 @@ class NotificationsMissed:
 class _Listener(Generic[M]):
     kind: type[M]
     fn: Callable[[M], object]
+
+
+MAX_DONE: Final = 64
+"""Pages that are remembered as done: the most that a person is asked to open at a time, for all requests."""
+
+
+@define(eq=False)
+class DonePages:
+    """The pages that a server has reported as done (``notifications/elicitation/complete``).
+
+    Attributes:
+        latest: the last `MAX_DONE` reports, by the ids of the pages.
+    """
+
+    latest: dict[str, ElicitCompleteNotification] = field(factory=dict, init=False)
+    _at: dict[str, float] = field(factory=dict, init=False)
+    _changed: trio.Event = field(factory=trio.Event, init=False)
+
+    def note(self, notice: ElicitCompleteNotification) -> None:
+        """Take a report. One with an id of more than `MAX_CHARACTERS` is dropped."""
+        if len(page := notice.params.elicitation_id) > MAX_CHARACTERS:
+            return
+        self.latest.pop(page, None)
+        self.latest[page], self._at[page] = notice, trio.current_time()
+        if len(self.latest) > MAX_DONE:
+            del self._at[oldest := next(iter(self.latest))], self.latest[oldest]
+        self._changed.set()
+        self._changed = trio.Event()
+
+    async def wait(self, pages: Iterable[str], since: float) -> None:
+        """Wait until all of these pages were reported since a time: a server may use an id again."""
+        while pages := [page for page in pages if self._at.get(page, -math.inf) < since]:
+            await self._changed.wait()
 
 
 class Listeners:

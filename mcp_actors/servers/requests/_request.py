@@ -36,7 +36,7 @@ from ...config import ProgressCallback
 from ...kernel import Call
 from ...transports import Json, current_trace
 from .._eras import bounded, without_later_fields
-from .._session import carry_on
+from .._session import MAX_ROUNDS, carry_on, open_pages, pages_of, pages_required
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -533,7 +533,13 @@ class PlainRequest(Request[ResultT]):
         if (reports := extras.reports) is not None:
             reports.starts(session.start_soon, copy_context())
         try:
-            value = await self.go_on(session, record, await self.send_once(session, record, None, extras), extras)
+            try:
+                value = await self.send_once(session, record, None, extras)
+            except MCPError as exc:
+                if not self.names_pages(exc):
+                    raise
+                value = exc
+            value = await self.go_on(session, record, value, extras)
         except BaseException:
             if reports is not None:
                 reports.cancel()
@@ -543,6 +549,8 @@ class PlainRequest(Request[ResultT]):
 
     async def go_on(self, session: Session, record: ConnectionRecord, value: Any, extras: Extras) -> ResultT:
         """Return the result of a request from that of its first message: answer the questions of the server."""
+        if isinstance(value, MCPError):
+            value = await self._send_after_pages(session, record, value, extras)
         if not self.is_result(value):
 
             async def resend(answers: Json) -> Any:
@@ -550,6 +558,28 @@ class PlainRequest(Request[ResultT]):
 
             value = await carry_on(session, self.target if self.is_tool_call else None, value, resend)
         return self.finish(value, record)
+
+    def names_pages(self, refusal: MCPError) -> bool:
+        """Return True if a person must open pages first, which is not left to another client."""
+        return not (self.passing is not None and self.passing.returns) and pages_of(refusal) != []
+
+    async def _send_after_pages(
+        self, session: Session, record: ConnectionRecord, refusal: MCPError, extras: Extras
+    ) -> Any:
+        """Have a person open the pages, and send the request once more when all are done."""
+        seconds, began = record.server.callbacks.timeout, 0.0 if self.deadline is None else self.deadline.began
+        wait = partial(record.server.done.wait, since=began)
+        stopped = record.calls.deadlines.answering(record.name, self.deadline, MAX_ROUNDS * seconds)
+        with current_trace().asked_back(), stopped:
+            why = await open_pages(session, pages_of(refusal), seconds, wait)
+        if not why:
+            try:
+                return await self.send_once(session, record, None, extras)
+            except MCPError as exc:
+                if not self.names_pages(exc):
+                    raise
+                refusal, why = exc, "the server asks for it again, although it has reported that it is done"
+        raise pages_required(record.config.name, self.operation, refusal, why)
 
     def is_result(self, value: Any) -> bool:
         """Return False for a request for input that is to be answered, and for what an extension claims."""
