@@ -21,7 +21,7 @@ from mcp.types import INTERNAL_ERROR, CreateMessageResult, ElicitResult, ErrorDa
 from pydantic_core import ValidationError
 
 from .._errors import McpActorsError, ServerUnavailable
-from ..config import Callbacks, LoadedConfig, ServerConfig, Stdio
+from ..config import Callbacks, InProcess, LoadedConfig, ServerConfig, Stdio
 from ..servers import open_servers
 from ._calls import INVALID_ANSWER
 from ._front import Front, json_of
@@ -121,12 +121,23 @@ async def serve_own(
         use: called with the lists, once the group is open.
     """
     callbacks = _callbacks_for(owner, capabilities)
+    asks = any((callbacks.elicitation, callbacks.sampling, callbacks.roots))
+    if asks:  # since 2026-07-28 a server cannot ask a client that is not of that era
+        configs = [*map(_legacy_in_process, configs)]
     opening = open_in_background(configs, shared.naming, callbacks)
     async with opening as group, trio.open_nursery() as nursery:
         front = Front(group, shared.naming, shared)
+        for ref in front.own_servers():
+            ref._record.opening.legacy_first = asks
         start_eager(nursery, front, configs)
         use(front)
         await front.follow(owner.note_changed)
+
+
+def _legacy_in_process(server: ServerConfig) -> ServerConfig:
+    """Return a server in this process in the legacy era, unless it is configured: it speaks both, and has one link."""
+    both = isinstance(server.transport, InProcess) and server.protocol == "auto"
+    return attrs.evolve(server, protocol="legacy") if both else server
 
 
 def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:

@@ -99,7 +99,7 @@ async def test_a_process_that_exits_at_discover_is_started_once_more_in_legacy(t
 @pytest.mark.parametrize(
     ("before", "after", "flags", "version", "expected"),
     [
-        ("legacy", "modern", (), MODERN, [PROBED, ["initialize"], ["server/discover"]]),
+        ("legacy", "modern", (), MODERN, [PROBED, ["initialize", "server/discover"]]),
         ("modern", "legacy", (), LATEST_LEGACY, [["server/discover"], [], PROBED]),
         ("modern", "legacy", ("--handshake",), LATEST_LEGACY, [["server/discover"], [], PROBED]),
     ],
@@ -108,7 +108,7 @@ async def test_a_process_that_exits_at_discover_is_started_once_more_in_legacy(t
 async def test_an_era_that_does_not_fit_any_more_is_found_out_anew(
     tmp_path: Path, before: str, after: str, flags: tuple[str, ...], version: str, expected: list[list[str]]
 ) -> None:
-    """The server is another version after a restart: the connect fails, and the next one asks."""
+    """The server is another version after a restart. One that was downgraded fails the connect, and the next one asks."""
     log, era = tmp_path / "log", tmp_path / "era"
     era.write_text(before)
     async with open_servers(auto(log, "--era-file", str(era), *flags)) as servers:

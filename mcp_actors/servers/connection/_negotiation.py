@@ -22,6 +22,9 @@ A process is started once more, as a legacy server, if ``server/discover`` made 
 that request, and servers made with the Python SDK before 1.9 exit at the message that follows it. The same is done if a
 process has read both requests and stays silent until its time-outs have expired.
 
+A gateway begins with ``initialize`` for a server that may ask its client (`Opening.legacy_first`). If that is refused,
+as by a server whose remembered era is over, ``server/discover`` follows.
+
 Over HTTP and for in-process servers the requests follow each other: `initialize` is sent if ``server/discover`` was
 answered with an error or without a modern version, or not in time. If the error lists a modern version that this client
 has, ``server/discover`` is sent once more instead; if it lists only versions without a handshake, the connect fails. A
@@ -50,6 +53,7 @@ from ...config import AdaptedExtension
 from ...transports import INITIALIZED
 from .._eras import (
     ASK,
+    LEGACY,
     QUIRK,
     check_handshake_version,
     era_after_failure,
@@ -99,7 +103,8 @@ class Negotiation:
     def __init__(self, record: ConnectionRecord) -> None:
         self._record = record
         self._remembered = record.opening.era
-        self._era = record.opening.era or first_era(record.config)
+        begins_legacy = record.opening.legacy_first and record.config.protocol == "auto"
+        self._era = record.opening.era or (LEGACY if begins_legacy else first_era(record.config))
         self._began = trio.current_time()
         self._asked_both = False
         self._hurried = False
@@ -125,7 +130,7 @@ class Negotiation:
         if self._era == ASK:
             await (self._ask_both(session, patience, tasks) if session.link.pid is not None else self._ask(session))
         elif self._era.mode == "legacy":
-            await self._shake_hands(session, await session.initialize())
+            await self._shake_hands_or_discover(session)
         else:
             session.adopt(self._era.discovered or await session.discover(self._era.mode))
         if self._era.discovered is None:
@@ -136,6 +141,20 @@ class Negotiation:
                 "reconnects; set protocol='legacy' if it is one",
                 self._record.config.name,
             )
+
+    async def _shake_hands_or_discover(self, session: Session) -> None:
+        """Begin a session; if the server refuses ``initialize`` and the era was not configured, ask for its version."""
+        try:
+            initialized = await session.initialize()
+        except MCPError as refusal:
+            if self._era != LEGACY or self._record.config.protocol != "auto" or session.link.lost:
+                raise
+            try:
+                session.adopt(await session.discover())
+            except (MCPError, ValidationError, RuntimeError):
+                raise refusal from None
+        else:
+            await self._shake_hands(session, initialized)
 
     async def _shake_hands(self, session: Session, result: InitializeResult) -> None:
         check_handshake_version(result.protocol_version)
@@ -226,6 +245,7 @@ class Negotiation:
 
     def failed(self, error: BaseException | None) -> None:
         """Remember or forget the era after a failed connect. Without an `error`, the connect has timed out."""
+        self._record.opening.legacy_first &= error is not None  # else it may not answer ``initialize`` at all
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
             self._record.opening.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)

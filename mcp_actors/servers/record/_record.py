@@ -44,6 +44,7 @@ program may have (`ServerRef`), and not when the garbage collector comes by.
 
 from __future__ import annotations
 
+import re
 from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
@@ -53,6 +54,7 @@ import trio
 from attrs import define, evolve, field
 from mcp.types import PromptListChangedNotification, ResourceListChangedNotification, ToolListChangedNotification
 
+from ..._errors import NotSupported
 from ..._foreign import Log
 from ...catalog._names import DEFAULT_NAMING
 from ...config import EffectiveCallbacks
@@ -61,6 +63,7 @@ from ...transports import Capacity, Certificates, Masker
 from .._attempts import ConnectionFacts, Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
 from .._deadlines import Calls
+from .._eras import is_modern
 from ._health import ConnectionHealth, ServerHealth, nothing
 from ._life import ConnectionLife, ServerLife
 from ._states import (
@@ -106,6 +109,9 @@ ISOLATED: Final = ":isolated"
 
 QUESTIONS: Final = 2
 """How often a person may be asked to sign in within `PERIOD`."""
+
+OLD_QUESTION: Final = re.compile(r"Cannot send '(elicitation|sampling|roots)/\w+'.{0,100}no back-channel")
+"""What a server made with the Python SDK says if it asks in a way that its client has no use for."""
 
 PERIOD: Final = 3600.0
 """Seconds over which `QUESTIONS` are counted."""
@@ -162,12 +168,16 @@ class Opening:
         era: the era; None if that is to be negotiated. Written by the connection.
         questions: the questions of the configured callback to a person. Written by the connection.
         worked: whether this configuration has connected before. Written by the connection.
+        legacy_first: whether an era that is to be negotiated begins with ``initialize``. Written by a gateway.
+        warned: whether it was logged that the server asks in the way of another era.
     """
 
     log_level: LoggingLevel | None
     era: Era | None = None
     questions: SignInQuestions = field(factory=SignInQuestions)
     worked: bool = False
+    legacy_first: bool = False
+    warned: bool = False
 
 
 class ConnectionRecord:
@@ -365,6 +375,25 @@ class ServerRecord:
     def seen(self) -> tuple[Seen, ...]:
         """What decisions about the server need to know of its connections."""
         return tuple(each.life.seen for each in self.connections)
+
+    def note_old_question(self, operation: str, said: str) -> NotSupported | None:
+        """Return the error for a question in the way of 2025-11-25 to a session since 2026-07-28. Warn once.
+
+        Args:
+            operation: the request during which the server has asked.
+            said: the text of its error. If it is about something else, return None.
+        """
+        found = OLD_QUESTION.search(said)
+        if found is None or self.info is None or not is_modern(self.info.protocol_version):
+            return None
+        kind, name = found[1], self.config.name
+        what = f"asks for {kind} in the way of 2025-11-25, which is not supported in sessions since 2026-07-28"
+        remedy = f"set protocol='legacy' for it, and callbacks=Callbacks({kind}=…) if it has none"
+        if not self.opening.warned:
+            self.opening.warned = True
+            logger.warning("server %r: %s %s; %s", name, operation, what, remedy)
+        what = f"server {name!r}: {operation} {what}; it may have taken effect; {remedy}"
+        return NotSupported(what, server=name, capability=kind)
 
     @property
     def current(self) -> bool:

@@ -30,7 +30,7 @@ import outcome
 import trio
 from attrs import frozen
 from mcp import MCPError
-from mcp.types import CallToolResult
+from mcp.types import CallToolResult, TextContent
 
 from ..._errors import (
     ActorCrashed,
@@ -170,7 +170,10 @@ class Caller:
             # Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
             suggestion = request.suggestion(self._record)
             if isinstance(result, CallToolResult):
-                note_call(result, self._config.name, request.subject or "", suggestion)
+                said = " ".join(block.text for block in result.content if isinstance(block, TextContent))
+                asked = self._record.note_old_question(request.operation, said)
+                remedy = suggestion if asked is None else str(asked)
+                note_call(result, self._config.name, request.subject or "", remedy)
             if suggestion is not None:
                 logger.warning("%s; it was called, and its result is an error", suggestion.removesuffix("?"))
         self._calls.tokens.succeeded()

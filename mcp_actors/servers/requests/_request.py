@@ -29,6 +29,7 @@ from mcp import MCPError
 from mcp.types import HEADER_MISMATCH, LOG_LEVEL_META_KEY, InputRequiredResult, Result
 from pydantic_core import PydanticSerializationError, ValidationError, from_json, to_json
 
+from ..._collapse import caused_by
 from ..._errors import InvalidArguments, NotSupported
 from ..._foreign import Log, answer_of
 from ...catalog._schemas import dotted, kind_of
@@ -613,7 +614,8 @@ class PlainRequest(Request[ResultT]):
 
     def explain(self, error: MCPError, record: ConnectionRecord) -> Exception:
         """Return the exception for an error of the server."""
-        return error
+        asked = record.server.note_old_question(self.operation, error.message)
+        return error if asked is None else caused_by(asked, error)
 
     def read(self, session: Session, result: Json) -> Any:
         """Return a result: of the class of this request, a request for input, or what an extension claims.

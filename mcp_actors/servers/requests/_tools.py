@@ -151,9 +151,9 @@ class CallTool(PlainRequest[CallToolResult]):
     def explain(self, error: MCPError, record: ConnectionRecord) -> Exception:
         """Return `NotSupported` for a tool that must be run as a task."""
         if error.code != METHOD_NOT_FOUND or (listed := self._listed(record)) is None:
-            return error
+            return super().explain(error, record)
         if listed.execution is None or listed.execution.task_support != "required":
-            return error
+            return super().explain(error, record)
         server = record.config.name
         unsupported = NotSupported(
             f"server {server!r}: tool {self.name!r:.80} requires task execution (execution.task_support is "

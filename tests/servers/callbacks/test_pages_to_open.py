@@ -18,6 +18,7 @@ from tests.gateway.hosts import LEGACY, MODERN, gateway
 from tests.idle_clock import IdleClock
 
 from ..asking import ERAS, Era, asking, call, until
+from ..groups import BOUND
 
 
 def page(id: str, url: str = "https://bank.example/pay?token=s3cret", **more: Any) -> dict[str, Any]:
@@ -67,7 +68,7 @@ async def test_a_call_is_sent_again_once_a_person_has_opened_the_page(
     """D-07: also if the server has reported that before the person was asked."""
     person = Person()
     with caplog.at_level(logging.DEBUG if how == "task" else logging.INFO, "mcp_actors.traffic"):
-        async with open_servers(asking(callbacks=Callbacks(elicitation=person))) as servers:
+        async with open_servers(asking(callbacks=Callbacks(elicitation=person, timeout=BOUND))) as servers:
             assert await enter(servers["a"]) == "in"
             assert await call(servers["a"], "times") == 2
     [opened] = person.opened
