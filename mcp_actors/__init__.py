@@ -11,10 +11,10 @@
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
 #   L0  _foreign  _text _json _pickling       code of users; text and JSON of servers; exceptions for pickle
 #   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
-#   L0  _python                               the interpreter that runs programs of this package
+#   L0  _python   _patched                    the interpreter of our programs; programs that gevent has patched
 #   L0  _tasks                                tasks in the background, and the signals that end a program
 #
-# This file is the façade: it imports no file of the package, so `import mcp_actors.kernel` loads the kernel alone.
+# This file is the façade: it imports at most one small file, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.
 
 Connections are owned by tasks, and restarted when they fail, within the limits of their configuration. Programs that
@@ -24,7 +24,7 @@ agents of other libraries get tools from `mcp_actors.adapters`. Programs that wa
 
 The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. The first use
 of a name imports its module, and keeps the name here (PEP 562). Type checkers see plain imports instead. The version is
-``__version__``. On Windows the import raises an ``ImportError``.
+``__version__``. On Windows, and in a program that eventlet has patched, the import raises an ``ImportError``.
 
 Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
 ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the single files of L0 import each other.
@@ -84,6 +84,10 @@ if TYPE_CHECKING:
 
 if sys.platform == "win32":
     raise ImportError("mcp_actors runs on Linux and macOS, not on Windows yet; under Windows, use it inside WSL")
+if "eventlet.patcher" in sys.modules:
+    from . import _patched
+
+    _patched.refuse_patched("mcp_actors", ImportError)
 
 __version__: Final = "0.1.0"
 

@@ -33,6 +33,7 @@ import sniffio
 import trio
 
 from ._foreign import Log
+from ._patched import refuse_patched
 
 logger = Log("mcp_actors.servers")
 
@@ -342,8 +343,9 @@ def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> 
         remedy: what to do on the other event loop, as an imperative.
 
     Raises:
-        RuntimeError: the caller runs on another event loop, or on none.
+        RuntimeError: the caller runs on another event loop, or on none; or gevent or eventlet has patched the program.
     """
+    refuse_patched(door)
     try:
         running = sniffio.current_async_library()
     except sniffio.AsyncLibraryNotFoundError:

@@ -25,6 +25,7 @@ LAYERS: Final = {
     "_exports": 0,
     "_foreign": 0,
     "_misuse": 0,
+    "_patched": 0,
     "_pickling": 0,
     "_python": 0,
     "_sdk": 0,
@@ -60,7 +61,7 @@ SIDEWAYS: Final = {
 }
 """Which folder may import which in its own layer. The single files of layer 0 may import each other."""
 
-FACADE: Final = {"_backoff", "_errors", "_exports", "catalog", "config", "kernel", "servers"}
+FACADE: Final = {"_backoff", "_errors", "_exports", "_patched", "catalog", "config", "kernel", "servers"}
 """What the façade may name."""
 
 KERNEL_NEEDS: Final = {"attr", "attrs", "outcome", "sniffio", "trio"}

@@ -50,6 +50,7 @@ from attrs import frozen
 from .._collapse import caused_by, is_exit
 from .._errors import ServerUnavailable
 from .._foreign import Log
+from .._patched import refuse_patched
 from .._text import problem_of
 from ..kernel import act_for_caller
 
@@ -177,12 +178,13 @@ class Bridge:
             request.fail(request.ended_error())
 
     def check_loop(self, asker: Asker) -> None:
-        """Raise an error unless this is the event loop of the bridge."""
+        """Raise an error unless this is the event loop of the bridge, in a program that is not patched."""
         if self.is_copy:
             raise RuntimeError(
                 f"{asker._who}: cannot be used in a forked process, because its connections belong to the parent; "
                 "open it again in this process"
             )
+        refuse_patched(asker._who)
         try:
             running = self._running_loop()
         except RuntimeError:

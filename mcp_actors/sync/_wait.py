@@ -38,6 +38,7 @@ import trio
 
 from .._foreign import answer_of
 from .._misuse import check_option, is_seconds
+from .._patched import refuse_patched
 from .._tasks import run_in_thread
 from ..bridge._bridge import Bridge, run_now
 from ..bridge._callbacks import adapted_callbacks, adapted_transport, config_from_loop
@@ -217,7 +218,8 @@ class ThreadBridge(Bridge):
         self.refuse_loops(asker._who)
 
     def refuse_loops(self, who: str) -> None:
-        """Raise an error if an event loop runs in this thread."""
+        """Raise an error if an event loop runs in this thread, or gevent or eventlet has patched the program."""
+        refuse_patched(who)
         if trio.lowlevel.in_trio_run():
             raise RuntimeError(
                 f"{who}: would block Trio, which runs in this thread; use mcp_actors instead of mcp_actors.sync, or "
