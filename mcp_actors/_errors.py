@@ -31,7 +31,8 @@ class McpActorsError(_pickling.Portable):
     """Base of the errors of this package, but not of misuse, which is a `TypeError`, `ValueError` or `RuntimeError`.
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
-    exception whose text is the class and the text of that cause.
+    exception whose text is the class and the text of that cause. An error that is made anew from its ``args``, as by
+    Celery's JSON results, keeps its class and text. Its attributes have their defaults: ``outcome`` is ``"unknown"``.
     """
 
 
@@ -41,7 +42,7 @@ class McpActorsError(_pickling.Portable):
 class ActorError(McpActorsError):
     """Base of errors about an actor; ``actor`` is its name."""
 
-    def __init__(self, message: str, *, actor: str) -> None:
+    def __init__(self, message: str, *, actor: str = "") -> None:
         super().__init__(message)
         self.actor = actor
 
@@ -56,7 +57,7 @@ class ActorStopped(ActorError):
             False if it was never handed over.
     """
 
-    def __init__(self, message: str, *, actor: str, handed_over: bool = False) -> None:
+    def __init__(self, message: str, *, actor: str = "", handed_over: bool = True) -> None:
         super().__init__(message, actor=actor)
         self.handed_over = handed_over
 
@@ -84,7 +85,7 @@ class MailboxFull(ActorError, trio.WouldBlock):
 class ChildError(ActorError):
     """A supervisor refused a change of its child table; ``reason`` is the reason in OTP's terms."""
 
-    def __init__(self, message: str, *, actor: str, reason: ChildProblem) -> None:
+    def __init__(self, message: str, *, actor: str = "", reason: ChildProblem = "not_found") -> None:
         super().__init__(message, actor=actor)
         self.reason: ChildProblem = reason
 
@@ -95,7 +96,7 @@ class ChildError(ActorError):
 class ServerError(McpActorsError):
     """Base of errors about a server; ``server`` is its configured name."""
 
-    def __init__(self, message: str, *, server: str) -> None:
+    def __init__(self, message: str, *, server: str = "") -> None:
         super().__init__(message)
         self.server = server
 
@@ -115,8 +116,8 @@ class ConnectFailed(ServerError):
         self,
         message: str,
         *,
-        server: str,
-        phase: ConnectPhase,
+        server: str = "",
+        phase: ConnectPhase = "open",
         exit_code: int | None = None,
         stderr_tail: str = "",
         http_status: int | None = None,
@@ -141,7 +142,7 @@ class ConnectionLost(ServerError):
             ``"not_sent"``: a gateway that is trusted says that it was not sent there.
     """
 
-    def __init__(self, message: str, *, server: str, outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
+    def __init__(self, message: str, *, server: str = "", outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
         super().__init__(message, server=server)
         self.outcome: Literal["not_sent", "unknown"] = outcome
 
@@ -161,10 +162,10 @@ class RequestTimedOut(ServerError, TimeoutError):
         self,
         message: str,
         *,
-        server: str,
-        operation: str,
-        seconds: float,
-        limit: Literal["request_timeout", "progress_timeout", "health_timeout"],
+        server: str = "",
+        operation: str = "",
+        seconds: float = 0.0,
+        limit: Literal["request_timeout", "progress_timeout", "health_timeout"] = "request_timeout",
         outcome: Literal["not_sent", "unknown"] = "unknown",
     ) -> None:
         super().__init__(message, server=server)
@@ -192,10 +193,10 @@ class ServerUnavailable(ServerError):
         self,
         message: str,
         *,
-        server: str,
-        state: str,
+        server: str = "",
+        state: str = "failed",
         last_error: BaseException | None = None,
-        outcome: Literal["not_sent", "unknown"] = "not_sent",
+        outcome: Literal["not_sent", "unknown"] = "unknown",
         retry_at: datetime | None = None,
     ) -> None:
         super().__init__(message, server=server)
@@ -215,7 +216,7 @@ class HttpStatusError(ServerError):
         retry_after: seconds that the server asks to wait, at most an hour; None if it does not ask.
     """
 
-    def __init__(self, message: str, *, server: str, status: int, retry_after: float | None = None) -> None:
+    def __init__(self, message: str, *, server: str = "", status: int = 0, retry_after: float | None = None) -> None:
         super().__init__(message, server=server)
         self.status = status
         self.retry_after = retry_after
@@ -234,7 +235,7 @@ class NotSupported(ServerError):
             ``"roots"`` or ``"tasks"``.
     """
 
-    def __init__(self, message: str, *, server: str, capability: str) -> None:
+    def __init__(self, message: str, *, server: str = "", capability: str = "") -> None:
         super().__init__(message, server=server)
         self.capability = capability
 
@@ -250,7 +251,9 @@ class InvalidArguments(ServerError):
             For other requests than tool calls it begins with the name of the parameter: ``("uri",)``.
     """
 
-    def __init__(self, message: str, *, server: str, tool: str | None, path: tuple[str | int, ...]) -> None:
+    def __init__(
+        self, message: str, *, server: str = "", tool: str | None = None, path: tuple[str | int, ...] = ()
+    ) -> None:
         super().__init__(message, server=server)
         self.tool = tool
         self.path = path
@@ -266,7 +269,9 @@ class InvalidResult(ServerError):
     """
 
     # The result is Any, here and below, because this module knows nothing of mcp.
-    def __init__(self, message: str, *, server: str, tool: str, path: tuple[str | int, ...], result: Any) -> None:
+    def __init__(
+        self, message: str, *, server: str = "", tool: str = "", path: tuple[str | int, ...] = (), result: Any = None
+    ) -> None:
         super().__init__(message, server=server)
         self.tool = tool
         self.path = path
@@ -285,7 +290,7 @@ class LimitExceeded(ServerError):
         outcome: ``"not_sent"``: the request was not accepted; ``"unknown"``: the server may have acted on it.
     """
 
-    def __init__(self, message: str, *, server: str, outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
+    def __init__(self, message: str, *, server: str = "", outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
         super().__init__(message, server=server)
         self.outcome: Literal["not_sent", "unknown"] = outcome
 
@@ -299,7 +304,7 @@ class ToolFailed(McpActorsError):
         result: the ``mcp.types.CallToolResult``, complete.
     """
 
-    def __init__(self, message: str, *, result: Any) -> None:
+    def __init__(self, message: str, *, result: Any = None) -> None:
         super().__init__(message)
         self.result = result
 

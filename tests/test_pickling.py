@@ -113,6 +113,16 @@ def test_an_error_survives_with_attributes_notes_and_cause(kind: type, how: Call
     assert str(copied) == str(error)
 
 
+def test_an_error_made_anew_from_its_args_keeps_class_and_text_and_may_have_had_an_effect() -> None:
+    """D-84: Celery's JSON results do so. What they do not carry must not have a request be sent twice."""
+    for kind in public_classes(BaseException):
+        error = example(kind)
+        made = kind(*error.args)
+        assert (type(made), str(made), vars(made).keys()) == (kind, str(error), vars(error).keys())
+        assert getattr(made, "outcome", "unknown") == "unknown", kind
+        assert getattr(made, "handed_over", True) is True, kind
+
+
 @pytest.mark.parametrize("how", COPIES.values(), ids=COPIES)
 @pytest.mark.parametrize("kind", public_classes(Event), ids=lambda kind: kind.__name__)
 def test_an_event_survives_with_its_error(kind: type, how: Callable[[Any], Any]) -> None:

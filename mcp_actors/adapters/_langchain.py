@@ -111,7 +111,9 @@ class _GroupTool(StructuredTool):
 
 async def _call_copy(name: str, _: dict[str, Any]) -> NoReturn:
     problem = f"tool {name!r} was pickled, and a pickle has no connection"
-    raise ServerUnavailable(f"{problem}; get the tool again by langchain_tools(group)", server="*", state="stopped")
+    raise ServerUnavailable(
+        f"{problem}; get the tool again by langchain_tools(group)", server="*", state="stopped", outcome="not_sent"
+    )
 
 
 # --- Convert results into content of messages -------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Literal, Self
 from urllib.parse import parse_qsl, quote
 
 import httpx2
@@ -58,8 +58,15 @@ class SignInRequired(ConnectFailed, ServerUnavailable):
         challenge: the ``WWW-Authenticate`` header of the answer that requires it, if there was one.
     """
 
-    def __init__(self, message: str, *, server: str, challenge: str | None = None) -> None:
-        ServerUnavailable.__init__(self, message, server=server, state="needs_auth")
+    def __init__(
+        self,
+        message: str,
+        *,
+        server: str = "",
+        challenge: str | None = None,
+        outcome: Literal["not_sent", "unknown"] = "unknown",
+    ) -> None:
+        ServerUnavailable.__init__(self, message, server=server, state="needs_auth", outcome=outcome)
         # Not by its `__init__`, which would call that of ServerUnavailable again.
         self.phase: ConnectPhase = "open"
         self.exit_code: int | None = None
@@ -72,7 +79,9 @@ class SignInRequired(ConnectFailed, ServerUnavailable):
     def because(cls, server: str, why: str, challenge: str | None = None) -> Self:
         """Return the error with a remedy."""
         remedy = f"run 'mcp-actors login {server}', or await servers[{server!r}].sign_in()"
-        return cls(f"server {server!r} needs_auth: {why}; {remedy}", server=server, challenge=challenge)
+        return cls(
+            f"server {server!r} needs_auth: {why}; {remedy}", server=server, challenge=challenge, outcome="not_sent"
+        )
 
 
 class SignInFailed(ServerError):
@@ -85,7 +94,7 @@ class SignInFailed(ServerError):
             ``"registration_refused"``, ``"token_refused"``, ``"unreachable"``.
     """
 
-    def __init__(self, message: str, *, server: str, reason: str) -> None:
+    def __init__(self, message: str, *, server: str = "", reason: str = "") -> None:
         super().__init__(message, server=server)
         self.reason = reason
 

@@ -143,7 +143,7 @@ class ServerAsker:
 
     def _ended_error(self, why: str | None) -> Exception:
         message = f"{self._who} is stopped because {why or 'its open_servers() block has exited; open it again'}"
-        return ServerUnavailable(message, server=self.server, state="stopped")
+        return ServerUnavailable(message, server=self.server, state="stopped", outcome="not_sent")
 
 
 def _name(fn: object) -> str:

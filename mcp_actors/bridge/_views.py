@@ -113,7 +113,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
 
     def _ended_error(self, why: str | None) -> Exception:
         message = f"{self._who} has stopped because {why or 'the block that opened it has exited; open it again'}"
-        return ActorStopped(message, actor=self.name)
+        return ActorStopped(message, actor=self.name, handed_over=False)
 
     @property
     def name(self) -> str:
@@ -317,7 +317,7 @@ class GroupView(View[ServerGroup], GroupFacts[AnyServer]):
 
     def _ended_error(self, why: str | None) -> Exception:
         message = f"{self._who} is stopped because {why or 'its open_servers() block has exited; open it again'}"
-        return ServerUnavailable(message, server="*", state="stopped")
+        return ServerUnavailable(message, server="*", state="stopped", outcome="not_sent")
 
     def __eq__(self, other: object) -> bool:
         return View.__eq__(self, other)  # a mapping would compare the items

@@ -453,7 +453,7 @@ class OneServer(Front):
         found = self.group._roster.members.get(self._name)
         if found is None:
             gone = f"server {self._name!r} was removed from the gateway; nothing was sent; add it there again"
-            raise ServerUnavailable(gone, server=self._name, state="stopped")
+            raise ServerUnavailable(gone, server=self._name, state="stopped", outcome="not_sent")
         return found.ref
 
     def find_tool(self, public_name: str) -> tuple[ServerRef, str]:
@@ -517,7 +517,9 @@ class OneServer(Front):
             if life.state not in ("pending", "connecting", "ready", "degraded"):
                 why = "" if life.error is None else f": {problem_of(life.error)}"
                 text = f"server {self._name!r} is not connected to the gateway ({life.state}){why}"
-                raise ServerUnavailable(text, server=self._name, state=life.state, last_error=life.error)
+                raise ServerUnavailable(
+                    text, server=self._name, state=life.state, last_error=life.error, outcome="not_sent"
+                )
             await news.wait()
             ref = self.ref
 

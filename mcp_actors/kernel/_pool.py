@@ -244,6 +244,7 @@ class Crew:
                 f"actor {self.name!r}: all members of this pool have stopped and none restarts by itself; start one "
                 f"with restart_child(), or restart the pool. The last of them: {refusal()}",
                 actor=self.name,
+                handed_over=False,
             )
 
         def refuse(_: Message) -> NoReturn:

@@ -274,7 +274,9 @@ class ActorRef(Receives[M_contra]):
         if record.state not in states:
             what = f"actor {self.name!r}: is {record.state} and will never be {' or '.join(states)}"
             why = "it was deleted, or its tree has ended"
-            raise ActorStopped(f"{what}, because {why}; start another one and use its reference", actor=self.name)
+            raise ActorStopped(
+                f"{what}, because {why}; start another one and use its reference", actor=self.name, handed_over=False
+            )
         return record.state
 
     def _check_run(self) -> None:

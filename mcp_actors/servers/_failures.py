@@ -18,6 +18,7 @@ import re
 import signal
 import sys
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import httpx2
@@ -293,9 +294,7 @@ def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exceptio
     if not begun or not isinstance(failure, SignInRequired):
         return failure
     said = f"{failure}; {operation} may have taken effect, because an earlier round of it was sent"
-    error = SignInRequired(said, server=failure.server, challenge=failure.challenge)
-    error.outcome = "unknown"
-    return error
+    return SignInRequired(said, server=failure.server, challenge=failure.challenge)
 
 
 def too_many_rounds(server: str, operation: str) -> LimitExceeded:
@@ -418,16 +417,17 @@ def would_deadlock(config: ServerConfig) -> LimitExceeded:
 def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
     """Return the error for a request to a server that is not serving."""
     server, state, error, retry_at = config.name, life.state, life.error, life.retry_at
+    failure = partial(ServerUnavailable, server=server, state=state, last_error=error, outcome="not_sent")
     restart = f"await servers[{server!r}].restart()"
     if state == "stopped" or life.wanted.mode in ("stop", "leave"):
         problem = f"is {'stopped' if state == 'stopped' else 'being stopped'}; to connect it again, "
         message = f"server {server!r} {problem}await servers[{server!r}].start()"
-        return ServerUnavailable(message, server=server, state=state, last_error=error)
+        return failure(message)
     if life.overdue is not None:
         message = f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
-        return ServerUnavailable(message, server=server, state=state, last_error=error)
+        return failure(message)
     if life.signed_out:
-        return ServerUnavailable(str(error), server=server, state="needs_auth", last_error=error, retry_at=retry_at)
+        return failure(str(error), state="needs_auth", retry_at=retry_at)
     if error is not None and state not in ("pending", "connecting", "backoff"):
         problem = f"{'has failed' if state == 'failed' else f'is {state}'}: {problem_of(error)}; "
         if retry_at is None:
@@ -442,7 +442,7 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
     else:
         problem = "was disconnected before it took the request, and connects again; send the request again"
     message = f"server {server!r} {problem}"
-    return ServerUnavailable(message, server=server, state=state, last_error=error, retry_at=retry_at)
+    return failure(message, retry_at=retry_at)
 
 
 def stopped_meanwhile(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
@@ -451,4 +451,4 @@ def stopped_meanwhile(config: ServerConfig, life: ServerLife) -> ServerUnavailab
         f"server {config.name!r} was stopped meanwhile by another call of stop(); to connect it again, "
         f"await servers[{config.name!r}].start()"
     )
-    return ServerUnavailable(message, server=config.name, state=life.state, last_error=life.error)
+    return ServerUnavailable(message, server=config.name, state=life.state, last_error=life.error, outcome="not_sent")

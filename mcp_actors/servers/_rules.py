@@ -205,6 +205,7 @@ class Breaker:
             server=self.server,
             state=state,
             last_error=self.last_error,
+            outcome="not_sent",
             retry_at=wall + timedelta(seconds=left),
         )
         return caused_by(error, self.last_error)

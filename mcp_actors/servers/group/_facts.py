@@ -227,7 +227,7 @@ def closed(roster: Roster, effect: str = "this group of servers cannot be change
     end = roster.end
     why = "its open_servers() block has exited; open it again" if end is None else problem_of(end)
     message = f"{effect} because {why}"
-    return caused_by(ServerUnavailable(message, server="*", state="stopped"), end)
+    return caused_by(ServerUnavailable(message, server="*", state="stopped", outcome="not_sent"), end)
 
 
 def tool_not_found(

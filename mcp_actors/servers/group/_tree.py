@@ -339,7 +339,7 @@ class Roster:
         """The reason why the group ends or has ended; None while it is open, and if its block has exited."""
         if self.signal is not None:
             message = f"{self.signal} was received, which ends the program (stop_on)"
-            return ServerUnavailable(message, server="*", state="stopping")
+            return ServerUnavailable(message, server="*", state="stopping", outcome="not_sent")
         return ended_by(self.records.values())
 
     def record_of(self, actor: str) -> ServerRecord | None:
@@ -416,6 +416,7 @@ def ended_by(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
         server=name,
         state=record.life.state,
         last_error=record.life.last_error,
+        outcome="not_sent",
     )
     return caused_by(failure, record.life.last_error)
 

@@ -560,5 +560,6 @@ class ServerLife:
             why = "was removed from its group; to use it again, await servers.add(...)"
         elif (end := self.end_of_group()) is not None:
             why = f"is stopped because {problem_of(end)}"
-        error = ServerUnavailable(f"server {name!r} {why}", server=name, state=self.state, last_error=self.error)
+        message, state = f"server {name!r} {why}", self.state
+        error = ServerUnavailable(message, server=name, state=state, last_error=self.error, outcome="not_sent")
         return caused_by(error, end)

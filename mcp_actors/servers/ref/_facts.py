@@ -63,6 +63,7 @@ class ServerFacts:
                 server=self.name,
                 state=self.state,
                 last_error=self._record.life.error,
+                outcome="not_sent",
             )
         return info
 
