@@ -21,6 +21,7 @@ from the queue or, if it was sent, cancelled at the server.
 
 All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
 replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
+What has come is read before requests expire: an answer that was there when its deadline was judged counts.
 
 While a person is asked to sign in, the ``request_timeout`` of all requests to that server stops. A request that began
 before another one is given at least as much time back, so their order stays. While a person answers a question of the
@@ -54,6 +55,10 @@ if TYPE_CHECKING:
 
 
 Limit = Literal["request_timeout", "progress_timeout"]
+
+READ_FIRST: Final = 100
+"""Steps of the event loop for what has come before requests expire, two milliseconds if nothing has. An answer needs a
+few; a long one is read in pieces."""
 
 
 @define(eq=False)
@@ -527,8 +532,14 @@ class DeadlineTimer:
             self._at = min((each.next() for each in self.used), default=math.inf)
             with trio.CancelScope(deadline=self._at) as self._sleep:
                 await trio.sleep_forever()
-            for each in tuple(self.used):
-                each.expire(trio.current_time())
+            if (now := trio.current_time()) >= min((each.next() for each in self.used), default=math.inf):
+                # The program may have been held up (a blocked loop, SIGSTOP, a breakpoint), so that an answer has come
+                # in time and was not read. Trio runs this task and the readers in any order, so they go first: in steps
+                # and not for a time, because a program may be held up again.
+                for _ in range(READ_FIRST):
+                    await trio.lowlevel.checkpoint()
+                for each in tuple(self.used):
+                    each.expire(now)
 
     def close(self) -> None:
         """Let middleware that still runs keep its time by itself, because the group is closed."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+import select
+import signal
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,12 +16,12 @@ import trio
 from mcp.server.mcpserver import Context, MCPServer
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import InProcess, RequestTimedOut, ServerConfig, open_servers
+from mcp_actors import HealthPolicy, InProcess, RequestTimedOut, ServerConfig, open_servers
 from mcp_actors.servers import ServerRef
 from tests.idle_clock import IdleClock
 
 from ..messages import Said
-from .fleet import kept_of
+from .fleet import kept_of, pid_of
 from .groups import BOUND, LATER, crash, server
 from .houses import House
 from .links import MARGIN, text_of
@@ -185,6 +188,45 @@ async def test_nothing_is_kept_of_a_request_that_was_answered(autojump_clock: Mo
 async def test_an_answer_in_the_last_moment_counts(autojump_clock: MockClock) -> None:
     async with patient(request_timeout=3) as (ref, _):
         assert text_of(await ref.call_tool("sleep", {"name": "a", "seconds": 2.999})) == "a"
+
+
+async def test_an_answer_that_came_while_the_program_was_held_up_counts(mock_clock: MockClock) -> None:
+    """D-85: the loop is blocked until the answer has come and its deadline is over, as by SIGSTOP or a breakpoint."""
+    sums: list[object] = []
+
+    async def add(ref: ServerRef, number: int) -> None:
+        with suppress(RequestTimedOut):
+            sums.append(await ref.call("add", a=number, b=0))
+
+    quiet = HealthPolicy(interval=None)  # a jump would make a check due
+    async with (
+        open_servers(server("a", request_timeout=60, progress_timeout=30, health=quiet)) as servers,
+        trio.open_nursery() as nursery,
+    ):
+        pid, stdout = pid_of(servers["a"]), end_of(pid_of(servers["a"]))
+        for number in range(8):  # Trio chooses at random whether the timer or the reader runs first
+            suspend(pid)
+            nursery.start_soon(add, servers["a"], number)
+            await wait_all_tasks_blocked()
+            os.kill(pid, signal.SIGCONT)
+            assert select.select([stdout], [], [], BOUND)[0]
+            mock_clock.jump(61)
+            await wait_all_tasks_blocked()
+    assert sums == [str(number) for number in range(8)]
+
+
+def suspend(pid: int) -> None:
+    """Suspend a child, and wait until it is. Not in the event loop, whose clock does not move."""
+    os.kill(pid, signal.SIGSTOP)
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+
+
+def end_of(pid: int) -> int:
+    """Return our descriptor of the pipe that is the stdout of a process."""
+    found = {
+        os.stat(int(name)).st_ino: int(name) for name in os.listdir("/dev/fd") if os.path.exists(f"/dev/fd/{name}")
+    }
+    return found[os.stat(f"/proc/{pid}/fd/1").st_ino]
 
 
 # --- progress_timeout -------------------------------------------------------------------------------------------------
