@@ -292,6 +292,9 @@ class Signals(Iterable[int]):
         option: the name of the option, for errors.
         numbers: the value of the option: one signal, or several; none disables it.
 
+    Attributes:
+        hurry: what to do if the program is asked to stop while it starts, in another way than by these signals.
+
     Raises:
         ConfigError: the value is not a signal that can be received.
     """
@@ -299,6 +302,7 @@ class Signals(Iterable[int]):
     def __init__(self, option: str, numbers: object) -> None:
         self.option: Final = option
         self.numbers: Final[tuple[int, ...]] = tuple(dict.fromkeys(_numbers(option, numbers)))
+        self.hurry: Callable[[], object] = lambda: None
 
     @classmethod
     def of(cls, **options: object) -> tuple[Signals, ...]:

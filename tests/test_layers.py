@@ -94,7 +94,7 @@ OFFERS: Final = {
 ORDER: Final = {
     "adapters": "_offer _agent_framework _langchain _langchain_middleware _openai_agents _pydantic_ai",
     "auth": "_exchange _stores _flow _receiver _tokens _sign_in",
-    "bridge": "_bridge _block _callbacks _views _generated_ref _generated_group _open",
+    "bridge": "_bridge _signals _block _callbacks _views _generated_ref _generated_group _open",
     "catalog": "_names _tools _schemas _validation _pins _snapshot",
     "cli": "_interrupt _output _completion _configuration _connect _call _read _sign_in _check _pins _config "
     "_gateway _control _http _attach_hosts _app _run _start",

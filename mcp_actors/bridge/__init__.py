@@ -2,8 +2,8 @@
 
 `open_servers` and `open_supervisor` run Trio next to an asyncio loop, in a thread or as a guest (`Host`), and yield a
 view (``Asyncio…``). In a Trio program, `open_asyncio_loop` opens a loop, and yields an `AsyncioLoop`. These three are
-in ``_open``. ``_block`` runs Trio around a block, ``_bridge`` carries requests and streams, ``_views`` has the views,
-and ``_callbacks`` lets Trio's side use functions, servers and signals of the program.
+in ``_open``. ``_block`` runs Trio around a block, with ``_signals``, ``_bridge`` carries requests and streams,
+``_views`` has the views, and ``_callbacks`` lets Trio's side use functions, servers and signals of the program.
 
 Programs use the names below; of the package, the pytest plugin uses `open_servers`, and `adapters` the views of groups
 and servers and a function of ``_views``. This folder uses the kernel, the servers, the transports, the configuration,

@@ -2,7 +2,7 @@
 
 `Door` is the ``async with`` that `open_servers` and `open_supervisor` of ``_open`` return. It makes a `Bridge`, a
 `BlockProxy`, whose `run` is the work of Trio's main task, and by `trio_run` a `ThreadRun` or a `GuestRun`.
-`InterruptGuard` delays Ctrl-C in protected code of a guest, and `SignalWakeup` wakes the event loop at a signal.
+Of ``_signals``, `InterruptGuard` delays Ctrl-C in protected code of a guest, and `SignalWakeup` wakes the event loop.
 
 The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule it
 is left when the Trio run has ended, and with it what it opened. The exception that leaves is that of the opened thing,
@@ -20,147 +20,25 @@ from __future__ import annotations
 
 import atexit
 import contextvars
-import os
-import signal
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager, suppress
 from functools import partial
-from types import FrameType, TracebackType
-from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, Protocol, TypeVar
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Generic, Literal, NoReturn, Protocol, TypeVar
 
 import outcome
 import trio
 
 from .._collapse import collapse, is_exit
 from .._misuse import Block, check_flavor
-from ._bridge import Bridge, Lane, Step
+from ._bridge import Bridge, Lane
+from ._signals import InterruptGuard, SignalWakeup
 
 if TYPE_CHECKING:
     import asyncio
-
-
-# --- Delay Ctrl-C while a guest run of Trio is in protected code ------------------------------------------------------
-
-# In `trio.run` Trio handles SIGINT itself, and raises `KeyboardInterrupt` only in code that is not protected from it. A
-# guest run leaves the signal to the host, whose handler may raise anywhere: in Trio's scheduler too, or in the loop of
-# an actor, which would then never stop.
-
-
-class InterruptGuard:
-    """A handler for SIGINT that runs the previous handler after the guest's code if Trio protects the current code.
-
-    The guest's code is its turns, and the steps of the bridge, which run between turns: a request begins in one. All
-    other code of the thread is the host's, and is interrupted as if there were no guest.
-
-    Nothing is installed outside the main thread, and where SIGINT is ignored or has its default action.
-    """
-
-    def __init__(self) -> None:
-        self._found: Callable[[int, FrameType | None], object] | None = None
-        self._handler: Final = self._on_signal
-        self._in_guest = False
-        self._late = False
-
-    def install(self) -> None:
-        """Put this handler before the current one."""
-        found: Any = signal.getsignal(signal.SIGINT)
-        if threading.current_thread() is threading.main_thread() and callable(found):
-            self._found = found
-            signal.signal(signal.SIGINT, self._handler)
-
-    def uninstall(self) -> None:
-        """Restore the previous handler, unless another one has replaced this handler."""
-        if self._found is not None and signal.getsignal(signal.SIGINT) is self._handler:
-            signal.signal(signal.SIGINT, self._found)
-        if not self._late:  # else `catch_up` passes the signal of the last turn on
-            self._found = None
-
-    def take(self, turn: Callable[[], object]) -> None:
-        """Run a turn. Call `catch_up` after it."""
-        self._in_guest = True
-        try:
-            turn()
-        finally:
-            self._in_guest = False
-
-    def catch_up(self) -> None:
-        """Run the previous handler if the signal came in protected code of the guest."""
-        if self._late:
-            self._late = False
-            self._pass_on(signal.SIGINT, None)
-            if signal.getsignal(signal.SIGINT) is not self._handler:
-                self._found = None  # it was uninstalled in the turn
-
-    def step(self, step: Step) -> None:
-        """Run a step of the bridge, and the previous handler after it; takes the place of a lane."""
-        if self._in_guest:
-            step()  # in a turn or in another step, which passes the signal on at its end
-        else:
-            self.take(step)
-            self.catch_up()
-
-    def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # Trio decides by the frames below this one, which are those of the interrupted code, so it must be asked here
-        # and not later. It calls the host's code protected too, after which nothing would run a delayed handler soon.
-        if self._in_guest and trio.lowlevel.currently_ki_protected():
-            self._late = True
-        else:
-            self._pass_on(number, frame)
-
-    def _pass_on(self, number: int, frame: FrameType | None) -> None:
-        if self._found is not None:
-            self._found(number, frame)
-
-
-# --- Wake the event loop at a signal, whichever thread gets it --------------------------------------------------------
-
-
-class SignalWakeup:
-    """Wakes an event loop at each signal, so that Python's handler runs at once.
-
-    The kernel may give a signal to any thread, also to those of Trio, but handlers run in the main thread only. While
-    that waits in an event loop, nothing wakes it: asyncio sets a wake-up descriptor only if a handler was added to the
-    loop. uvloop always sets one. Then nothing is installed here, and nothing outside the main thread.
-
-    Args:
-        loop: the event loop that runs in this thread.
-    """
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._pipe: tuple[int, int] | None = None
-
-    def install(self) -> None:
-        """Set the wake-up descriptor, if there is none."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        if (found := signal.set_wakeup_fd(-1)) != -1:
-            signal.set_wakeup_fd(found)
-            return
-        reader, writer = self._pipe = os.pipe()
-        os.set_blocking(reader, False)
-        os.set_blocking(writer, False)
-        self._loop.add_reader(reader, self._drain, reader)
-        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def uninstall(self) -> None:
-        """Take the wake-up descriptor away, unless another one has replaced it."""
-        if self._pipe is None:
-            return
-        (reader, writer), self._pipe = self._pipe, None
-        if threading.current_thread() is threading.main_thread() and (found := signal.set_wakeup_fd(-1)) != writer:
-            signal.set_wakeup_fd(found)
-        self._loop.remove_reader(reader)  # False if the loop is closed
-        os.close(reader)
-        os.close(writer)
-
-    @staticmethod
-    def _drain(reader: int) -> None:
-        with suppress(BlockingIOError):
-            os.read(reader, 4096)
 
 
 # --- Run Trio next to an event loop: threaded, or as a guest ----------------------------------------------------------
@@ -187,7 +65,7 @@ class TrioRun(ABC):
         self.block = block
         self.on_ended = on_ended
         self.failure: BaseException | None = None
-        self.wakeup = SignalWakeup(bridge.loop)
+        self.wakeup = SignalWakeup(bridge.loop, self._hurry)
 
     @abstractmethod
     def start(self) -> None:
@@ -196,6 +74,10 @@ class TrioRun(ABC):
     @abstractmethod
     def abort(self) -> None:
         """End the run before its block has begun. Called on the event loop's side."""
+
+    def _hurry(self) -> None:
+        with suppress(RuntimeError, AttributeError):  # Trio's side has ended by itself, or has not begun
+            self.bridge.to_trio(self.bridge.hurry)
 
     def abandon(self) -> None:
         """End the run after its event loop has stopped. Any thread may call this."""
@@ -568,6 +450,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         if not self._opened.done():
             error, _ = await self._wait_ended()
             reraise(error)
+        self._run.wakeup.block_begins()
         return self._view(self._bridge, self._opened.result())
 
     def _start(self) -> None:

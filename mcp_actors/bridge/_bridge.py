@@ -91,6 +91,7 @@ class Bridge:
     Attributes:
         loop: the event loop.
         nursery: where requests run.
+        hurry: lets the block begin soon, on Trio's side, because the program is asked to stop.
         to_trio: schedules a function on Trio's side, outside any task.
         to_loop: schedules a function on the event loop's side.
         callbacks: the tasks in which callbacks run. Event loop's side only.
@@ -114,6 +115,7 @@ class Bridge:
         self.serving: bool = False
         self.ended: bool = False
         self.failure: BaseException | None = None
+        self.hurry: Step = lambda: None
         self.why: str | None = None
         self.adapted: Final[dict[str, tuple[object, object]]] = {}
         self._running_loop = asyncio.get_running_loop

@@ -425,6 +425,8 @@ class LoopSignals(Signals):
         super().__init__(option, numbers)
         self.check_thread()
         self._bridge = bridge
+        if option == "stop_on":
+            bridge.hurry = lambda: self.hurry()
         self._found: dict[int, Any] = {}
 
     @contextmanager

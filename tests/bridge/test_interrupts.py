@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcp_actors import bridge
-from mcp_actors.bridge._block import InterruptGuard
+from mcp_actors.bridge._signals import InterruptGuard
 from mcp_actors.kernel import ChildSpec, Later
 
 from .actors import Echo, Worker

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 
 import pytest
+import uvloop
 from mcp.server.mcpserver import MCPServer
 
 from mcp_actors import InProcess, ServerConfig, ServerUnavailable
@@ -153,6 +155,41 @@ def test_a_signal_after_the_end_of_the_event_loop_kills_the_program(host: Host) 
     """The loop was closed under the block, and nothing is there to finish requests."""
     finished = run_python("-c", LOOP_ENDS, host, cwd=ROOT, timeout=BOUND)
     assert (finished.returncode, finished.stdout) == (-signal.SIGTERM, ""), finished.stderr
+
+
+@pytest.mark.parametrize("loop", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("host", HOSTS)
+@pytest.mark.parametrize("by_loop", [False, True])
+def test_a_program_that_is_asked_to_stop_while_it_starts_does_not_wait_for_a_silent_server(
+    host: Host, by_loop: bool, loop: Callable[[], asyncio.AbstractEventLoop]
+) -> None:
+    """D-86: a web server notes the signal by a handler of its own, and stops once its application has started."""
+    noted: list[int] = []
+    before = signal.getsignal(signal.SIGTERM)
+
+    @asynccontextmanager
+    async def asked_to_stop(_: object) -> AsyncIterator[None]:
+        signal.raise_signal(signal.SIGTERM)
+        await asyncio.Event().wait()
+        yield
+
+    async def main() -> None:
+        if by_loop:
+            asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, noted.append, signal.SIGTERM)
+        silent = ServerConfig("silent", InProcess(MCPServer("silent", lifespan=asked_to_stop)), connect_timeout=3)
+        async with open_servers(silent, host=host) as servers:
+            assert servers["silent"].state == "connecting"
+        assert noted == [signal.SIGTERM]
+        signal.raise_signal(signal.SIGTERM)  # which finds all as it was
+        while len(noted) < 2:  # noqa: ASYNC110 - handlers run in the event loop
+            await asyncio.sleep(0)
+
+    signal.signal(signal.SIGTERM, lambda number, _: noted.append(number))
+    try:
+        with asyncio.Runner(loop_factory=loop) as runner:
+            runner.run(main())
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def test_outside_the_main_thread_signals_are_refused() -> None:

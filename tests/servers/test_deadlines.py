@@ -156,6 +156,28 @@ async def test_a_connect_timeout_is_an_error_that_says_what_was_waited_for(
     assert f"while {doing}" in str(caught.value)
 
 
+async def test_a_long_start_logs_once_for_whom_it_waits(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    """D-86: optional or required, and not for a server that is there."""
+    slow = [
+        ServerConfig(f"slow{number}", InProcess(MCPServer("slow", lifespan=slow_start)), required=number % 2 == 0)
+        for number in range(10)
+    ]
+    began = trio.current_time()
+    async with open_servers(ServerConfig("quick", InProcess(MCPServer("quick"))), *slow):
+        assert trio.current_time() - began == 20
+    named = ", ".join(f"'slow{number}'" for number in range(8))
+    assert [record.getMessage() for record in caplog.records if record.levelname == "WARNING"] == [
+        f"open_servers(): still waiting after 5 s for {named} and 2 more; to wait less, lower connect_timeout, or set "
+        "connect='lazy'"
+    ]
+    caplog.clear()
+    async with open_servers(ServerConfig("quick", InProcess(MCPServer("quick")))):
+        await trio.sleep(60)
+    assert "waiting" not in caplog.text
+
+
 async def test_a_program_that_is_not_a_server_is_recognized_by_its_output(idle_clock: IdleClock) -> None:
     """S2-11: what was skipped is counted, and that is said when the connect fails."""
     limits = {"connect_timeout": 30.0, "startup_timeout": 30.0, "stop_timeout": 0.3}

@@ -189,6 +189,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
         keep_logs_plain()
         hub.add(OutageLog(roster))
         gate = StartGate(roster.records.values(), start_gate)
+        stops.hurry = gate.hurry
         memory = None if store is None else CatalogMemory(store, roster.records.values(), naming, roster.upkeep)
         if memory is not None:
             hub.add(memory)
@@ -248,6 +249,7 @@ async def _supervised(
     try:
         if memory is not None:
             await memory.load()
+        trio.lowlevel.spawn_system_task(gate.note_wait, name=f"{GROUP}: a long start")
         with translate(roster) as phase:
             async with open_supervisor(
                 *group_specs(roster, closing, memory=memory, lifecycle=lifecycle, others=others),
@@ -258,6 +260,7 @@ async def _supervised(
                 observers=(Follower(roster, hub),),
             ) as supervisor:
                 await gate.wait()
+                gate.close()
                 phase.started = True
                 roster.show(supervisor, *roster.records.values())
                 try:
@@ -267,6 +270,7 @@ async def _supervised(
                     lives = {member.name: member.record.life for member in roster.members.values()}
                     closing.leave(name for name, life in lives.items() if life.state in CONNECTED or life.draining)
     finally:
+        gate.close()
         hub.close()
         for record in roster.records.values():
             record.leave()
@@ -391,6 +395,12 @@ def _seconds(option: str, value: object, example: str) -> float:
 # --- How long opening waits -------------------------------------------------------------------------------------------
 
 
+LONG_START: Final = 5.0
+"""Seconds of a start after which the log says for whom it waits. People who see nothing wonder after a few."""
+
+MOST_NAMED: Final = 8
+"""Servers that this line names."""
+
 FIRST_CONNECT: Final = ("pending", "connecting")
 """The states of a server whose first connect is undecided."""
 
@@ -407,6 +417,32 @@ class StartGate:
         # The clock starts here, before the store is read and required servers start: the user's seconds cover both.
         self._deadline = math.inf if seconds is None else trio.current_time() + seconds
         self._awaited = [record for record in records if record.config.connect == "eager"]
+        self._hurried = trio.CancelScope()
+        self._closed = trio.Event()
+
+    def hurry(self) -> None:
+        """Wait no longer, because the program is asked to stop. Required servers are awaited all the same."""
+        self._hurried.cancel("the program is asked to stop")
+
+    def close(self) -> None:
+        """Note that the start is over."""
+        self._closed.set()
+
+    async def note_wait(self) -> None:
+        """Log once for which servers a long start waits."""
+        with trio.move_on_after(LONG_START):
+            await self._closed.wait()
+            return
+        names = [repr(record.config.name) for record in self._awaited if _undecided(record)]
+        if names:
+            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
+            logger.warning(
+                "open_servers(): still waiting after %g s for %s%s; to wait less, lower connect_timeout, or set "
+                "connect='lazy'",
+                LONG_START,
+                ", ".join(names[:MOST_NAMED]),
+                more,
+            )
 
     async def wait(self) -> None:
         """Wait until the ``async with open_servers()`` block may begin.
@@ -418,13 +454,14 @@ class StartGate:
             # that has not even begun to connect.
             while record.life.state == "pending":
                 await record.life.wait_change()
-        with trio.move_on_at(self._deadline):
+        with self._hurried:
+            with trio.move_on_at(self._deadline):
+                for record in self._awaited:
+                    while _undecided(record):
+                        await record.life.wait_change()
             for record in self._awaited:
-                while _undecided(record):
+                while _undecided(record) and not record.catalog.deferred:
                     await record.life.wait_change()
-        for record in self._awaited:
-            while _undecided(record) and not record.catalog.deferred:
-                await record.life.wait_change()
         if any(map(has_ended_group, self._awaited)):
             # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
             await trio.sleep_forever()
