@@ -77,7 +77,7 @@ def _from_proc() -> Iterator[Process]:
         yield Process(int(folder.name), int(parent), int(group), state == "Z", command)
 
 
-def _from_ps() -> Iterator[Process]:
+def _from_ps() -> Iterator[Process]:  # pyright: ignore[reportUnusedFunction]  # used on macOS
     columns = ["ps", "-A", "-ww", "-o", "pid=,ppid=,pgid=,state=,command="]
     with subprocess.Popen(
         columns, stdout=subprocess.PIPE, text=True, errors="replace"

@@ -83,7 +83,7 @@ async def whole_block() -> None:
                         "and yet the last wish is granted:",
                         await ask(kitchen, "cook", dish="tea"),
                     )
-    print("the block is left, the kitchen is", kitchen.state)
+    print("the block is left, the kitchen is", kitchen.state)  # pyright: ignore[reportPossiblyUnboundVariable]  # it was opened
 
 
 trio.run(whole_block)

@@ -27,7 +27,7 @@ import json
 import subprocess
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -125,7 +125,7 @@ class Journal(Actor):
         self._outcomes: dict[str, Outcome] = {}
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Read what earlier incarnations have written, and write on."""
         with self._path.open("a+") as self._file:
             self._file.seek(0)
@@ -181,7 +181,7 @@ class Worker(Actor):
         self._open_tool = open_tool
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Get a tool, and put it away."""
         async with self._open_tool() as self._tool:
             yield
@@ -221,7 +221,7 @@ class Desk(Actor):
         self._waiting: dict[str, list[Later[Outcome]]] = {}
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Find the neighbors; at the end, leave the jobs that are under way."""
         assert self.supervisor is not None
         self._journal = self.supervisor.child("journal")
@@ -263,7 +263,7 @@ class Inspector(Actor):
         self._asking: list[Later[tuple[str, ...]]] = []
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Look at once, and then every second."""
         self.after(0, Look())
         self.every(1, Look())
@@ -327,7 +327,7 @@ for line in sys.stdin:
 
 
 @asynccontextmanager
-async def open_process() -> AsyncIterator[Tool]:
+async def open_process() -> AsyncGenerator[Tool]:
     """A tool that is a process: an expression may even end it."""
     process = await trio.lowlevel.open_process(
         [sys.executable, "-c", EVALUATE], stdin=subprocess.PIPE, stdout=subprocess.PIPE

@@ -55,7 +55,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, Generator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -93,7 +93,7 @@ COMMIT: Final = [*AUTHOR, "-c", "commit.gpgsign=false", "commit", "-m", "Say hel
 
 
 @contextmanager
-def temporary_repository() -> Iterator[Path]:
+def temporary_repository() -> Generator[Path]:
     """Make a git repository with one commit, whatever the user's own configuration of git is."""
     environment = {
         name: value for name, value in os.environ.items() if not name.startswith("GIT_")
@@ -119,7 +119,7 @@ def temporary_repository() -> Iterator[Path]:
 
 
 @asynccontextmanager
-async def weather_server() -> AsyncIterator[tuple[trio.Process, str]]:
+async def weather_server() -> AsyncGenerator[tuple[trio.Process, str]]:
     """Run the HTTP server as a process of its own, and yield it with its URL. At the end it is killed."""
     process = await trio.lowlevel.open_process(
         [sys.executable, str(WEATHER)],

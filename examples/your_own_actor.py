@@ -20,7 +20,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -56,7 +56,7 @@ class Connection(Actor):
         self._port = port
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         """Connect and disconnect, both in the task that owns the actor."""
         async with await trio.open_tcp_stream("127.0.0.1", self._port) as self._stream:
             yield

@@ -5,15 +5,16 @@
 `trio.WouldBlock` too. Errors that derive from these elsewhere: `SignInRequired`, `SignInFailed`, `StoreBusy` and
 `NoBrowser` in ``auth``, `NoThread` in ``_tasks``. The classes keep facts as attributes; the code that raises an error
 writes its message: who failed, what happened and what to do about it. An error that a server answers (`mcp.MCPError`)
-is not in this tree. The words for `ChildError.reason` and `ConnectFailed.phase` are types here.
+is not in this tree. The words for `ChildError.reason`,
+`ConnectFailed.phase` and `ServerUnavailable.state` are types here.
 
 Of the package, this file imports ``_pickling``, which copies and pickles errors, and ``_exports``, which it calls to
-publish the classes. It does not import `mcp`.
+publish the classes. It imports `mcp` for type checkers only.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal, cast
 
 import trio
 
@@ -23,8 +24,13 @@ from ._exports import publish
 if TYPE_CHECKING:
     from datetime import datetime
 
+    from mcp.types import CallToolResult
+
 ChildProblem = Literal["not_found", "already_present", "already_started", "running", "restarting"]
 ConnectPhase = Literal["configure", "open", "negotiate", "list_tools"]
+ServerState = Literal[
+    "pending", "connecting", "ready", "degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping", "stopped"
+]
 
 
 class McpActorsError(_pickling.Portable):
@@ -194,13 +200,13 @@ class ServerUnavailable(ServerError):
         message: str,
         *,
         server: str = "",
-        state: str = "failed",
+        state: ServerState = "failed",
         last_error: BaseException | None = None,
         outcome: Literal["not_sent", "unknown"] = "unknown",
         retry_at: datetime | None = None,
     ) -> None:
         super().__init__(message, server=server)
-        self.state = state
+        self.state: ServerState = state
         self.last_error = last_error
         self.outcome: Literal["not_sent", "unknown"] = outcome
         self.retry_at = retry_at
@@ -268,14 +274,20 @@ class InvalidResult(ServerError):
         result: the ``mcp.types.CallToolResult``, as the server sent it.
     """
 
-    # The result is Any, here and below, because this module knows nothing of mcp.
+    # The result is None only in a copy that was made anew from the text.
     def __init__(
-        self, message: str, *, server: str = "", tool: str = "", path: tuple[str | int, ...] = (), result: Any = None
+        self,
+        message: str,
+        *,
+        server: str = "",
+        tool: str = "",
+        path: tuple[str | int, ...] = (),
+        result: CallToolResult | None = None,
     ) -> None:
         super().__init__(message, server=server)
         self.tool = tool
         self.path = path
-        self.result = result
+        self.result = cast("CallToolResult", result)
 
 
 class LimitExceeded(ServerError):
@@ -304,9 +316,9 @@ class ToolFailed(McpActorsError):
         result: the ``mcp.types.CallToolResult``, complete.
     """
 
-    def __init__(self, message: str, *, result: Any = None) -> None:
+    def __init__(self, message: str, *, result: CallToolResult | None = None) -> None:
         super().__init__(message)
-        self.result = result
+        self.result = cast("CallToolResult", result)
 
 
 # --- Configuration --------------------------------------------------------------------------------------------------

@@ -285,7 +285,7 @@ def foreign_problem(found: Import, declared: set[str], optional: set[str]) -> st
         return None
     if found.place == "kernel" and name not in KERNEL_NEEDS:
         return f"{found}: the kernel does without"
-    if found.place == "_errors" and name != "trio":
+    if found.place == "_errors" and name != "trio" and not found.for_types:
         return f"{found}: errors need the standard library and trio only"
     extra = found.place in ("adapters", "cli", "hosts", "_pytest_plugin") or found.importer in NEED_EXTRAS
     allowed = declared | optional if extra else declared

@@ -11,7 +11,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from functools import partial
 
@@ -64,7 +64,7 @@ class Connection(Actor):
         self._address = host, port
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         async with await trio.open_tcp_stream(*self._address) as self._stream:
             yield
 

@@ -10,7 +10,7 @@ Prints::
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -74,7 +74,7 @@ class Multiplexed(Actor):
         self._last = 0
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         async with self._stream, trio.open_nursery() as nursery:
             nursery.start_soon(self._write)
             nursery.start_soon(self._read)

@@ -9,7 +9,7 @@ Prints::
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import httpx2
@@ -24,7 +24,7 @@ from mcp_actors.bridge import AsyncioServerGroup, open_servers
 
 
 @asynccontextmanager
-async def lifespan(app: Starlette) -> AsyncIterator[dict[str, AsyncioServerGroup]]:
+async def lifespan(app: Starlette) -> AsyncGenerator[dict[str, AsyncioServerGroup]]:
     async with open_servers(ServerConfig("time", Stdio("mcp-server-time"))) as servers:
         yield {"servers": servers}
 

@@ -12,7 +12,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 
 import trio
@@ -47,7 +47,7 @@ class Pump(Actor):
 
 class Alarm(Actor):
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         assert self.supervisor is not None
         self.watch(self.supervisor.find("heating/pump"))
         yield

@@ -10,7 +10,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -49,7 +49,7 @@ class Tick(Message):
 
 class Counter(Actor):  # -behaviour(gen_server).
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self.total = 0  # init/1
         self.waiting: list[Later[int]] = []
         self.every(0.01, Tick())  # timer:send_interval/2

@@ -16,7 +16,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -79,7 +79,7 @@ async def two_users(url: str) -> None:
 
 
 @contextmanager
-def weather_server() -> Iterator[str]:
+def weather_server() -> Generator[str]:
     """Run the server, which ends when its standard input does; give its URL."""
     program = Path(__file__).parents[1] / "servers" / "weather_http.py"
     pipe = subprocess.PIPE

@@ -128,6 +128,8 @@ async def grow_and_shrink() -> None:
                 print(f"{seconds}: {member} added")
             case MemberRemoved(members=1):
                 print(f"{seconds}: 1 member left")
+            case _:
+                pass
 
     pool = Pool(Connection, size=(1, 8), shrink_after=60)
     async with open_actor(pool, name="db", observers=[show]) as db:

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
 
@@ -64,7 +64,7 @@ class Refusal(BaseHTTPRequestHandler):
 
 
 @contextmanager
-def refusing_server() -> Iterator[str]:
+def refusing_server() -> Generator[str]:
     """Run the server while a block runs; give its URL."""
     with HTTPServer(("127.0.0.1", 0), Refusal) as server:
         thread = threading.Thread(target=server.serve_forever, args=(0.01,))

@@ -19,7 +19,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Literal
 
@@ -65,7 +65,7 @@ class Printer(Worker):
     online = True
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         if not self.online:
             raise ConnectionError("the printer is offline")
         yield
@@ -77,7 +77,7 @@ class SlowPrinter(Worker):
     starts = 0
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         SlowPrinter.starts += 1
         if SlowPrinter.starts > 1:
             await trio.sleep_forever()

@@ -9,7 +9,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -36,7 +36,7 @@ class NotRead(Message):
 
 class Thermometer(Actor):
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self._temperature = 0.0
         self._measuring = self.every(60, Measure())
         self._not_read = self.after(3600, NotRead())

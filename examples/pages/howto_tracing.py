@@ -10,7 +10,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -56,7 +56,7 @@ class Printer(trace.TracerProvider, trace.Tracer):
     @contextmanager
     def start_as_current_span(  # type: ignore[override]  # theirs is a decorator, too
         self, name: str, *args: Any, **options: Any
-    ) -> Iterator[trace.Span]:
+    ) -> Generator[trace.Span]:
         with trace.use_span(self.start_span(name, *args, **options)) as span:
             yield span
 

@@ -38,6 +38,8 @@ async def report(events: EventStream) -> None:
             case ConfigRejected(error=error):
                 print(f"rejected: {error}")
                 return
+            case _:
+                pass
 
 
 async def serve(file: trio.Path) -> None:

@@ -10,7 +10,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -40,7 +40,7 @@ class Read(Call[float]):
 
 class Weather(Actor[Read]):
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self._thermometer = Thermometer()
         print("connected")
         yield

@@ -15,7 +15,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -57,7 +57,7 @@ class Measure(Message):
 
 class Weather(Actor[Read]):
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self._thermometer = Thermometer()
         yield
 
@@ -89,7 +89,7 @@ class Window(Actor[SetWindow]):
 
 class Climate(Actor[Measure | Down]):
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         assert self.supervisor is not None
         self._weather = self.supervisor.child("weather", Weather)
         self._window = self.supervisor.child("window", Window)

@@ -15,7 +15,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -55,7 +55,7 @@ class Read(Call[float]):
 
 class Weather(Actor[Read]):
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self._thermometer = Thermometer()
         yield
 

@@ -11,7 +11,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from copy import copy
 
@@ -41,7 +41,7 @@ class Cache(Actor[Get]):
         self._waiting: dict[str, LaterQueue[str]] = {}
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         async with trio.open_nursery() as self._nursery:
             yield
             self._nursery.cancel_scope.cancel()

@@ -9,7 +9,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -36,7 +36,7 @@ class Connection(Actor[Query]):
     """Stands for a connection to a database."""
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         await trio.sleep(0.01)  # connect and sign in
         yield
 

@@ -14,7 +14,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
@@ -33,7 +33,7 @@ class Cleaner(Actor[Clean]):
         self._rounds, self._round = rounds, 0
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self.timer = self.every(0.01, Clean())
         yield
 

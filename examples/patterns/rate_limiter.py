@@ -9,11 +9,10 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 
 import trio
-import trio.testing
 from attrs import frozen
 
 from mcp_actors.kernel import (
@@ -45,7 +44,7 @@ class Limiter(Actor[Acquire | Refill]):
         self._waiting: LaterQueue[None] = LaterQueue()
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         self.every(self._period, Refill())
         yield
 

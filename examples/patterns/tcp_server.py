@@ -13,7 +13,7 @@ Prints::
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import Never
 
@@ -35,7 +35,7 @@ class Connection(Actor[Never]):
         self._stream = stream
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         async with self._stream, trio.open_nursery() as nursery:
             nursery.start_soon(self._serve)
             yield
@@ -54,7 +54,7 @@ class Listener(Actor[Never]):
         self._address = address
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator[None]:
+    async def running(self) -> AsyncGenerator[None]:
         assert self.supervisor is not None
         self._connections = self.supervisor.child("connections", SupervisorRef)
         [listener] = await trio.open_tcp_listeners(0, host="127.0.0.1")

@@ -12,7 +12,7 @@ import copy
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Self
+from typing import TYPE_CHECKING, Any, Final, Self, TypedDict, Unpack
 
 from agents import ToolGuardrailFunctionOutput
 from agents.mcp import MCPServer
@@ -32,7 +32,10 @@ from ._offer import (
 )
 
 if TYPE_CHECKING:
-    from agents import Agent, AgentBase, RunContextWrapper
+    from agents import Agent, AgentBase, RunContextWrapper, ToolInputGuardrail, ToolOutputGuardrail
+    from agents.mcp import MCPToolCustomDataExtractor, MCPToolMetaResolver
+    from agents.mcp.server import RequireApprovalSetting
+    from agents.tool import ToolErrorFunction
     from agents.tool_context import ToolContext
 
     from ..bridge import AsyncioServerGroup
@@ -48,6 +51,18 @@ MCP_SERVER_OPTIONS: Final = {
     "set ServerConfig(retry=…)": "max_retry_attempts retry_backoff_seconds_base retry_backoff_seconds_max",
     "set Callbacks(message=…)": "message_handler",
 }
+
+
+class MCPServerOptions(TypedDict, total=False):
+    """The options of ``agents.mcp.MCPServer`` that `OpenAIAgentsServer` carries out."""
+
+    require_approval: RequireApprovalSetting
+    failure_error_function: ToolErrorFunction | None
+    use_structured_content: bool
+    tool_meta_resolver: MCPToolMetaResolver | None
+    custom_data_extractor: MCPToolCustomDataExtractor | None
+    tool_input_guardrails: list[ToolInputGuardrail[Any]] | None
+    tool_output_guardrails: list[ToolOutputGuardrail[Any]] | None
 
 
 class OpenAIAgentsServer(PromptsAndResources, MCPServer):
@@ -90,9 +105,10 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         servers: Iterable[str] | None = None,
         tool_cache: bool = True,
         name: str | None = None,
-        **options: Any,
+        **given: Unpack[MCPServerOptions],
     ) -> None:
-        check_options(OpenAIAgentsServer, MCP_SERVER_OPTIONS, options)
+        check_options(OpenAIAgentsServer, MCP_SERVER_OPTIONS, given)
+        options: dict[str, Any] = {**given}
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._name = name or self._offer.label
         self._approval: Any = self._normalize_needs_approval(require_approval=options.pop("require_approval", None))

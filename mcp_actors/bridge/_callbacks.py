@@ -364,7 +364,8 @@ def adapted_callbacks(wrap: Wrap, callbacks: Any) -> Any:
 def _transport(bridge: Bridge, transport: Any) -> Any:
     match transport:
         case InProcess(server=Server() | MCPServer() as server):
-            return InProcess(LoopServer(bridge, server))
+            elsewhere: Any = LoopServer(bridge, server)
+            return InProcess(elsewhere)
         case _:
             return adapted_transport(partial(on_loop, bridge), transport)
 

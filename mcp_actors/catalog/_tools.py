@@ -18,7 +18,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeVar
 
 import attrs
 import pydantic_core
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 
 C = TypeVar("C", bound=type)
+
+TaskSupport = Literal["forbidden", "optional", "required"]
 
 _ADVICE: Final = "this belongs to the tool catalogue and is shared; change a copy of it: copy.deepcopy(...)"
 
@@ -161,7 +163,7 @@ def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
     return dumped
 
 
-def _task_support(tool: ListedTool) -> str:
+def _task_support(tool: ListedTool) -> TaskSupport:
     """Return a tool's support for tasks, which only some versions of the protocol define."""
     if isinstance(tool, CatalogTool):
         return tool.task_support
@@ -202,7 +204,7 @@ class CatalogTool:
     output_schema: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     annotations: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
     meta: Mapping[str, Any] | None = attrs.field(default=None, converter=_frozen_or_none, hash=False)
-    task_support: str = "forbidden"
+    task_support: TaskSupport = "forbidden"
     available: bool = True
     deferred: bool = False
 

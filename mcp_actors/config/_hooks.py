@@ -239,7 +239,9 @@ _check_tuple: Final = check.tuple_of(
 )
 
 
-def check_extensions(instance: Any, attribute: attrs.Attribute[Any], value: tuple[ClientExtension, ...]) -> None:
+def check_extensions(
+    instance: Any, attribute: attrs.Attribute[tuple[ClientExtension, ...]], value: tuple[ClientExtension, ...]
+) -> None:
     """Refuse anything but a tuple of extensions that are compatible with each other."""
     _check_tuple(instance, attribute, value)
     try:

@@ -110,7 +110,7 @@ def _to_scopes(value: str | Iterable[str]) -> tuple[str, ...]:
     return tuple(value.split()) if isinstance(value, str) else check.as_tuple(value)
 
 
-def _check_scopes(instance: OAuth, attribute: attrs.Attribute[Any], value: tuple[object, ...]) -> None:
+def _check_scopes(instance: OAuth, attribute: attrs.Attribute[check.Value], value: check.Value) -> None:
     if not isinstance(value, tuple):
         raise check.refused_type("OAuth", "scopes", value, "give a str or strings, such as 'files:read'")
     for scope in value:

@@ -59,9 +59,9 @@ ToolPredicate: TypeAlias = Callable[[Any, ToolContext], Awaitable[bool] | bool]
 """``predicate(tool, context)``, async or not: return whether this `CatalogTool` is shown in this context."""
 
 
-def _names(value: Iterable[str] | None) -> tuple[str, ...] | None:
+def _names(value: Iterable[str]) -> tuple[str, ...]:
     """Return names as a tuple without duplicates; return anything else unchanged, for `_check_names` to refuse."""
-    if value is None or isinstance(value, (str, bytes)):
+    if isinstance(value, (str, bytes)):
         return value  # type: ignore[return-value]  # refused by the validator; a str would become letters
     try:
         return tuple(dict.fromkeys(value))
@@ -69,30 +69,34 @@ def _names(value: Iterable[str] | None) -> tuple[str, ...] | None:
         return value  # type: ignore[return-value]  # it is refused by the validator
 
 
-def _check_collection(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+def _names_or_none(value: Iterable[str] | None) -> tuple[str, ...] | None:
+    return None if value is None else _names(value)
+
+
+def _check_collection(instance: Any, attribute: attrs.Attribute[check.Value], value: check.Value) -> tuple[str, ...]:
     if not isinstance(value, tuple):
         remedy = f"give a collection of names, like {attribute.name}=('search', 'read')"
         raise check.refused_value(instance, attribute.name, value, remedy)
     for each in value:
         if not isinstance(each, str) or not each:
             raise check.refused_text(instance, attribute.name, f"(…, {check.shown(each)}, …)", "give names of tools")
+    return value
 
 
-def _check_names(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
-    _check_collection(instance, attribute, value)
-    for each in value:
+def _check_names(instance: ToolFilter, attribute: attrs.Attribute[check.Value], value: check.Value) -> None:
+    for each in _check_collection(instance, attribute, value):
         if GLOB.search(each):
             # As a name it would match nothing: such an `allow` shows nothing, such a `deny` hides nothing.
             remedy = "this is a pattern; move it to patterns, with a leading '!' to hide what matches"
             raise check.refused_value(instance, attribute.name, each, remedy)
 
 
-def _check_patterns(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
-    _check_collection(instance, attribute, value)
-    if not value:
+def _check_patterns(instance: ToolFilter, attribute: attrs.Attribute[check.Value], value: check.Value) -> None:
+    patterns = _check_collection(instance, attribute, value)
+    if not patterns:
         remedy = "it names no tools; leave it out to show all, or set allow=() to show none"
         raise check.refused_text(instance, attribute.name, "()", remedy)
-    if "!" in value:
+    if "!" in patterns:
         raise check.refused_value(instance, attribute.name, "!", "add a pattern after the '!', like '!delete_*'")
 
 
@@ -171,11 +175,17 @@ class ToolFilter:
     # Filters compare these as sets (`eq`), and show them as tuples in the order in which they were given.
 
     allow: tuple[str, ...] | None = attrs.field(
-        default=None, converter=_names, validator=attrs.validators.optional(_check_names), eq=_as_set
+        default=None,
+        converter=_names_or_none,
+        validator=attrs.validators.optional(_check_names),
+        eq=_as_set,
     )
     deny: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_check_names, eq=_as_set)
     patterns: tuple[str, ...] | None = attrs.field(
-        default=None, converter=_names, validator=attrs.validators.optional(_check_patterns), eq=_as_set
+        default=None,
+        converter=_names_or_none,
+        validator=attrs.validators.optional(_check_patterns),
+        eq=_as_set,
     )
     predicate: ToolPredicate | None = attrs.field(
         default=None, validator=attrs.validators.optional(_check_predicate), repr=check.shown_function
@@ -326,7 +336,7 @@ def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
 _check_tuple: Final = check.tuple_of(lambda each: isinstance(each, Tool), _REMEDY)
 
 
-def check_static_tools(instance: Any, attribute: attrs.Attribute[Any], value: tuple[Tool, ...]) -> None:
+def check_static_tools(instance: Any, attribute: attrs.Attribute[tuple[Tool, ...]], value: tuple[Tool, ...]) -> None:
     """Refuse anything but a tuple of tools with distinct names."""
     _check_tuple(instance, attribute, value)
     names: set[str] = set()

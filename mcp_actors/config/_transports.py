@@ -43,6 +43,7 @@ from ._values import (
 
 if TYPE_CHECKING:
     import httpx2
+    from mcp.server import MCPServer, Server
 
 
 # --- Servers over HTTP: URL, credentials, client options (`Http`, `Sse`) ----------------------------------------------
@@ -116,7 +117,9 @@ def _to_headers(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
     return NamedValues(value) if isinstance(value, Mapping) else value  # type: ignore[redundant-expr]  # users may pass anything
 
 
-def _check_headers(instance: _Endpoint, attribute: attrs.Attribute[Any], value: Mapping[str, ConfigValue]) -> None:
+def _check_headers(
+    instance: _Endpoint, attribute: attrs.Attribute[Mapping[str, ConfigValue]], value: Mapping[str, ConfigValue]
+) -> None:
     owner = _owner(instance)
     check_mapping(owner, "headers", value)
     spelled: dict[str, str] = {}
@@ -199,7 +202,7 @@ def _to_verify(value: ssl.SSLContext | str | os.PathLike[str] | bool | None) -> 
     return os.fspath(value) if isinstance(value, os.PathLike) else value
 
 
-def _check_verify(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
+def _check_verify(instance: Http, attribute: attrs.Attribute[check.Value], value: check.Value) -> None:
     if not isinstance(value, ssl.SSLContext | str | bool | None) or value == "":
         remedy = "give an ssl.SSLContext, the path of a file of CA certificates, or True"
         raise check.refused("Http", "verify", f"verify is {check.a_type(value) if value != '' else 'empty'}; {remedy}")
@@ -325,7 +328,9 @@ class InProcess:
         ConfigError: `server` is None or a str.
     """
 
-    server: Any = attrs.field(validator=_check_server, eq=id, repr=lambda server: f"<{type(server).__name__}>")
+    server: Server[Any] | MCPServer = attrs.field(
+        validator=_check_server, eq=id, repr=lambda server: f"<{type(server).__name__}>"
+    )
 
 
 # --- Confine a server process to some files and TCP ports (`Sandbox`) -------------------------------------------------
@@ -421,7 +426,7 @@ class Sandbox:
         return f"<Sandbox {shown}; does not restrict {_NOT_RESTRICTED}>"
 
 
-def to_sandbox(value: Any) -> Any:
+def to_sandbox(value: Sandbox | Mapping[str, Any] | None) -> Sandbox | None:
     """Return a mapping of a file as a `Sandbox`, and anything else as it is.
 
     Raises:
@@ -517,7 +522,7 @@ def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
     return NamedValues(value)
 
 
-def _check_env_from(instance: Stdio, attribute: attrs.Attribute[Any], value: tuple[str, ...]) -> None:
+def _check_env_from(instance: Stdio, attribute: attrs.Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
     """Refuse a variable that is both set and passed on, because one of the two must be a mistake."""
     for name in value:
         if name in instance.env:
@@ -622,7 +627,7 @@ def _to_secret_file(value: str | os.PathLike[str] | None) -> str | None:
     return None if value is None else _path("secret_file", value, "Socket")
 
 
-def _check_proof(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
+def _check_proof(instance: Socket, attribute: attrs.Attribute[str | None], value: str | None) -> None:
     """Refuse two secrets, and a host without one: anyone on the network could be either side."""
     if value is not None and instance.secret is not None:
         raise check.refused("Socket", "secret_file", "secret and secret_file are both given; remove one of them")

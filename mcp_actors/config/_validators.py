@@ -16,16 +16,21 @@ import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
 from .._errors import ConfigError
 from .._misuse import is_number, is_whole
 
-Validator = Callable[[Any, "attrs.Attribute[Any]", Any], None]
+Value = TypeVar("Value")
 
-_T = TypeVar("_T")
+
+class Validator(Protocol):
+    """A validator of attrs, for a value of any type. Of one that takes `Any`, ty forgets the converter of the field."""
+
+    def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
+
 
 _SHOWN: Final = 60  # characters of a value in a message: enough to recognize it, short enough for one line
 
@@ -55,7 +60,7 @@ def a_type(value: object) -> str:
     return f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
 
 
-def brief(cls: type[_T]) -> type[_T]:
+def brief(cls: type[Value]) -> type[Value]:
     """Let the ``repr`` of an attrs class be the call that makes the object, without arguments that have their defaults.
 
     An argument is shown as its field says, so that no credential is.
@@ -177,7 +182,7 @@ def one_of(*choices: str) -> Validator:
     return check
 
 
-def flag(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
+def flag(instance: Any, attribute: attrs.Attribute[Value], value: Value) -> None:
     """Refuse everything but True and False; ``enabled="no"`` would otherwise count as true."""
     if not isinstance(value, bool):
         raise refused_value(instance, attribute.name, value, "give True or False")
@@ -222,7 +227,7 @@ def shown_functions(values: Iterable[object]) -> str:
     return f"[{', '.join(map(shown_function, values))}]"
 
 
-def as_tuple(value: Iterable[_T]) -> tuple[_T, ...]:
+def as_tuple(value: Iterable[Value]) -> tuple[Value, ...]:
     """Return a collection as a tuple; return anything else unchanged, for `tuple_of` to refuse."""
     if isinstance(value, (str, Mapping)):
         return value  # type: ignore[return-value]  # it is refused by the validator

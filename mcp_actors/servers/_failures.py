@@ -19,7 +19,7 @@ import signal
 import sys
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 import httpx2
 from mcp import MCPError
@@ -35,6 +35,7 @@ from .._errors import (
     LimitExceeded,
     RequestTimedOut,
     ServerError,
+    ServerState,
     ServerUnavailable,
 )
 from .._text import indented, own_shortage, plain_text, problem_of
@@ -359,13 +360,12 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
                 outcome=outcome,
             )
         case "ServerUnavailable":
-            state, at = said.get("state"), said.get("retry_at")
             named = ServerUnavailable(
                 message,
                 server=server,
-                state=plain_text(state, limit=40) if isinstance(state, str) else "failed",
+                state=next((each for each in get_args(ServerState) if each == said.get("state")), "failed"),
                 outcome=outcome,
-                retry_at=_time(at),
+                retry_at=_time(said.get("retry_at")),
             )
         case "LimitExceeded":
             named = LimitExceeded(message, server=server, outcome=outcome)

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
     from mcp.types import ToolAnnotations
 
+    from .._errors import ServerState
     from ..config import BreakerPolicy, HealthPolicy, RestartPolicy, RetryBudget, RetryPolicy
 
 
@@ -184,7 +185,7 @@ class Breaker:
             case "nothing" if self.state == "half_open":
                 self._enter("open")
 
-    def refusal(self, state: str, now: float, wall: datetime, *, again: bool = False) -> ServerUnavailable:
+    def refusal(self, state: ServerState, now: float, wall: datetime, *, again: bool = False) -> ServerUnavailable:
         """Return the error for a refused request.
 
         Args:

@@ -256,4 +256,4 @@ def test_two_servers_of_one_name_are_refused_disabled_or_not(said: Said) -> None
 
 
 def test_names_that_differ_are_fine() -> None:
-    check_unique_names([docs(), ServerConfig("Docs", InProcess(object()))])
+    check_unique_names([docs(), ServerConfig("Docs", InProcess(object()))])  # type: ignore[arg-type]  # not a server of the SDK

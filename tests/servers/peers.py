@@ -195,7 +195,7 @@ def serving(kind: Kind, auth: Any = None) -> Iterator[tuple[Peer, Any]]:
         return
     peer = MemoryPeer()
     with patch.object(_in_process, "serve_loop", peer.serve_loop):
-        yield peer, InProcess(Elsewhere(peer) if kind == "streams" else Server("peer"))
+        yield peer, InProcess(Elsewhere(peer) if kind == "streams" else Server("peer"))  # type: ignore[arg-type]  # an `ElsewhereServer`
 
 
 @asynccontextmanager

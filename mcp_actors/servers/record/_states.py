@@ -1,6 +1,6 @@
 """The events about servers, the states of a server, and their transitions.
 
-First the classes of events, two of them internal; then `ServerState` and the sets of states that matter; then the table
+First the classes of events, two of them internal; then the sets of states that matter; then the table
 `TRANSITIONS`, and `next_state`, which makes one step. The state of a connection is the fold of the events of its actor
 and a few of its own (`HealthChanged`, `Recovered`, and a `Stopped` where no actor runs); while it drains, it shows
 ``stopping``. The state of a server is that of its best connection; `is_followed` and `rank` are for that.
@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
 
 from attrs import frozen
 
+from ..._errors import ServerState as ServerState
 from ...kernel import Crashed, Event, GaveUp, Restarting, Started, Starting, Stopped, Stopping
 
 if TYPE_CHECKING:
@@ -188,10 +189,6 @@ class Flooded(ServerEvent):
 
 # --- The states of a server, and the sets of them that matter ---------------------------------------------------------
 
-
-ServerState = Literal[
-    "pending", "connecting", "ready", "degraded", "unhealthy", "backoff", "failed", "needs_auth", "stopping", "stopped"
-]
 
 Departure: TypeAlias = Literal["block", "signal", "removal"]
 """Why a server leaves its group."""

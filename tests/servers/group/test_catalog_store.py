@@ -302,7 +302,7 @@ def test_a_fingerprint_depends_on_everything_else() -> None:
     assert len(set(different)) == len(different)
     assert described(Stdio("x", ["y"], env={"A": "", "B": ""})) == described(Stdio("x", ["y"], env={"B": "", "A": ""}))
     assert described(Http(url, headers={"a": ""})) == described(Http(url, headers={"A": ""}))
-    assert fingerprint(ServerConfig("a", InProcess(object()))) is None
+    assert fingerprint(ServerConfig("a", InProcess(object()))) is None  # type: ignore[arg-type]  # not a server of the SDK
 
 
 def test_tools_of_a_server_from_a_file_are_stored_under_that_file() -> None:
@@ -313,7 +313,7 @@ def test_tools_of_a_server_from_a_file_are_stored_under_that_file() -> None:
     assert launch_pin(in_file[0]) != launch_pin(in_file[1])
     assert len({fingerprint(config) for config in (*in_file, ServerConfig("a", one, source="/elsewhere"))}) == 2
     assert fingerprint(ServerConfig("a", one, source="settings")) == described(one)
-    assert fingerprint(ServerConfig("a", InProcess(object()), source="/home/me/.mcp.json")) is None
+    assert fingerprint(ServerConfig("a", InProcess(object()), source="/home/me/.mcp.json")) is None  # type: ignore[arg-type]  # not a server of the SDK
 
 
 def entry(path: Path, *flags: str, policy: str) -> Path:

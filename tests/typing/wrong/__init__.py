@@ -1,0 +1,1 @@
+"""Lines that type checkers refuse."""
