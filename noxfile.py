@@ -64,11 +64,20 @@ def lint(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def typing(session: nox.Session) -> None:
-    """Check types, that every public name has them, and that wrong handlers are refused."""
+    """Check types, that every public name has them, and what four checkers accept and refuse."""
     session.install("--editable", ".[test,typing]")
     session.run("mypy")
     session.run("pyright", "--verifytypes", "mcp_actors", "--ignoreexternal")
     session.run("pyright", "--project", "tests/pyright.json")
+    session.run("python", "-m", "tests.typing")
+
+
+@nox.session(python=OLDEST)
+def newest_checkers(session: nox.Session) -> None:
+    """Ask the newest versions of the four type checkers, not those that are installed already."""
+    session.install("--editable", ".[test,typing]")
+    session.install("--upgrade", "mypy", "pyrefly", "pyright[nodejs]", "ty")
+    session.run("python", "-m", "tests.typing")
 
 
 @nox.session(python=PYTHONS)

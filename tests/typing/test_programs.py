@@ -9,6 +9,7 @@ import pytest
 
 from tests.source import ROOT, parse
 
+from .__main__ import CHECKERS, EXAMPLES, wrong_lines
 from .right import forms
 from .wrong import configurations
 
@@ -33,3 +34,13 @@ def test_what_checkers_refuse_is_refused_when_it_runs(line: str) -> None:
     """D-91: the type that is written is the one that is checked."""
     with pytest.raises((TypeError, ValueError, AttributeError, OSError)):
         exec(line, vars(configurations).copy())
+
+
+@pytest.mark.parametrize("checker", CHECKERS)
+def test_each_checker_must_refuse_nearly_all_wrong_lines(checker: str) -> None:
+    """D-92: ``nox -s typing`` runs all four, and they check all examples too."""
+    lines = dict(wrong_lines(checker))
+    assert len(lines) >= 150
+    assert sum(lines.values()) >= (0.93 if checker == "ty" else 0.98) * len(lines)
+    assert len(EXAMPLES) >= 85
+    assert 'session.run("python", "-m", "tests.typing")' in (ROOT / "noxfile.py").read_text()
