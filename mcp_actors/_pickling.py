@@ -1,4 +1,4 @@
-"""Pickle and copy exceptions with their attributes, notes and causes.
+"""Pickle and copy exceptions with their attributes, notes and causes; bases for handles and for frozen mappings.
 
 Python pickles an exception as its class, ``args`` and attributes. An ``__init__`` with required keywords then fails on
 loading, which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps the cause,
@@ -7,18 +7,25 @@ class. In a pickle or a deep copy, a group is made anew from its members, as a p
 `Portable` is pickled and loaded on trial, which runs code of its class. One that fails this is replaced by an
 `UnpicklableError` with its class and text. Pickles and deep copies have no traceback and no context.
 
+A `Handle` works only in the process that made it: a copy is the object itself, and a pickle is refused. A `Frozen`
+mapping compares, copies, pickles and hashes.
+
 `McpActorsError` derives from `Portable`, and the events of the kernel `pack` the exceptions in them. This file imports
 neither; of the package it imports ``_collapse`` and ``_foreign``. It keeps no state and writes no file.
 """
 
 from __future__ import annotations
 
-from typing import Any, Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, NoReturn, Self, TypeVar
 
 from ._collapse import flattened
 from ._foreign import words_of
 
 _CAUSE: Final = "__cause__"
+
+K = TypeVar("K")
+V_co = TypeVar("V_co", covariant=True)
 
 
 class UnpicklableError(Exception):
@@ -93,3 +100,49 @@ def _survives(error: BaseException) -> bool:
         return type(pickle.loads(pickle.dumps(error))) is type(error)
     except Exception:
         return False
+
+
+class Handle:
+    """Base of references, groups, streams and whatever else works only where it was made."""
+
+    __slots__ = ()
+
+    # Frameworks copy agents, and with them the handles that these hold.
+
+    def __copy__(self) -> Self:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Self:
+        return self
+
+    def __reduce__(self) -> NoReturn:
+        problem = "cannot be pickled, because it works only in its own process; open it in the other process"
+        raise TypeError(f"{self!r}: {problem}")
+
+
+class Frozen(Mapping[K, V_co]):
+    """An immutable mapping. Its hash is that of its keys, because values may have none."""
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: Mapping[K, V_co]) -> None:
+        self._items: dict[K, Any] = {key: unpack(value) for key, value in items.items()}
+
+    def __getitem__(self, key: K) -> V_co:
+        value: V_co = self._items[key]
+        return value
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._items)
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    def __repr__(self) -> str:
+        return repr(self._items)
+
+    def __hash__(self) -> int:
+        return hash(frozenset(self._items))
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), ({key: pack(value) for key, value in self._items.items()},)

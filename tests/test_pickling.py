@@ -15,13 +15,31 @@ from typing import Any, Final
 
 import httpx2
 import pytest
+import trio
 from attrs import fields
 from mcp import MCPError
-from mcp.types import CallToolResult
+from mcp.server import MCPServer
+from mcp.types import CallToolResult, Implementation, SamplingCapability, Tool
 
-from mcp_actors import ConnectFailed, ConnectionLost, LimitExceeded, McpActorsError, ServerUnavailable
+from mcp_actors import (
+    Callbacks,
+    ConfigError,
+    ConnectFailed,
+    ConnectionLost,
+    InProcess,
+    LimitExceeded,
+    McpActorsError,
+    ServerConfig,
+    ServerUnavailable,
+    Stdio,
+    ToolRequest,
+    load_config,
+    open_servers,
+    sync,
+)
 from mcp_actors._pickling import UnpicklableError
-from mcp_actors.kernel import Crashed, Event
+from mcp_actors.config import CallbackContext, OAuth, Sandbox
+from mcp_actors.kernel import Actor, Call, ChildSpec, Crashed, Event, handles, open_supervisor
 
 from .forkserver import run_python
 from .source import FOLDERS, ROOT
@@ -39,7 +57,7 @@ def pickled(thing: Any, protocol: int = 5) -> Any:
     return pickle.loads(pickle.dumps(thing, protocol))
 
 
-COPIES: Final = {
+COPIES: Final[dict[str, Callable[[Any], Any]]] = {
     "copy": copy.copy,
     "deepcopy": copy.deepcopy,
     "pickle 2": partial(pickled, protocol=2),
@@ -203,3 +221,81 @@ def use_a_pool() -> None:
         print("every event")
         assert pool.submit(os.getpid).result(timeout=60) != os.getpid()
         print("the pool works")
+
+
+class Ask(Call[int]):
+    """A question that nobody answers."""
+
+
+class Silent(Actor[Ask]):
+    """Defers all answers."""
+
+    @handles(Ask)
+    async def ask(self, message: Ask) -> int:
+        return await trio.sleep_forever()
+
+
+def check_handles(*things: Any) -> None:
+    for thing in things:
+        assert copy.copy(thing) is thing
+        assert copy.deepcopy({"held": [thing]})["held"][0] is thing
+        with pytest.raises(TypeError, match="cannot be pickled, because it works only in its own process; open it in"):
+            pickle.dumps(thing)
+
+
+async def test_a_live_handle_copies_to_itself_and_refuses_to_be_pickled() -> None:
+    """D-93: a group, references, a monitor, a stream and a pending call."""
+    async with (
+        open_servers(ServerConfig("a", InProcess(MCPServer("a")))) as servers,
+        open_supervisor(ChildSpec("b", Silent)) as above,
+        above.watch_events() as events,
+        above.child("b", Silent).watch() as monitor,
+    ):
+        call = above.child("b", Silent).send_request(Ask())
+        check_handles(servers, servers["a"], above, monitor.ref, monitor, events, call)
+
+
+def test_a_handle_of_a_thread_copies_to_itself_and_refuses_to_be_pickled() -> None:
+    """D-93."""
+    with sync.open_servers(ServerConfig("a", InProcess(MCPServer("a")))) as servers:
+        check_handles(servers, servers["a"])
+
+
+TOOL: Final = Tool(name="x", input_schema={"type": "object"})
+ME: Final = Implementation(name="me", version="1")
+
+
+async def values() -> list[object]:
+    """Return frozen data with fields of all kinds."""
+    configs = {"a": {"command": "x", "env": {"A": "b"}}}
+    async with open_servers(ServerConfig("a", InProcess(MCPServer("a")))) as servers:
+        facts = servers.status(), servers.errors, servers.tools.versions, servers["a"].info
+    return [
+        *facts,
+        load_config({"mcpServers": configs}),
+        Stdio("x", ["y"], env={"A": "b"}, sandbox=Sandbox(read=["/"])),
+        ServerConfig("a", Stdio("x"), static_tools=[TOOL], client_info=ME),
+        ServerConfig("a", Stdio("x"), callbacks=Callbacks(sampling_capabilities=SamplingCapability())),
+        ToolRequest(server="a", name="x", arguments={"a": [1]}, meta={"b": {}}),
+        CallbackContext(server="a", meta={"a": [1]}),
+        OAuth(scopes=["a"]),
+    ]
+
+
+async def test_frozen_data_compare_copy_pickle_and_hash() -> None:
+    """D-93."""
+    for value in await values():
+        for how in COPIES.values():
+            copied: object = how(value)
+            assert copied == value
+            assert hash(copied) == hash(value)
+
+
+def test_a_result_of_a_load_that_has_errors_copies_and_hashes() -> None:
+    """D-93: errors are equal only to themselves, as Python's are."""
+    loaded = load_config({"mcpServers": {"a": {"command": 1}}})
+    assert hash(loaded) is not None
+    arrived = pickled(loaded)
+    assert copy.copy(loaded) == loaded
+    assert [(type(each), str(each)) for each in arrived.errors] == [(ConfigError, str(loaded.errors[0]))]
+    assert list(arrived.failed) == ["a"]

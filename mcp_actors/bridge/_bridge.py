@@ -51,6 +51,7 @@ from .._collapse import caused_by, is_exit
 from .._errors import ServerUnavailable
 from .._foreign import Log
 from .._patched import refuse_patched
+from .._pickling import Handle
 from .._text import problem_of
 from ..kernel import act_for_caller
 
@@ -526,7 +527,7 @@ def run_now(step: Step) -> None:
 # --- Read streams of Trio's side on the event loop --------------------------------------------------------------------
 
 
-class AsyncioStream(Generic[T]):
+class AsyncioStream(Handle, Generic[T]):
     """A stream as an async iterator for one reader on an asyncio event loop.
 
     It ends with the block that opened it, or with the group or supervisor that it reports on. Several readers share the

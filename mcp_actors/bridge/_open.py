@@ -31,6 +31,7 @@ from .._collapse import collapse
 from .._errors import McpActorsError
 from .._foreign import Log
 from .._misuse import check_flavor, explained
+from .._pickling import Handle
 from .._text import problem_of
 from ..catalog._names import DEFAULT_NAMING
 from ..kernel import ActorRef, SupervisorRef
@@ -164,7 +165,7 @@ R = TypeVar("R")
 Ts = TypeVarTuple("Ts")
 
 
-class AsyncioLoop:
+class AsyncioLoop(Handle):
     """An asyncio event loop inside a Trio program."""
 
     def __init__(self, bridge: Bridge) -> None:

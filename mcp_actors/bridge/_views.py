@@ -24,11 +24,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
-from typing import TYPE_CHECKING, Any, Generic, NoReturn, Self, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 
 import trio
 
 from .._errors import ActorStopped, ServerUnavailable
+from .._pickling import Handle
 from ..kernel import EVENT_BUFFER, ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ..servers.group import AnyServer, GroupFacts
@@ -58,7 +59,7 @@ R = TypeVar("R")
 Ref = TypeVar("Ref", bound="AsyncioActorRef[Any]")
 
 
-class View(Asker, Generic[T_co]):
+class View(Handle, Asker, Generic[T_co]):
     """The asyncio side of one object on Trio's side. Two views of the same object are equal."""
 
     __slots__ = ("_bridge", "_target")
@@ -84,19 +85,6 @@ class View(Asker, Generic[T_co]):
             return fn()
 
         return await self._bridge.call(self, step)
-
-    # Frameworks copy agents, and with them the views that these hold.
-
-    def __copy__(self) -> Self:
-        return self
-
-    def __deepcopy__(self, memo: object) -> Self:
-        return self
-
-    def __reduce__(self) -> NoReturn:
-        raise TypeError(
-            f"{self._who}: cannot be pickled, because it works only in its own process; open it in the other process"
-        )
 
 
 # --- Refs of actors and servers, and groups of servers, for asyncio programs ------------------------------------------

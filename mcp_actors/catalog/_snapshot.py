@@ -15,11 +15,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from types import MappingProxyType
 from typing import Any, Final, Self, overload
 
 import attrs
 
+from .._pickling import Frozen
 from ._names import DEFAULT_NAMING, NameBook, NameCollision, ToolKey, ToolName, check_naming
 from ._pins import pin
 from ._tools import CatalogTool, ListedTool
@@ -330,7 +330,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
 
         As long as the version of a server is the same, so is ``of(server)``.
         """
-        return MappingProxyType({name: section.version for name, section in self._parts.sections.items()})
+        return Frozen({name: section.version for name, section in self._parts.sections.items()})
 
     @property
     def collisions(self) -> tuple[NameCollision, ...]:

@@ -64,7 +64,7 @@ class CallbackContext:
 
     server: str
     request_id: RequestId | None = None
-    meta: Mapping[str, Any] | None = None
+    meta: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
 
 
 Answer: TypeAlias = Awaitable[T] | T
@@ -172,7 +172,9 @@ class Callbacks:
     logging: LoggingCallback | Literal[False] | None = attrs.field(default=None, validator=_check_question, repr=_shown)
     message: MessageCallback | Literal[False] | None = attrs.field(default=None, validator=_check_message, repr=_shown)
     log_level: LoggingLevel | None = attrs.field(default=None, validator=_check_level)
-    sampling_capabilities: SamplingCapability | None = attrs.field(default=None, validator=_check_capabilities)
+    sampling_capabilities: SamplingCapability | None = attrs.field(
+        default=None, validator=_check_capabilities, hash=False
+    )
     timeout: float | None = attrs.field(default=None, validator=_check_timeout)
 
 
@@ -301,8 +303,8 @@ class ToolRequest:
 
     server: str
     name: str
-    arguments: Mapping[str, Any] | None = None
-    meta: Mapping[str, Any] | None = None
+    arguments: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
+    meta: Mapping[str, Any] | None = attrs.field(default=None, hash=False)
 
 
 CallNext: TypeAlias = Callable[[ToolRequest], Awaitable[CallToolResult]]

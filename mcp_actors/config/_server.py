@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from enum import IntEnum
-from types import MappingProxyType
 from typing import Any, Final, Literal, Protocol, runtime_checkable
 
 import attrs
@@ -25,6 +24,7 @@ from mcp.types import Implementation, Tool
 
 from .._errors import ConfigError
 from .._misuse import explained
+from .._pickling import Frozen
 from . import _validators as check
 from ._hooks import Callbacks, Middleware, check_extensions, check_middleware, to_extensions, to_middleware
 from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
@@ -266,7 +266,7 @@ class ServerConfig:
     )
     trust_annotations: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     static_tools: tuple[Tool, ...] = attrs.field(
-        default=(), converter=to_static_tools, validator=check_static_tools, kw_only=True
+        default=(), converter=to_static_tools, validator=check_static_tools, hash=False, kw_only=True
     )
     on_tool_change: Literal["allow", "warn", "block"] = attrs.field(
         default="allow", validator=check.one_of("allow", "warn", "block"), kw_only=True
@@ -280,7 +280,9 @@ class ServerConfig:
     extensions: tuple[ClientExtension, ...] = attrs.field(
         default=(), converter=to_extensions, validator=check_extensions, repr=check.shown_functions, kw_only=True
     )
-    client_info: Implementation | None = attrs.field(default=None, validator=_check_client_info, kw_only=True)
+    client_info: Implementation | None = attrs.field(
+        default=None, validator=_check_client_info, hash=False, kw_only=True
+    )
     source: str | None = attrs.field(default=None, validator=_check_source, eq=False, kw_only=True)
 
 
@@ -304,7 +306,7 @@ def check_unique_names(configs: Iterable[ServerConfig]) -> None:
 
 
 def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
-    return MappingProxyType(dict(failed))
+    return Frozen(failed)
 
 
 @frozen

@@ -26,6 +26,7 @@ import attrs
 from .._errors import ConfigError
 from .._foreign import answer_of
 from .._misuse import explained
+from .._pickling import Frozen
 from .._user_files import SHORTEST_SECRET as SHORTEST_SECRET, secret_problem as secret_problem
 from ._validators import a_type, refused, refused_type
 
@@ -429,32 +430,16 @@ ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
 
 
 @final
-class NamedValues(Mapping[str, ConfigValue]):
+class NamedValues(Frozen[str, ConfigValue]):
     """An immutable mapping of names to values whose ``repr`` shows the names only."""
 
-    __slots__ = ("_items",)
-
-    def __init__(self, items: Mapping[str, ConfigValue] | None = None) -> None:
-        self._items: dict[str, ConfigValue] = dict(items or {})
-
-    def __getitem__(self, name: str) -> ConfigValue:
-        return self._items[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._items)
-
-    def __len__(self) -> int:
-        return len(self._items)
+    __slots__ = ()
 
     def __repr__(self) -> str:
-        return "{" + ", ".join(f"{name!r}: {MASK}" for name in self._items) + "}"
-
-    def __hash__(self) -> int:
-        # Hash the names only: that is consistent with equality, and values that are callables may not be hashable.
-        return hash(frozenset(self._items))
+        return "{" + ", ".join(f"{name!r}: {MASK}" for name in self) + "}"
 
 
-NO_VALUES: Final = NamedValues()
+NO_VALUES: Final = NamedValues({})
 
 
 def check_value(owner: str, field: str, name: str, value: object) -> str | None:

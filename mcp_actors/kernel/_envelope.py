@@ -22,6 +22,7 @@ import trio
 from attrs import define, field
 
 from .._foreign import Log, shown
+from .._pickling import Handle
 from ._circles import Node, Sender, places
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ _log: Final = Log("mcp_actors.kernel")
 
 
 @define(eq=False, repr=False)
-class Reply(Generic[T]):
+class Reply(Handle, Generic[T]):
     """A slot that any task may settle, at most once, and exactly one task awaits.
 
     A `trio.Event` and a field would do the same. Waking the waiting task directly with its result saves an object and a

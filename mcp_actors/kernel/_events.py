@@ -25,7 +25,7 @@ from attrs import define, field, fields, frozen
 from .._collapse import is_exit
 from .._foreign import Log, shown
 from .._misuse import is_whole
-from .._pickling import pack, unpack
+from .._pickling import Handle, pack, unpack
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterator
@@ -229,7 +229,7 @@ class Observer(Protocol):
 
 
 @define(eq=False, repr=False)
-class EventHub:
+class EventHub(Handle):
     """Emits events to observers and subscribers; one per tree of actors.
 
     Attributes:
@@ -380,7 +380,7 @@ def _notify(observer: Observer, event: Event) -> None:
         _log.exception("observer %s raised on %s; the actor is not affected", shown(observer), shown(event))
 
 
-class EventStream:
+class EventStream(Handle):
     """An async iterator of events for one reader, which reads at its own pace.
 
     At most ``size`` events wait for the reader. One more drops the oldest, and `missed` counts it. The stream ends when

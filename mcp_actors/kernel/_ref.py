@@ -21,6 +21,7 @@ from attrs import define, field, frozen
 
 from .._errors import ActorError, ActorStopped, ChildError
 from .._misuse import check_states
+from .._pickling import Handle
 from ._circles import current_sender, expect, explain, find_circle, is_bounded
 from ._envelope import Call, Envelope, M, M_contra, Message, PendingCall, Receives
 from ._events import EVENT_BUFFER
@@ -58,7 +59,7 @@ ENDED: Final = frozenset[str](("stopped", "failed"))
 """The states after the end of an actor."""
 
 
-class ActorRef(Receives[M_contra]):
+class ActorRef(Handle, Receives[M_contra]):
     """A reference to an actor. It stays valid across restarts, and raises `ActorStopped` after the last one.
 
     For a type checker, an ``ActorRef[Add | Get]`` takes these messages and no others. A bare ``ActorRef`` takes any.
@@ -338,7 +339,7 @@ class Down(Message):
 
 
 @define(eq=False, repr=False)
-class Monitor:
+class Monitor(Handle):
     """Watches an actor until its incarnation ends, once; see `ActorRef.watch` and `Actor.watch`.
 
     Attributes:

@@ -35,6 +35,7 @@ from attrs import define, field
 from .._errors import ActorError
 from .._foreign import shown
 from .._misuse import is_number, is_seconds
+from .._pickling import Handle
 from ._envelope import Envelope, Message
 from ._ref import ActorRef, Down, Monitor
 
@@ -48,7 +49,7 @@ SHORTEST: Final = 0.001
 """The shortest period of `Actor.every` in seconds. A shorter one leaves no time to handle a message."""
 
 
-class Timer:
+class Timer(Handle):
     """A message that an actor sends itself later, once or again and again; see `Actor.after` and `Actor.every`.
 
     Attributes:
@@ -203,7 +204,7 @@ class Settles(Protocol):
         """Do what the exception would do if a handler raised it."""
 
 
-class Later(Generic[T]):
+class Later(Handle, Generic[T]):
     """The answer to a message, which any task or step of the actor's tree gives later.
 
     `Actor.defer` makes one in a handler, `Actor.take` gets one without a handler. It is used once. The message counts

@@ -147,7 +147,7 @@ def test_views_of_one_object_are_equal() -> None:
 
 
 def test_a_copy_of_a_view_is_the_view_and_it_stays_in_its_process() -> None:
-    """Frameworks copy agents, with what these hold."""
+    """D-93: frameworks copy agents, with what these hold."""
 
     async def main() -> None:
         async with bridge.open_servers(server("a")) as servers:

@@ -47,6 +47,7 @@ from ..._errors import (
     NotSupported,
 )
 from ..._foreign import Log
+from ..._pickling import Handle
 from ..._text import problem_of
 from ...config import mask_url
 from ...transports import ConnectionOver, current_trace, open_trace
@@ -360,7 +361,7 @@ def renew_subscriptions(
 
 
 @define(eq=False)
-class ResourceStream:
+class ResourceStream(Handle):
     """The stream of one subscription, and the task that keeps it open.
 
     Attributes:

@@ -11,7 +11,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
 from operator import is_
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from attrs import define, frozen
@@ -20,6 +19,7 @@ from ..._collapse import caused_by
 from ..._errors import ServerUnavailable, ToolNotFound
 from ..._foreign import Log
 from ..._misuse import explained_methods, nearest
+from ..._pickling import Frozen, Handle
 from ..._text import problem_of
 from ...catalog import CatalogSnapshot, Listing
 from ...config import permitted
@@ -67,7 +67,7 @@ class Shelf:
 
 
 @explained_methods
-class GroupFacts(Mapping[str, AnyServer]):
+class GroupFacts(Handle, Mapping[str, AnyServer]):
     """The members of a group that only read. Every view is computed from each server's current state."""
 
     __slots__ = ()
@@ -139,7 +139,7 @@ class GroupFacts(Mapping[str, AnyServer]):
         errors = {name: error for name, life in lives.items() if (error := life.error) is not None}
         refused = self._sources.refused
         refusal = {} if refused is None else {refused.source or "open_servers": refused}
-        return MappingProxyType({**self._roster.not_loaded, **refusal, **self._roster.upkeep.errors, **errors})
+        return Frozen({**self._roster.not_loaded, **refusal, **self._roster.upkeep.errors, **errors})
 
     def _in(self, states: frozenset[ServerState]) -> tuple[AnyServer, ...]:
         return tuple(
@@ -148,7 +148,7 @@ class GroupFacts(Mapping[str, AnyServer]):
 
     def status(self) -> Mapping[str, ServerStatus]:
         """Return a snapshot of every server, by name."""
-        return MappingProxyType({name: member.ref.statistics() for name, member in self._members.items()})
+        return Frozen({name: member.ref.statistics() for name, member in self._members.items()})
 
     @property
     def sources(self) -> tuple[SourceStatus, ...]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
-from attrs import asdict, frozen
+from attrs import asdict, field, frozen
 
 from ..._errors import NotSupported
 from ._states import ACTIVE
@@ -86,7 +86,7 @@ class ServerInfo:
     name: str | None
     version: str | None
     protocol_version: str
-    capabilities: ServerCapabilities
+    capabilities: ServerCapabilities = field(hash=False)
     instructions: str | None
 
     @property

@@ -45,6 +45,7 @@ from ..._errors import (
     ToolNotFound,
 )
 from ..._foreign import Log
+from ..._pickling import Handle
 from ..._tasks import fan_out, open_background
 from ...catalog import note_call
 from ...kernel import open_actor
@@ -432,7 +433,7 @@ class Follower:
 # --- A request sent from outside any Trio task (the asyncio bridge) ---------------------------------------------------
 
 
-class PendingRequest(Generic[T]):
+class PendingRequest(Handle, Generic[T]):
     """A request whose result goes to a function instead of a waiting task; see `ServerRef.send_tool_call`.
 
     The first attempt is a message and needs no task, which saves a tenth of the cost of a small request. Retries,

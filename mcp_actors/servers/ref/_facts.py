@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..._errors import ServerUnavailable
 from ..._misuse import explained_methods
+from ..._pickling import Handle
 from ..record import CONNECTED, Replicas, ReplicaStatus, ServerStatus
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @explained_methods
-class ServerFacts:
+class ServerFacts(Handle):
     """The members of a reference to a server that only read."""
 
     __slots__ = ()
