@@ -23,7 +23,7 @@ from mcp_actors.servers import ConfigChanged, ReplicaChanged, ServerAdded, State
 
 from .pipes import PipeMachine
 from .plan import ATTEMPTS, SimulatedServer
-from .world import BUSY, BUSY_SECONDS, RELOADS, CallEnd, Drain, World
+from .world import BUSY, BUSY_SECONDS, RELOADS, THINKING, CallEnd, Drain, World
 
 STOP_TIMEOUT = 5.0
 
@@ -88,18 +88,25 @@ def calls(world: World) -> Iterator[str]:
 
 def times(world: World, end: CallEnd) -> Iterator[str]:
     """Yield what is wrong with the time of an outcome."""
-    # D-08: while the program answers a question, its call does not expire. If the server does not say for which call it
-    # asks, no call of that server does.
-    timeout = None if end.deed.fate == "ask" else world.houses[end.deed.server].plan.options["request_timeout"]
-    answering, counted = 0.0, end.asked
-    for began, ended in sorted(world.answering.get(end.deed.server, ())):
-        answering += max(0.0, min(ended, end.at) - max(began, counted))
-        counted = max(counted, ended)
-    limit = min((timeout or math.inf) + answering, end.deed.patience)
+    server = world.houses[end.deed.server].plan
+    # While the program answers a question, its call does not expire.
+    timeout = None if end.deed.fate == "ask" else server.options["request_timeout"]
+    limit = min(math.inf if timeout is None else timeout + thinking(world, server, end), end.deed.patience)
     if end.at - end.asked > limit + 1e-6:
         yield f"call {end.call} ended after {end.at - end.asked:g} s, and its limit is {limit:g} s"
     if end.outcome == "RequestTimedOut" and timeout is not None and end.at - end.asked < timeout - 1e-6:
         yield f"call {end.call} timed out after {end.at - end.asked:g} s, and not after {timeout:g} s"
+
+
+def thinking(world: World, server: SimulatedServer, end: CallEnd) -> float:
+    """Return how long a call may have waited for answers of the program that a server has asked for in another call.
+
+    A legacy server behind a pipe does not say in which call it asks.
+    """
+    if (server.way, server.era) != ("pipe", "legacy"):
+        return 0.0
+    others = (other for other in world.ends.values() if other.deed.server == server.name and other.deed.fate == "ask")
+    return THINKING * sum(other.asked <= end.at and not other.at < end.asked for other in others)
 
 
 def executions(world: World) -> Iterator[str]:

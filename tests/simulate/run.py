@@ -14,7 +14,11 @@ from .world import World
 
 
 def run(seed: int) -> tuple[World, list[str]]:
-    """Carry out the plan of a seed, and return what is wrong."""
+    """Carry out the plan of a seed, and return what is wrong.
+
+    Only what the run has made is looked at for garbage: to look at all modules would take as long as the run.
+    """
+    gc.freeze()
     world = World(draw(seed))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -25,7 +29,9 @@ def run(seed: int) -> tuple[World, list[str]]:
             world.run()
         except Exception as error:
             return world, [f"the run raised {error!r}"]
-        gc.collect()  # which warns of coroutines that nothing awaits
+        finally:
+            gc.collect()  # which warns of coroutines that nothing awaits
+            gc.unfreeze()
     return world, [*broken(world), *(f"a warning: {each.message}" for each in caught)]
 
 
@@ -34,12 +40,6 @@ def picture(world: World) -> str:
     options = [f"{server.name}: {server.way}, {server.era}, {server.options}" for server in world.plan.servers]
     text = "\n".join(textwrap.fill(line, 120, subsequent_indent="   ") for line in options)
     return f"{text}\n\n{drawn(world.trace.entries, ['program', *world.houses])}\n"
-
-
-def collect_by_hand() -> None:
-    """Leave collecting garbage to `run`, which does it after each run; all that is there now stays."""
-    gc.freeze()
-    gc.disable()
 
 
 def failure(seed: int) -> str | None:

@@ -133,7 +133,6 @@ class World:
             `WISHES` and its time.
         known: the servers that have served since they were stopped, parked or added: their tools are known.
         rested: the servers that have been disconnected as idle. In some runs a caller waits for the first of these.
-        answering: when the program began and ended to answer each question, by server.
     """
 
     plan: Plan
@@ -148,7 +147,6 @@ class World:
     wishes: dict[str, tuple[int, str, float]] = field(factory=dict)
     known: set[str] = field(factory=set)
     rested: set[str] = field(factory=set)
-    answering: dict[str, list[tuple[float, float]]] = field(factory=dict)
     _servers: ServerGroup = field(init=False)
     _refs: dict[str, ServerRef] = field(init=False)
     _callers: trio.Nursery = field(init=False)
@@ -272,11 +270,7 @@ class World:
 
     async def _answer(self, context: CallbackContext, params: ElicitRequestParams) -> ElicitResult:
         """Answer the question of a call."""
-        began = trio.current_time()
-        try:
-            await trio.sleep(THINKING)
-        finally:
-            self.answering.setdefault(context.server, []).append((began, trio.current_time()))
+        await trio.sleep(THINKING)
         return ElicitResult(action="accept", content={"call": int(params.message)})
 
     # --- deeds ------------------------------------------------------------------------------------------------------
