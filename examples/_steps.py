@@ -74,4 +74,4 @@ class Show:
         deadline = trio.current_time() + DYING
         while left := [str(process) for process in self.family.members()]:
             check(trio.current_time() < deadline, f"left behind: {'; '.join(left)}")
-            await trio.sleep(0.01)
+            await trio.sleep(0.05)

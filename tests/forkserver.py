@@ -5,7 +5,8 @@ hundred tests run a program. The process that forks is started by the first of t
 with it. It is neither a child of the tests nor anything they have open, so tests that look at both do not see it.
 
 A fork has its own standard streams, environment, folder, session and signals, and it ends as an interpreter does. What
-it cannot show is the import itself, so tests of imports, and the one of the README's demo, start interpreters.
+it cannot show is the import itself, so tests of imports, and the one of the README's demo, start interpreters. Servers
+of the SDK log as they do where `rich` is not installed: with it each traceback takes most of a second.
 Where a shell or a program starts Python, `interpreter` is what it starts: a process that has its program run in a fork.
 ``COLD=1`` makes all tests do so, as on systems without ``pidfd_open``.
 """
@@ -15,6 +16,7 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import logging
 import marshal
 import os
 import pickle
@@ -428,6 +430,11 @@ def write_scripts(folder: Path, address: str) -> None:
         (folder / name).chmod(0o700)
 
 
+def log_plainly(level: str = "INFO") -> None:
+    """Configure logging as the SDK does for its servers where `rich` is not installed."""
+    logging.basicConfig(level=level, format="%(message)s")
+
+
 def main(address: str, owner: str, *imported: str) -> None:
     """Listen, import, and let the tests go on; then fork."""
     address = f"\0{address}"
@@ -437,6 +444,7 @@ def main(address: str, owner: str, *imported: str) -> None:
         getattr(mcp_actors, name)
     for name in (*IMPORTED, *imported):
         importlib.import_module(name)
+    importlib.import_module("mcp.server.mcpserver.server").configure_logging = log_plainly  # type: ignore[attr-defined]
     if pid := os.fork():
         os.write(1, b"%d" % pid)
         os._exit(0)

@@ -6,84 +6,20 @@ import ast
 import json
 import os
 import pickle
-import subprocess
 import sys
-from collections.abc import Mapping
-from functools import cache
 from importlib import import_module
 from importlib.metadata import version
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import ClassVar, Final
+from typing import ClassVar
 
 import pytest
 
 import mcp_actors
 from mcp_actors import _exports
 
+from .importing import importing, python
 from .source import FOLDERS, PACKAGE, parse, project
-
-OPTIONAL: Final = (
-    "h11",
-    "jwt",
-    "mcp.client.auth",
-    "mcp_actors.auth._sign_in",
-    "mcp_actors.auth._tokens",
-    "mcp_actors.config.formats",
-    "mcp_actors.config._sources",
-    "mcp_actors.config._tables",
-    "mcp_actors.transports.http._client",
-    "mcp_actors.transports.http._streamable",
-    "sqlite3",
-    "tomllib",
-    "webbrowser",
-)
-"""Modules that only some programs use."""
-
-IMPORTING: Final = f"""
-import os, sys
-found = {{}}
-
-import mcp_actors
-found["with the facade"] = [name for name in sys.modules if name.startswith(("mcp", "trio"))]
-found["names of the facade"] = sorted(set(mcp_actors.__all__) - set(dir(mcp_actors)))
-
-if os.fork() == 0:
-    from mcp_actors import _errors
-    errors = [each for each in vars(_errors).values() if isinstance(each, type)]
-    homes = {{each.__module__ for each in errors if issubclass(each, _errors.McpActorsError)}}
-    print({{"homes of errors": sorted(homes)}}, flush=True)
-    os._exit(0)
-os.wait()
-
-import attrs, trio
-before = {{*sys.modules}}
-import mcp_actors.kernel
-added = {{name.partition(".")[0] for name in {{*sys.modules}} - before}}
-found["with the kernel"] = sorted(added - sys.stdlib_module_names)
-found["json with the kernel"] = "json" in sys.modules
-
-from mcp_actors import config
-found["names of config"] = sorted({{*config.__all__}} - {{*dir(config)}})
-
-from mcp_actors import open_servers
-found["with servers"] = sorted({{*{OPTIONAL!r}}} & sys.modules.keys())
-
-config.load_config
-from mcp_actors.config.formats import Input
-found["homes of config"] = [config.load_config.__module__, Input.__module__]
-
-from mcp_actors.config import *
-found["home of a source"] = SqliteSource.__module__
-print(found)
-"""
-
-
-@cache
-def importing() -> Mapping[str, object]:
-    """Return what a new interpreter finds while it imports one part of the package after the other."""
-    lines = python("-c", IMPORTING).stdout.splitlines()
-    return {name: found for line in lines for name, found in ast.literal_eval(line).items()}
 
 
 def public_things(module: ModuleType) -> dict[str, object]:
@@ -362,10 +298,3 @@ class TestAnOldSdk:
         (tmp_path / "mcp").mkdir()
         (tmp_path / "program.py").write_text("from mcp_actors import Http; print(Http.__name__)")
         assert python(str(tmp_path / "program.py")).stdout == "Http\n"
-
-
-def python(*words: str, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run a new interpreter, and return its output."""
-    return subprocess.run(
-        [sys.executable, *words], capture_output=True, text=True, env={**os.environ, **variables}, timeout=60
-    )

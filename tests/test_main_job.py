@@ -22,7 +22,7 @@ from main_job import first_of
 
 from mcp_actors.testing import children
 
-from .forkserver import run_python
+from .forkserver import interpreter, run_python
 from .source import EXAMPLES, parse
 from .test_examples import agrees, expected_output, only_outages
 
@@ -35,8 +35,18 @@ needs_real_servers = pytest.mark.skipif(
 )
 
 
+COLD: Final = """
+import runpy, sys
+program, sys.executable = sys.argv[1:]
+sys.path[0] = program.rpartition("/")[0]
+runpy.run_path(program, run_name="__main__")
+"""
+"""A program that runs another one, whose servers run in forks."""
+
+
 def run_demo(folder: Path, *, cold: bool, **environment: str) -> subprocess.CompletedProcess[str]:
-    return run_python("-W", "error", DEMO, cwd=folder, env={**os.environ, **environment}, timeout=TIMEOUT, cold=cold)
+    words = ("-c", COLD, DEMO, interpreter()) if cold else (DEMO,)
+    return run_python("-W", "error", *words, cwd=folder, env={**os.environ, **environment}, timeout=TIMEOUT, cold=cold)
 
 
 @needs_real_servers

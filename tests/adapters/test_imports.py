@@ -2,59 +2,62 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from mcp_actors import adapters
 from tests.forkserver import run_python
+from tests.importing import FRAMEWORKS, importing
 from tests.source import ROOT
 
 PATIENCE = 120.0
-FRAMEWORKS = (
-    "agents",
-    "pydantic_ai",
-    "langchain",
-    "langchain_core",
-    "anthropic",
-    "dspy",
-    "llama_index",
-    "agent_framework",
-)
+
+ADAPTERS = {
+    "McpClient": [],
+    "langchain_tools": ["langchain_core"],
+    "PydanticAIToolset": ["pydantic_ai"],
+    "OpenAIAgentsServer": ["agents"],
+}
+"""Adapter → what it imports."""
 
 
-def run(code: str, *, cold: bool = False) -> str:
-    finished = run_python("-c", code, cwd=ROOT, timeout=PATIENCE, cold=cold)
+def run(code: str) -> str:
+    finished = run_python("-c", code, cwd=ROOT, timeout=PATIENCE)
     assert finished.returncode == 0, finished.stderr
     return finished.stdout.strip()
 
 
 def test_importing_it_imports_no_framework() -> None:
-    lines = ["import sys"]
-    for module in ("mcp_actors", "mcp_actors.bridge", "mcp_actors.adapters"):
-        lines += [
-            f"import {module}; {module}.__all__, dir({module})",
-            f"print({module!r}, [each for each in {FRAMEWORKS} if each in sys.modules])",
-        ]
-    assert run("\n".join(lines), cold=True) == "mcp_actors []\nmcp_actors.bridge []\nmcp_actors.adapters []"
+    assert importing()["frameworks imported by"] == []
 
 
-@pytest.mark.parametrize(
-    ("name", "framework"),
-    [
-        ("OpenAIAgentsServer", ["agents"]),
-        ("PydanticAIToolset", ["pydantic_ai"]),
-        ("langchain_tools", ["langchain_core"]),
-        ("McpClient", []),
-    ],
-)
-def test_an_adapter_imports_its_own_framework_and_leaves_asyncio_as_it_is(name: str, framework: list[str]) -> None:
-    code = (
-        "import sys, asyncio; run, loop = asyncio.run, asyncio.new_event_loop\n"
-        f"from mcp_actors.adapters import {name}\n"
-        f"assert {name}.__module__ == 'mcp_actors.adapters' and 'trio_asyncio' not in sys.modules\n"
-        "assert (run, loop) == (asyncio.run, asyncio.new_event_loop)\n"
-        f"print([each for each in {FRAMEWORKS} if each in sys.modules])"
-    )
-    assert run(code) == str(framework)
+@pytest.fixture(scope="module")
+def imported() -> dict[str, list[str]]:
+    """Import one adapter after the other in one process, and forget its framework; what they share is imported once."""
+    code = f"""
+import sys, asyncio
+from mcp_actors import adapters
+
+found, before = {{}}, dict(vars(asyncio))
+for name in {[*ADAPTERS]}:
+    assert getattr(adapters, name).__module__ == "mcp_actors.adapters" and "trio_asyncio" not in sys.modules
+    assert vars(asyncio) == before
+    found[name] = [each for each in {FRAMEWORKS} if each in sys.modules]
+    for module in [*sys.modules]:
+        if module.partition(".")[0] in found[name]:
+            del sys.modules[module]
+print(found)
+"""
+    found: dict[str, list[str]] = ast.literal_eval(run(code))
+    return found
+
+
+@pytest.mark.parametrize("name", ADAPTERS)
+def test_an_adapter_imports_its_own_framework_and_leaves_asyncio_as_it_is(
+    name: str, imported: dict[str, list[str]]
+) -> None:
+    assert imported[name] == ADAPTERS[name]
 
 
 @pytest.mark.parametrize(

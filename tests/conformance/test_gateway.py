@@ -9,10 +9,8 @@ import pytest
 
 from .gateway import REVISIONS, compare, lost
 
-FEW = {
-    "2025-11-25": ["tools-call-simple-text", "tools-call-sampling"],
-    "2026-07-28": ["tools-call-with-progress", "input-required-result-multi-round"],
-}
+FEW = {"2025-11-25": ["tools-call-sampling"], "2026-07-28": ["input-required-result-multi-round"]}
+"""In each era one of a tool that asks its user, through all that a plain call goes through, and both ways."""
 
 
 @pytest.mark.parametrize("revision", REVISIONS)

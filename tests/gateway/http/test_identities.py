@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from mcp.server.mcpserver import MCPServer
 
 from mcp_actors import ServerConfig, Stdio
 
+from ...forkserver import interpreter
 from ..hosts import BOUND, LEGACY, in_process, notes
 from .doors import House, Peer, open_house
 from .test_modern import Work
@@ -46,7 +46,7 @@ server.run()
 def own(folder: Path, **options: Any) -> ServerConfig:
     program = folder / "own.py"
     program.write_text(PROGRAM)
-    return ServerConfig("own", Stdio(sys.executable, (str(program),)), protocol="legacy", **options)
+    return ServerConfig("own", Stdio(interpreter(), (str(program),)), protocol="legacy", **options)
 
 
 async def ask(house: House, user: str, tool: str, **arguments: str) -> str:
