@@ -386,7 +386,8 @@ def _run(words: list[str]) -> None:
     """Run what the words of a command line ask for."""
     while (flag := words[0][:2]) in {"-W", "-u"}:
         if flag == "-u":
-            sys.stdout.reconfigure(write_through=True)  # type: ignore[union-attr]  # its class is that of a file
+            # The buffer below would keep what is written through; each line leaves it.
+            sys.stdout.reconfigure(write_through=True, line_buffering=True)  # type: ignore[union-attr]
         else:
             warnings.simplefilter(words[0][2:] or words.pop(1))  # type: ignore[arg-type]  # it is a text here
         del words[0]

@@ -56,7 +56,7 @@ async def share_a_token(authority: Authority, folder: Path, *, processes: int, e
 
 
 async def test_processes_refresh_an_expiring_token_one_at_a_time(authority: Authority, tmp_path: Path) -> None:
-    await share_a_token(authority, tmp_path, processes=10 if FULL_SIZE else 4, expiries=5)
+    await share_a_token(authority, tmp_path, processes=10 if FULL_SIZE else 3, expiries=5 if FULL_SIZE else 2)
 
 
 async def test_two_terminals_sign_in_at_the_same_time(authority: Authority, tmp_path: Path) -> None:

@@ -228,15 +228,14 @@ class ThroughSocket:
 
 
 @contextmanager
-def through_socket(folder: Path) -> Iterator[ThroughSocket]:
-    """Start a gateway on a unix socket, and a process with a group that calls through it."""
-    with daemon(folder) as (pid, path):
-        os.environ[GATEWAY] = path
-        try:
-            with enter("calls", "ServerRef, Socket") as contestant:
-                yield ThroughSocket(contestant, pid)
-        finally:
-            del os.environ[GATEWAY]
+def through_socket(pid: int, path: str) -> Iterator[ThroughSocket]:
+    """Start a process with a group that calls through a gateway on a unix socket."""
+    os.environ[GATEWAY] = path
+    try:
+        with enter("calls", "ServerRef, Socket") as contestant:
+            yield ThroughSocket(contestant, pid)
+    finally:
+        del os.environ[GATEWAY]
 
 
 def installed(folder: Path) -> dict[str, Sequence[str]]:
@@ -306,7 +305,7 @@ def calls_through_a_socket() -> Iterator[Figure]:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         players: dict[str, Gateway | Direct | ThroughSocket] = {
-            SOCKET: stack.enter_context(through_socket(folder)),
+            SOCKET: stack.enter_context(through_socket(*stack.enter_context(daemon(folder)))),
             DIRECT: Direct(stack.enter_context(enter("calls", "ServerRef"))),
         }
         for callers, bound in zip(CALLERS, SOCKET_BOUNDS, strict=True):
@@ -496,8 +495,14 @@ def crowd(clients: int = CLIENTS) -> Iterator[Figure]:
     """Measure the memory of a daemon with so many clients, each with calls of its own in flight."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard if soft < 4 * clients else soft, hard))  # the daemon inherits it
+    with tempfile.TemporaryDirectory() as folder, daemon(Path(folder)) as (pid, path):
+        yield from crowding(pid, path, clients)
+
+
+def crowding(pid: int, path: str, clients: int) -> Iterator[Figure]:
+    """Do so with a daemon that runs."""
     label = f"a daemon with {clients} clients"
-    with tempfile.TemporaryDirectory() as folder, daemon(Path(folder)) as (pid, path), ExitStack() as stack:
+    with ExitStack() as stack:
         wrong, before = 0, proportional(pid)
         crowd = [Client(path, number) for number in range(clients)]
         for each in crowd:

@@ -18,9 +18,9 @@ from .gateway import (
     OURS,
     Direct,
     attached_calls,
-    crowd,
+    crowding,
+    daemon,
     fleet,
-    installed,
     play_rounds,
     processor_time,
     running,
@@ -59,17 +59,27 @@ def test_the_processor_time_of_a_process_is_what_the_process_itself_reads() -> N
     assert before <= read <= time.process_time()
 
 
-def test_a_gateway_and_a_direct_call_play_in_turns(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture(scope="module")
+def on_a_socket(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[int, str]]:
+    """A gateway on a unix socket for all tests: its pid and its path."""
+    with daemon(tmp_path_factory.mktemp("socket")) as ours:
+        yield ours
+
+
+@pytest.mark.usefixtures("programs_in_forks")
+def test_a_gateway_and_a_direct_call_play_in_turns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The gateway is a server here, which answers as one does."""
     for name in (OURS, DIRECT):
         monkeypatch.setitem(CALLS, name, 128)
-    with running(OURS, installed(tmp_path)[OURS]) as ours, enter("calls", "ServerRef") as direct:
+    with running(OURS, quick_server.command()) as ours, enter("calls", "ServerRef") as direct:
         seconds = play_rounds({OURS: ours, DIRECT: Direct(direct)}, 2, 16)
     assert [len(rounds) for rounds in seconds.values()] == [2, 2]
     assert all(0 < each < 1 for rounds in seconds.values() for each in rounds)
 
 
-def test_both_processes_of_calls_through_a_socket_count(tmp_path: Path) -> None:
-    with through_socket(tmp_path) as ours:
+@pytest.mark.usefixtures("programs_in_forks")
+def test_both_processes_of_calls_through_a_socket_count(on_a_socket: tuple[int, str]) -> None:
+    with through_socket(*on_a_socket) as ours:
         before = processor_time(ours.gateway)
         seconds = ours.play(16, 128)
         assert 0 < processor_time(ours.gateway) - before < seconds
@@ -100,8 +110,8 @@ def test_a_session_that_is_attached_has_figures() -> None:
     assert 1 < ready.value < 10_000
 
 
-def test_each_client_of_a_crowd_gets_its_own_answers() -> None:
-    *memory, wrong = crowd(8)
+def test_each_client_of_a_crowd_gets_its_own_answers(on_a_socket: tuple[int, str]) -> None:
+    *memory, wrong = crowding(*on_a_socket, 8)
     assert wrong.value == 0
     assert all(figure.value < 1000 for figure in memory)
 

@@ -6,7 +6,6 @@ All cells are for ``nox -s field``.
 from __future__ import annotations
 
 import ast
-import sys
 
 import pytest
 
@@ -50,7 +49,7 @@ def test_an_error_becomes_one_line_of_code() -> None:
 def test_our_program_has_the_outcomes_of_the_page() -> None:
     """Of four clients whose server dies in a call, ours; all of them are for ``nox -s compare``."""
     committed = side_by_side.read()["outcomes"]["mcp_actors"]
-    assert side_by_side.differences("mcp_actors", committed, side_by_side.play("mcp_actors", sys.executable)) == []
+    assert side_by_side.differences("mcp_actors", committed, side_by_side.play("mcp_actors", interpreter())) == []
 
 
 def test_the_programs_side_by_side_are_those_on_the_page() -> None:

@@ -11,6 +11,7 @@ import os
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -262,7 +263,7 @@ async def test_each_answer_means_what_it_means_to_the_sdk(
     async with AsyncExitStack() as stack:
         ref = await stack.enter_async_context(open_ours(era, kind, tmp_path / "ours", retry=RetryPolicy(attempts=1)))
         client = await stack.enter_async_context(open_theirs(era, kind, tmp_path / "theirs"))
-        for method, line in lines(era):
+        for method, line in islice(lines(era), 0, None, 3 if kind == "events" else 1):  # it is read as a body is
             for name in ("ours", "theirs"):
                 (tmp_path / "new").write_text(f"{method}\n{line}")
                 os.replace(tmp_path / "new", tmp_path / f"{name}.script")

@@ -53,9 +53,14 @@ def run_short(short: str, what: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    ("short", "remedy"), [("files", FILES), pytest.param("threads", THREADS, marks=linux)], ids=["files", "threads"]
+    ("what", "short", "remedy"),
+    [
+        pytest.param("stdio", "files", FILES, id="stdio-files"),
+        pytest.param("stdio", "threads", THREADS, id="stdio-threads", marks=linux),
+        pytest.param("http", "files", FILES, id="http-files"),
+        pytest.param("sse", "threads", THREADS, id="sse-threads", marks=linux),  # both connect by the same client
+    ],
 )
-@pytest.mark.parametrize("what", ["stdio", "http", "sse"])
 def test_a_program_that_is_short_of_something_connects_once_it_is_not(what: str, short: str, remedy: str) -> None:
     """C-03, B-08: of a real limit, which the error names."""
     failed, retry, ready = run_short(short, what)

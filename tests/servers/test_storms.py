@@ -13,7 +13,7 @@ from .groups import AT_ONCE, BOUND, server
 from .hostile import STEP, LongestStep, hostile
 from .links import text_of
 
-CALLS = 20
+CALLS = 10
 
 
 def notice(method: str, params: str = "{}") -> str:
@@ -51,7 +51,7 @@ async def test_in_a_storm_of_one_server_another_goes_on(storm: dict[str, Any]) -
     async def rage() -> None:
         await group["evil"].call_tool("storm", storm)
 
-    async with open_servers(hostile(restarts=AT_ONCE), server("good")) as group:
+    async with open_servers(hostile(restarts=AT_ONCE, stop_timeout=0.1), server("good")) as group:
         with LongestStep() as longest, trio.fail_after(BOUND):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(rage)

@@ -24,13 +24,17 @@ TYPESCRIPT: Final = "TypeScript SDK on Node"
 
 
 class Contestant:
-    """A peer that takes part in a contest: a process that plays a round on request."""
+    """A peer that takes part in a contest: a process that plays a round on request.
+
+    Attributes:
+        pid: the process, which prints its id when it is ready. It may be another one than was started.
+    """
 
     def __init__(self, name: str, process: subprocess.Popen[str], errors: IO[str]) -> None:
-        self.pid = process.pid
         self._name = name
         self._process = process
         self._errors = errors
+        self.pid: int = self.hear()
 
     def play(self, *arguments: object) -> Any:
         """Play a round; return what it measured."""
@@ -71,9 +75,7 @@ def enter(contest: str, peer: str, *, under: Sequence[str] = ()) -> Iterator[Con
         tempfile.TemporaryFile("w+") as errors,
         subprocess.Popen(arguments, cwd=ROOT, stdin=pipe, stdout=pipe, stderr=errors, text=True) as process,
     ):
-        contestant = Contestant(peer, process, errors)
-        contestant.hear()
-        yield contestant
+        yield Contestant(peer, process, errors)
         process.communicate(timeout=TIMEOUT)
 
 

@@ -1,7 +1,7 @@
 """The process of one peer: ``python -m tests.benchmarks.peers.process CONTEST PEER``.
 
-It prepares itself and says so; then it plays one round for each line on its stdin and prints what it measured. Between
-two rounds it blocks, loop and all, so that nothing of it disturbs the others.
+It prepares itself and prints its process id; then it plays one round for each line on its stdin and prints what it
+measured. Between two rounds it blocks, loop and all, so that nothing of it disturbs the others.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SHOWN_STEPS: Final = 2
 
 async def serve(play: Play) -> None:
     """Play a round for each line, which holds the arguments of the round."""
-    print(json.dumps("ready"), flush=True)
+    print(json.dumps(os.getpid()), flush=True)
     for line in sys.stdin:
         print(json.dumps(await play(*json.loads(line))), flush=True)
 

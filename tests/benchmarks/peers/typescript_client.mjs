@@ -9,7 +9,7 @@ const { StdioClientTransport } = await import(`${sdk}/stdio.js`);
 
 const client = new Client({ name: "peer", version: "1.0" });
 await client.connect(new StdioClientTransport({ command, args }));
-console.log(JSON.stringify("ready"));
+console.log(JSON.stringify(process.pid));
 for await (const line of createInterface({ input: process.stdin })) {
   const [callers, times] = JSON.parse(line);
   const repeat = async () => {

@@ -22,9 +22,9 @@ from ...servers.processes import eventually, processes, wait_ended
 from ...source import ROOT
 from ..daemons import counting, written
 
-CALLS: Final = 10_000 if FULL_SIZE else 800
+CALLS: Final = 10_000 if FULL_SIZE else 300
 CALLERS: Final = 16
-KILLS: Final = 40 if FULL_SIZE else 4
+KILLS: Final = 40 if FULL_SIZE else 2
 AGAIN: Final = RestartPolicy(max_restarts=10**6, backoff=Backoff(first=0, initial=0.01, maximum=0.05, factor=1))
 
 

@@ -279,7 +279,9 @@ async def test_a_stop_hides_the_tools_while_the_last_replica_is_renewed(autojump
 
 
 async def reload(group: ServerGroup, a: House) -> None:
-    await group.reload(a.config(request_timeout=20))
+    before = group["a"].config.request_timeout
+    assert before is not None
+    await group.reload(a.config(request_timeout=before - 1))
 
 
 async def reconnect(group: ServerGroup, a: House) -> None:
@@ -291,16 +293,19 @@ async def reconnect(group: ServerGroup, a: House) -> None:
 async def test_a_stop_during_a_change_hides_the_tools_before_it_returns(
     change: Callable[[ServerGroup, House], Awaitable[None]], late: int, autojump_clock: MockClock
 ) -> None:
-    for ticks in range(late, late + 3):
-        a = House("a")
-        async with open_servers(a.config()) as group, trio.open_nursery() as nursery:
-            changing = Outcome()
-            nursery.start_soon(changing.of, change, group, a)
-            for _ in range(ticks):
-                await trio.lowlevel.checkpoint()
-            await group["a"].stop()
-            assert (state(group, "a"), len(group.tools)) == ("stopped", 0)
-        assert changing.error is None or "was stopped meanwhile" in str(changing.error)
+    a = House("a")
+    async with open_servers(a.config()) as group:
+        for ticks in range(late, late + 3):
+            await group["a"].start()
+            await group["a"].wait_ready()
+            async with trio.open_nursery() as nursery:
+                changing = Outcome()
+                nursery.start_soon(changing.of, change, group, a)
+                for _ in range(ticks):
+                    await trio.lowlevel.checkpoint()
+                await group["a"].stop()
+                assert (state(group, "a"), len(group.tools)) == ("stopped", 0)
+            assert changing.error is None or "was stopped meanwhile" in str(changing.error)
 
 
 @pytest.mark.parametrize("ticks", [1, 2, 3, 4] * 5)  # tasks run in any order
