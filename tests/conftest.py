@@ -24,6 +24,7 @@ import pytest
 
 from mcp_actors.testing import Snapshot
 
+from . import certificates
 from .durations import Meter
 from .forkserver import interpreter
 from .idle_clock import IdleClock
@@ -146,6 +147,12 @@ def pytest_runtest_makereport(
         about = [f"it proves {each} of docs/guarantees.toml" for each in proves]
         report.sections.append(("to see it again", "\n".join([again, *about])))
     return report
+
+
+@pytest.fixture(scope="session", autouse=True)
+def certificates_are_read_once() -> None:
+    """Share the certificates of this machine between all groups."""
+    certificates.share()
 
 
 @pytest.fixture(autouse=True)

@@ -41,6 +41,7 @@ from typing import IO, Any, Final, NamedTuple, NoReturn, Self, TypeAlias
 
 import mcp_actors
 
+from . import certificates
 from .source import ROOT
 
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
@@ -445,6 +446,7 @@ def main(address: str, owner: str, *imported: str) -> None:
         getattr(mcp_actors, name)
     for name in (*IMPORTED, *imported):
         importlib.import_module(name)
+    certificates.share()
     importlib.import_module("mcp.server.mcpserver.server").configure_logging = log_plainly  # type: ignore[attr-defined]
     if pid := os.fork():
         os.write(1, b"%d" % pid)

@@ -79,7 +79,7 @@ async def test_a_sign_in_reads_what_has_one_meaning(row: dict[str, Any], speaker
         return f"http://127.0.0.1/callback?code=c&state={state}{iss}"
 
     options = {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False, verify=False) as client:
         exchange = exchange_with(client, speaker, tmp_path, **options)
         if "fails" in row:
             with pytest.raises(SignInFailed) as caught:
@@ -161,7 +161,7 @@ async def test_an_answer_to_a_refresh_is_judged_by_what_it_proves(
 ) -> None:
     """D-21."""
     speaker.say(**row)
-    async with httpx2.AsyncClient(trust_env=False) as client:
+    async with httpx2.AsyncClient(trust_env=False, verify=False) as client:
         exchange = exchange_with(client, speaker, tmp_path)
         await store_old(speaker, exchange.oauth)
         client.auth = OAuthTokens("guarded", exchange)

@@ -103,11 +103,13 @@ class Shown:
         """Return which secret is shown where."""
         assert all(len(secret) >= 8 for secret in self.secrets.values())
         found = set()
+        whole = "\n".join(text for _, text in self.texts)
         for what, secret in self.secrets.items():
             pairs = f"{VARIABLES['PERSON']}:{secret}", f"confidential:{quote(secret, safe='')}"
             encoded = {base64.b64encode(pair.encode()).decode().rstrip("=") for pair in pairs}
             forms = {secret, quote(secret, safe=""), json.dumps(secret)[1:-1], *encoded}
-            found |= {(what, where) for where, text in self.texts if any(form in text for form in forms)}
+            leaked = [form for form in forms if form in whole]
+            found |= {(what, where) for where, text in self.texts if any(form in text for form in leaked)}
         return sorted(found)
 
 

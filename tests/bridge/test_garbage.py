@@ -26,6 +26,7 @@ from mcp_actors.bridge import (
 )
 from mcp_actors.kernel import ChildError, ChildSpec
 
+from ..processor_time import freeze
 from .actors import Boom, Echo, Fail, Nap, Worker
 
 HOSTS: list[Host] = ["thread", "guest"]
@@ -66,7 +67,7 @@ async def refused(supervisor: AsyncioSupervisorRef, _: AsyncioActorRef) -> None:
 
 @contextmanager
 def without_collection() -> Iterator[None]:
-    gc.collect()
+    freeze()  # so that the collections to come look at nothing else
     gc.disable()
     try:
         yield

@@ -29,7 +29,7 @@ from ..processor_time import freeze
 from ..programs import FULL_SIZE, SEED
 from .hosts import in_process
 
-CHUNK: Final = 200 if FULL_SIZE else 10
+CHUNK: Final = 200 if FULL_SIZE else 5
 """Interleavings of one test. They take half a minute, or two on a busy machine, and a test may take five."""
 
 CHUNKS: Final = 50 if FULL_SIZE else 1

@@ -32,7 +32,7 @@ from .daemons import SECRET, Daemon, counting, daemon, written
 from .hosts import BOUND
 
 CALLERS: Final = 16
-KILLS: Final = 3
+KILLS: Final = 2
 IN_FLIGHT: Final = 8
 AT_ONCE: Final = RestartPolicy(
     max_restarts=10**6, backoff=Backoff(first=0, initial=0.01, maximum=0.05, factor=1), window=10**5

@@ -11,8 +11,8 @@ from mcp_actors.servers import ServerGroup
 
 from .groups import after, server, state
 
-RESTARTS = 25
-CALLS = 50
+RESTARTS = 10
+CALLS = 20
 GENEROUS = 0.05
 """Seconds of processor time. A call takes about a millisecond; starting a process meanwhile may cost a few more."""
 

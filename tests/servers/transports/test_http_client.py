@@ -471,7 +471,7 @@ async def test_a_self_signed_certificate_is_trusted_only_if_configured(tmp_path:
 
 
 async def test_connections_of_a_group_share_the_certificates(
-    server: FaultyServer, monkeypatch: pytest.MonkeyPatch
+    server: FaultyServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Several begin to connect together, one is restarted, one is added, and one has a connection for a retry."""
     reads, read = list[object](), httpx2.create_ssl_context
@@ -480,6 +480,7 @@ async def test_connections_of_a_group_share_the_certificates(
         reads.append(None)
         return read()
 
+    monkeypatch.setenv("SSL_CERT_FILE", str(self_signed(tmp_path)))  # not those that all tests share
     monkeypatch.setattr(httpx2, "create_ssl_context", count)
     config = evolve(http(server), retry=RetryPolicy(isolated=True, attempts=2, backoff=Backoff()))
     async with open_servers(*(evolve(config, name=name) for name in ("web", "other", "third"))) as servers:

@@ -25,10 +25,10 @@ from ..faults.http_faults import FaultyServer, faulty_server
 from ..processes import BOUND
 
 CALLERS = 20
-CALLS = 10
+CALLS = 5
 """By each caller, one after the other."""
 
-EVERY = 25
+EVERY = 12
 """So many calls have ended when something happens to the server again."""
 
 STEADY = RestartPolicy(max_restarts=1000, backoff=Backoff(first=0.0, initial=0.01, maximum=0.05))
