@@ -75,7 +75,7 @@ class TestEvidence:
 
     def test_a_result_that_breaks_its_output_schema_is_a_success_too(self) -> None:
         assert (
-            evidence(InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None), server="s")  # type: ignore[arg-type]  # no result
+            evidence(InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None), server="s")
             == "success"
         )
 

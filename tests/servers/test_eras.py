@@ -108,7 +108,7 @@ async def test_a_process_that_exits_at_discover_is_started_once_more_in_legacy(t
 async def test_an_era_that_does_not_fit_any_more_is_found_out_anew(
     tmp_path: Path, before: str, after: str, flags: tuple[str, ...], version: str, expected: list[list[str]]
 ) -> None:
-    """The server is another version after a restart. One that was downgraded fails the connect, and the next one asks."""
+    """The server is another version after a restart. A downgraded one fails the connect, and the next one asks."""
     log, era = tmp_path / "log", tmp_path / "era"
     era.write_text(before)
     async with open_servers(auto(log, "--era-file", str(era), *flags)) as servers:

@@ -102,7 +102,7 @@ class TestWhatMayPass:
             ServerUnavailable("server 's': failed", server="s", state="failed"),
             ToolNotFound("server 's': no such tool", server="s"),
             InvalidArguments("server 's': bad", server="s", tool="t", path=("x",)),
-            InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None),  # type: ignore[arg-type]  # no result
+            InvalidResult("server 's': bad", server="s", tool="t", path=(), result=None),
             too_long(),
             ValueError("somebody's code"),
             TimeoutError("the time for all attempts is over"),
