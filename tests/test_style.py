@@ -28,6 +28,10 @@ EXPLAINED: Final = re.compile(
 )
 
 
+LONG: Final = re.compile(r"^( *)(?:async )?def .*\n(?:(?:\1[ )].*|[ \t]*)\n){50}", re.MULTILINE)
+"""What looks like a long function, if its docstring and those within it count, too."""
+
+
 def long_functions(tree: ast.Module, limit: int) -> list[str]:
     """List functions that are longer than `limit` lines, decorators, docstring and nested functions aside."""
     return [
@@ -50,8 +54,8 @@ def _length(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
 
 def unexplained_ignores(source: str) -> list[str]:
     """List comments that silence a tool without naming what and why."""
-    if not IGNORE.search(source):
-        return []  # at a thousandth of the cost
+    if all(EXPLAINED.search(line) for line in source.splitlines() if IGNORE.search(line)):
+        return []  # at a hundredth of the cost
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     return [
         f"line {token.start[0]}: {token.string}"
@@ -66,7 +70,8 @@ def test_a_file_has_at_most_700_lines() -> None:
 
 
 def test_a_function_has_at_most_50_lines() -> None:
-    found = {str(path.relative_to(ROOT)): long_functions(parse(path), FUNCTION_LINES) for path in OURS}
+    paths = [path for path in OURS if LONG.search(path.read_text())]  # to parse all would take ten times as long
+    found = {str(path.relative_to(ROOT)): long_functions(parse(path), FUNCTION_LINES) for path in paths}
     assert {path: functions for path, functions in found.items() if functions} == {}
 
 
@@ -102,7 +107,7 @@ def test_each_logger_has_the_name_of_its_folder() -> None:
     for path in python_files(PACKAGE):
         folder = path.relative_to(PACKAGE).parent.parts[:1]
         name = other.get("".join(folder), "".join(folder))
-        for node in ast.walk(parse(path)):
+        for node in ast.walk(parse(path)) if "Log(" in path.read_text() else ():
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Log":
                 expected = rf"'mcp_actors\.{name}(\.|')|f'{{TRAFFIC}}\."
                 assert re.match(expected, ast.unparse(node.args[0])), f"{path}:{node.lineno}"

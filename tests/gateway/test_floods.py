@@ -64,7 +64,7 @@ FLOODS: Final[dict[str, Callable[[], bytes]]] = {
     ),
     "many values": lambda: call(1, {str(number): 0 for number in range(25_000)}) * 8,
     "lists": lambda: b"".join(line("tools/list", id=id) for id in range(5000)),
-    "calls": lambda: b"".join(call(id, {"text": "x"}) for id in range(3000)),
+    "calls": lambda: b"".join(call(id, {"text": "x"}) for id in range(1000)),
     "the same id": lambda: call(1, {"text": "x"}) * 3000,
     "subscriptions": lambda: b"".join(
         line("resources/subscribe", {"uri": f"note:///{id}/lines"}, id=id) for id in range(1000)

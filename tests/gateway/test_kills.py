@@ -20,7 +20,7 @@ from ..programs import FULL_SIZE, SEED
 from .daemons import Daemon, counting, daemon, written
 from .hosts import outcome_of
 
-CALLS: Final = 100_000 if FULL_SIZE else 3000
+CALLS: Final = 100_000 if FULL_SIZE else 1500
 
 SESSIONS: Final = 50 if FULL_SIZE else 10
 

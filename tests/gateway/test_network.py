@@ -516,25 +516,19 @@ async def passing(request: ToolRequest, call_next: CallNext) -> Any:
     return await call_next(request)
 
 
+NAMED: Final = [ConnectionLost, RequestTimedOut, ServerUnavailable, LimitExceeded, ConnectFailed]
+"""The errors that a program may name. Of a request that was sent, the last one is a lost connection."""
+
 BY_EACH_WAY: Final = pytest.mark.parametrize("way", WAYS)
 
 
-@BY_EACH_WAY
-@pytest.mark.parametrize(
-    ("name", "error"),
-    [
-        ("ConnectionLost", ConnectionLost),
-        ("ConnectFailed", ConnectionLost),
-        ("RequestTimedOut", RequestTimedOut),
-        ("ServerUnavailable", ServerUnavailable),
-        ("LimitExceeded", LimitExceeded),
-    ],
-)
+@pytest.mark.parametrize(("way", "named"), [*zip(WAYS, [*NAMED, ConnectionLost], strict=True)])
 @pytest.mark.parametrize("middleware", [(), (passing,)], ids=["directly", "in tasks"])
 async def test_a_trusted_program_names_the_errors_of_its_requests(
-    way: str, name: str, error: type[Any], middleware: tuple[Any, ...]
+    way: str, named: type[Any], middleware: tuple[Any, ...]
 ) -> None:
-    said = {"error": name, "outcome": "unknown"}
+    """By each way and with each error: which error it is, is decided in one place for all ways."""
+    said, error = {"error": named.__name__, "outcome": "unknown"}, ConnectionLost if named is ConnectFailed else named
     config = forger(said, trusted=True, retry=RetryPolicy(attempts=1), middleware=middleware)
     async with open_servers(config) as group:
         with trio.fail_after(BOUND), pytest.raises(error) as info:

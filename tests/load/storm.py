@@ -24,7 +24,7 @@ from attrs import define, field
 from mcp_actors import Backoff, ConnectionLost, RestartPolicy, ServerConfig, ServerRef, Stdio, open_servers
 
 from ..programs import SEED
-from ..servers.processes import children_of, wait_ended
+from ..servers.processes import parents, wait_ended
 from ..soak.census import memory
 from ..source import ROOT
 from . import counting_server
@@ -63,6 +63,19 @@ def hosted(ledger: Path) -> Stdio:
     file.write_text(json.dumps({"mcpServers": {"counting": entry}}))
     serve = ("-m", "mcp_actors", "serve", "--stdio", "--config", f"{file}#counting")
     return Stdio(sys.executable, serve, cwd=ROOT, trust_outcomes=True)
+
+
+def _started_for(ledger: Path) -> list[int]:
+    """List the servers that count in a file. Where programs run in forks, they are no children of their hosts."""
+    word = b"\0%s\0" % os.fsencode(ledger)
+    return [pid for pid in parents() if word in _command_line(pid)]
+
+
+def _command_line(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""  # it ended while we looked
 
 
 @define
@@ -135,7 +148,10 @@ class Storm:
         ledgers = [folder / f"counts{number}" for number in range(self._hosts or 1)]
         async with open_servers(*map(self._config, ledgers)) as servers, trio.open_nursery() as nursery:
             refs = [*servers.values()]
-            nursery.start_soon(self._kill_hosts if self._hosts else self._kill, refs)
+            if self._hosts:
+                nursery.start_soon(self._kill_hosts, refs, ledgers)
+            else:
+                nursery.start_soon(self._kill, refs)
             async with trio.open_nursery() as callers:
                 for number in range(CALLERS):
                     callers.start_soon(self._call, refs[number % len(refs)])
@@ -178,7 +194,7 @@ class Storm:
             await trio.sleep(self._draw.random() * 0.01)
             self._kill_process(refs[0].statistics().pid)
 
-    async def _kill_hosts(self, refs: Sequence[ServerRef]) -> None:
+    async def _kill_hosts(self, refs: Sequence[ServerRef], ledgers: Sequence[Path]) -> None:
         """Kill a server behind a host, and then a host, and so on."""
         for number in count():
             if self._seconds is None:
@@ -187,7 +203,7 @@ class Storm:
             else:
                 await trio.sleep(self._seconds)
             hosts = [pid for ref in refs if (pid := ref.statistics().pid) is not None]
-            behind = [pid for host in hosts for pid in children_of(host)]
+            behind = [pid for ledger in ledgers for pid in _started_for(ledger)]
             self._started.update(behind)
             if choice := hosts if number % 2 else behind:
                 self._kill_process(self._draw.choice(choice))

@@ -31,12 +31,13 @@ async def test_in_a_storm_of_kills_each_call_has_one_outcome_and_no_effect_is_do
     assert report.grown < MAY_GROW
 
 
+@pytest.mark.usefixtures("programs_in_forks")
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the servers behind a host")
 async def test_outcomes_come_back_by_name_when_hosts_and_the_servers_behind_them_are_killed(
     tmp_path: Path, record_property: Callable[[str, object], None]
 ) -> None:
     """Two child processes serve a server each."""
-    calls, kills = (CALLS, 6) if FULL_SIZE else (CALLS // 2, 3)
+    calls, kills = (CALLS, 6) if FULL_SIZE else (CALLS // 4, 3)
     report = await Storm(calls, calls // kills, hosts=2).run(tmp_path)
     record_property("note", str(report))
     assert report.kept()

@@ -16,6 +16,7 @@ import trio
 from mcp_actors import Backoff, ConnectionLost, RestartPolicy, ServerUnavailable, ToolNotFound, open_servers
 from mcp_actors.servers import ServerGroup
 
+from ..programs import FULL_SIZE
 from .fleet import Outcome
 from .groups import pids_in, server
 from .links import text_of
@@ -121,7 +122,7 @@ async def open_outer(seconds: float) -> AsyncIterator[trio.Nursery]:
             yield nursery
 
 
-@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("seed", range(4 if FULL_SIZE else 2))
 async def test_any_task_may_do_anything_in_any_order(seed: int, tmp_path: Path) -> None:
     """A-01: open, close, call, start, stop and restart, from any task, any number of times."""
     rng, pids, tally = random.Random(seed), tmp_path / "pids", Tally()
@@ -166,7 +167,7 @@ async def test_groups_may_be_opened_and_closed_in_any_task(tmp_path: Path) -> No
     assert {state_of(pid) for pid in pids_in(pids)} == {"gone"}
 
 
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize("seed", range(2 if FULL_SIZE else 1))
 async def test_five_flaky_servers_and_twenty_tasks_leave_nothing_behind(
     seed: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,7 +36,7 @@ from .links import wait_for_line
 from .processes import eventually, wait_ended
 from .wire_pipes import SMALLEST, Machine, WireProcess, needs_linux
 
-INTERRUPTS: Final = 500 if FULL_SIZE else 10
+INTERRUPTS: Final = 500 if FULL_SIZE else 5
 """At how many lines of each part it is interrupted; from which on is drawn anew each time."""
 
 OWNER: Final = _incarnation.__file__
@@ -215,7 +215,7 @@ def test_ctrl_c_in_a_request_without_a_task_tears_and_doubles_nothing(path: str)
 
     lines, nothing = run_interrupted_at(None, fill_and_leave, path)
     assert nothing is None
-    step = -(-lines // (200 if FULL_SIZE else 5))
+    step = -(-lines // (200 if FULL_SIZE else 4))
     for at in range(random.randint(1, step), lines + 1, step):
         ran, end = run_interrupted_at(at, fill_and_leave, path)
         assert end is KeyboardInterrupt or ran < at, at

@@ -1,7 +1,8 @@
-"""Trace requests with OpenTelemetry: ``python -m tests.servers.tracing_program ERA KIND PATH``.
+"""Trace requests with OpenTelemetry: ``python -m tests.servers.tracing_program PATH``.
 
 A provider of tracers can be set only once in a process, so this is a program of its own. It makes the same requests
-with this library and with the SDK's client, and prints the spans of each as JSON, with what the server has read.
+with this library and with the SDK's client, in each era and over each kind of transport, and prints the spans of each
+as JSON, with what the server has read.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import json
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from itertools import count
+from itertools import count, product
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,7 +21,7 @@ from mcp import MCPError
 from opentelemetry import trace
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags
 
-from .mirror import Json, Log, open_ours, open_theirs
+from .mirror import ERAS, KINDS, Json, Log, open_ours, open_theirs
 
 REFUSED: Final = '{"jsonrpc":"2.0","id":$id,"error":{"code":7,"message":"no"}}'
 
@@ -119,7 +120,7 @@ async def traced(client: Any, log: Log, *asks: Callable[[], Awaitable[object]]) 
     return found
 
 
-async def main(era: Any, kind: Any, path: Path) -> None:
+async def compare(era: Any, kind: Any, path: Path) -> dict[str, list[Any]]:
     """Trace the requests of both."""
     found = {}
     for name, open_client in (("ours", open_ours), ("theirs", open_theirs)):
@@ -136,9 +137,13 @@ async def main(era: Any, kind: Any, path: Path) -> None:
                 lambda read=read: read("a:b"),  # type: ignore[misc]  # as above
                 lambda get=get: get("greet"),  # type: ignore[misc]  # as above
             )
-    print(json.dumps(found))
+    return found
 
 
 if __name__ == "__main__":
     trace.set_tracer_provider(Provider())
-    trio.run(main, sys.argv[1], sys.argv[2], Path(sys.argv[3]))
+    all_found: dict[str, dict[str, list[Any]]] = {}
+    for era, kind in product(ERAS, KINDS):
+        (path := Path(sys.argv[1], f"{era} {kind}")).mkdir()
+        all_found[path.name] = trio.run(compare, era, kind, path)
+    print(json.dumps(all_found))

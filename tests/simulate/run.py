@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import textwrap
 import warnings
+from functools import cache
 
+from ..processor_time import freeze
 from .defects import DEFECTS
 from .diagram import drawn
 from .invariants import broken
@@ -16,9 +18,9 @@ from .world import World
 def run(seed: int) -> tuple[World, list[str]]:
     """Carry out the plan of a seed, and return what is wrong.
 
-    Only what the run has made is looked at for garbage: to look at all modules would take as long as the run.
+    Only what runs have made is looked at for garbage: to look at all modules would take as long as a run.
     """
-    gc.freeze()
+    _freeze_once()
     world = World(draw(seed))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -29,10 +31,13 @@ def run(seed: int) -> tuple[World, list[str]]:
             world.run()
         except Exception as error:
             return world, [f"the run raised {error!r}"]
-        finally:
-            gc.collect()  # which warns of coroutines that nothing awaits
-            gc.unfreeze()
+        gc.collect()  # which warns of coroutines that nothing awaits
     return world, [*broken(world), *(f"a warning: {each.message}" for each in caught)]
+
+
+@cache
+def _freeze_once() -> None:
+    freeze()
 
 
 def picture(world: World) -> str:

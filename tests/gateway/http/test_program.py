@@ -22,7 +22,7 @@ import trio
 from mcp_actors import Http, ServerConfig, open_servers
 from mcp_actors.cli._run import run
 
-from ...forkserver import run_python, start_python
+from ...forkserver import interpreter, run_python, start_python
 from ...servers.processes import BOUND, eventually
 from ...source import ROOT
 from ..daemons import counting
@@ -31,9 +31,16 @@ from .doors import TOKEN, Peer, text_of
 
 @contextmanager
 def serving(
-    folder: Path, *flags: str, entries: dict[str, Any] | None = None, program: Sequence[str] = ("-m", "mcp_actors")
+    folder: Path,
+    *flags: str,
+    entries: dict[str, Any] | None = None,
+    program: Sequence[str] = ("-m", "mcp_actors"),
+    **options: Any,
 ) -> Iterator[Any]:
-    """Serve over HTTP in a process; give the process, the address that it has printed, and its token."""
+    """Serve over HTTP in a process; give the process, the address that it has printed, and its token.
+
+    `options` are those of `start_python`.
+    """
     file = folder / "mcp.json"
     file.write_text(json.dumps({"mcpServers": entries or {"a": counting(folder / "a")}}))
     words = (*program, "serve", "--config", str(file), *flags)
@@ -41,7 +48,7 @@ def serving(
     with open(said) as printed, (folder / "log").open("wb") as log:
         env = {**os.environ, "XDG_STATE_HOME": str(folder / "state")}
         try:
-            process = start_python(*words, cwd=ROOT, stdout=say, stderr=log, env=env)
+            process = start_python(*words, cwd=ROOT, stdout=say, stderr=log, env=env, **options)
         finally:
             os.close(say)
         with process:
@@ -91,7 +98,7 @@ async def test_sigterm_lets_the_balancer_see_it_and_calls_be_finished(tmp_path: 
         "@server.tool()\ndef wait() -> str:\n    open('begun', 'w').close()\n    time.sleep(1.5)\n    return 'done'\n"
         "server.run()\n"
     )
-    entries = {"slow": {"command": sys.executable, "args": [str(server)], "cwd": str(tmp_path)}}
+    entries = {"slow": {"command": interpreter(), "args": [str(server)], "cwd": str(tmp_path)}}
     with serving(tmp_path, "--http", "127.0.0.1:0", "--no-token", entries=entries) as (program, url, _):
         async with peers(url, 3) as [busy, probe, idle]:
             await busy.ask("tools/list", token=None)
@@ -157,24 +164,19 @@ async def test_a_required_server_that_is_down_is_missing_wherever_a_gateway_says
                 assert (asked["ready"], asked["missing"]) == (True, {})
 
 
+def act_as_systemd() -> None:
+    """Pass the standard input on as the number 3; the variables name the process that executes the command."""
+    os.dup2(0, 3)
+    os.environ |= {"LISTEN_PID": str(os.getpid()), "LISTEN_FDS": "1"}
+
+
 async def test_it_uses_the_socket_that_systemd_passes(tmp_path: Path) -> None:
-    file = tmp_path / "mcp.json"
-    file.write_text(json.dumps({"mcpServers": {"a": counting(tmp_path / "a")}}))
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        # As systemd does: the variables name the process that executes the command, and the socket is its number 3.
-        script = 'exec 3<&$0; export LISTEN_PID=$$ LISTEN_FDS=1; exec "$@"'
-        words = [sys.executable, "-m", "mcp_actors", "serve", "--config", str(file), "--http", "systemd", "--no-token"]
-        command = ["/bin/bash", "-c", script, str(listener.fileno()), *words]
-        start: Any = partial(subprocess.Popen, cwd=ROOT, stdout=subprocess.PIPE, pass_fds=[listener.fileno()])
-        with await trio.to_thread.run_sync(start, command) as program:
-            try:
-                assert program.stdout is not None
-                url = (await trio.to_thread.run_sync(program.stdout.readline)).decode().strip()
-                assert url == f"http://127.0.0.1:{listener.getsockname()[1]}/"
-                async with peers(url) as [peer]:
-                    assert (await peer.fetch("GET", "/healthz")).status == 200
-            finally:
-                program.kill()
+        flags = ("--http", "systemd", "--no-token")
+        with serving(tmp_path, *flags, stdin=listener.fileno(), preexec_fn=act_as_systemd) as (_, url, _):
+            assert url == f"http://127.0.0.1:{listener.getsockname()[1]}/"
+            async with peers(url) as [peer]:
+                assert (await peer.fetch("GET", "/healthz")).status == 200
 
 
 @pytest.mark.skipif(shutil.which("systemd-socket-activate") is None, reason="systemd is missing")

@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from threading import Event
-from typing import Any
+from typing import Any, Final
 
 import pytest
 import trio
@@ -43,8 +43,17 @@ MISBEHAVIORS = [
 ]
 
 
-@pytest.mark.parametrize("how", ["left", "failed", "cancelled"])
-@pytest.mark.parametrize("flags", MISBEHAVIORS, ids=" ".join)
+HOWS: Final = ("left", "failed", "cancelled")
+
+ENDS: Final = [
+    (flags, how)
+    for number, flags in enumerate(MISBEHAVIORS)
+    for how in (HOWS if flags in ((), ("--ignore-eof", "--ignore-sigterm")) else (HOWS[number % 3],))
+]
+"""Each misbehavior with one end of the block, and two with all: what stops a process does not know how it was left."""
+
+
+@pytest.mark.parametrize(("flags", "how"), ENDS, ids=lambda each: each if isinstance(each, str) else " ".join(each))
 async def test_no_process_is_left_of_a_server_however_it_misbehaves(
     flags: tuple[str, ...], how: str, tmp_path: Path, idle_clock: IdleClock
 ) -> None:
