@@ -40,8 +40,7 @@ async def test_ctrl_c_during_a_call(host: str, runner: str, tmp_path: Path) -> N
         assert "eof" in it.log.read_text().splitlines()
 
 
-@pytest.mark.parametrize("host", HOSTS)
-@pytest.mark.parametrize("runner", ["run", "bare", "uvloop"])
+@pytest.mark.parametrize(("runner", "host"), [("run", "thread"), ("bare", "guest"), ("uvloop", "guest")])
 async def test_ctrl_c_that_the_kernel_gives_to_another_thread(host: str, runner: str, tmp_path: Path) -> None:
     """It wakes the event loop, whose thread alone runs Python's handler."""
     async with asyncio_program(tmp_path, host, runner, "call elsewhere") as it:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -226,9 +226,10 @@ async def test_a_bridge_door_on_trio_names_the_import_to_use(door: Callable[[], 
 def test_a_trio_door_in_a_console_of_asyncio_names_the_import_to_use() -> None:
     """B-23: ``python -m asyncio`` awaits at its top level, as notebooks do."""
     typed = "import mcp_actors\nasync with mcp_actors.open_servers(): pass\n\n"
-    console = subprocess.run(
-        [sys.executable, "-m", "asyncio"], input=typed, cwd=ROOT, capture_output=True, text=True, timeout=300
-    )
+    with tempfile.TemporaryFile("w+") as keyboard:
+        keyboard.write(typed)
+        keyboard.seek(0)
+        console = run_python("-m", "asyncio", cwd=ROOT, timeout=BOUND, stdin=keyboard)
     assert "from mcp_actors.bridge import open_servers" in console.stderr
 
 
