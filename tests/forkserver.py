@@ -387,8 +387,9 @@ def _run(words: list[str]) -> None:
     """Run what the words of a command line ask for."""
     while (flag := words[0][:2]) in {"-W", "-u"}:
         if flag == "-u":
-            # The buffer below would keep what is written through; each line leaves it.
-            sys.stdout.reconfigure(write_through=True, line_buffering=True)  # type: ignore[union-attr]
+            # The buffer below keeps what is written through, but for whole lines.
+            out: Any = sys.stdout
+            out.reconfigure(write_through=True, line_buffering=True)
         else:
             warnings.simplefilter(words[0][2:] or words.pop(1))  # type: ignore[arg-type]  # it is a text here
         del words[0]
@@ -447,7 +448,8 @@ def main(address: str, owner: str, *imported: str) -> None:
     for name in (*IMPORTED, *imported):
         importlib.import_module(name)
     certificates.share()
-    importlib.import_module("mcp.server.mcpserver.server").configure_logging = log_plainly  # type: ignore[attr-defined]
+    servers: Any = importlib.import_module("mcp.server.mcpserver.server")
+    servers.configure_logging = log_plainly
     if pid := os.fork():
         os.write(1, b"%d" % pid)
         os._exit(0)
