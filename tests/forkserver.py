@@ -46,7 +46,11 @@ from .source import ROOT
 
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
-IMPORTED: Final = ("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._run", "mcp_actors.kernel", "uvicorn")
+IMPORTED: Final = (
+    *("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._run", "mcp_actors.kernel", "mcp_actors.testing", "uvicorn"),
+    *("anyio._backends._asyncio", "anyio._backends._trio", "h11", "httpcore2", "jsonschema", "rich.logging"),
+    *("truststore", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "encodings.idna"),
+)
 """Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""
 
 running: Final[list[int]] = []
@@ -211,13 +215,16 @@ def serve_python(*arguments: str | Path) -> Iterator[tuple[Program, int]]:
                 program.kill()
 
 
-def interpreter() -> str:
+def interpreter(*imported: str) -> str:
     """Return an executable file that runs Python programs as `sys.executable` does, each in a fork.
 
+    The forks have also imported these modules, as those of `start_python`.
+
     What starts it gets a child that passes signals on and ends as the program does. With flags that only an interpreter
-    understands, the child is one. Its folder also has the servers that pip has installed, which run in forks too.
+    understands, the child is one. Its folder also has the servers and the command that pip has installed, which run in
+    forks too.
     """
-    return sys.executable if COLD else str(_folder(_address()) / "python")
+    return sys.executable if COLD else str(_folder(_address(*imported)) / "python")
 
 
 def _folder(address: str) -> Path:
@@ -420,12 +427,12 @@ def begin_script(python: str | Path, *flags: str) -> str:
 
 
 def write_scripts(folder: Path, address: str) -> None:
-    """Write the interpreter, and the servers that pip has installed as scripts for it."""
+    """Write the interpreter, and the servers and the command that pip has installed as scripts for it."""
     python = SCRIPT.format(
         begin=begin_script(sys.executable, "-SE"), folder=str(Path(__file__).parent), address=address
     )
-    scripts = {"python": python}
-    for path in Path(sys.executable).parent.glob("mcp-server-*"):
+    scripts = {"python": python, "python3": python}
+    for path in Path(sys.executable).parent.glob("mcp-[as]*"):
         scripts[path.name] = begin_script(folder / "python") + path.read_text()
     folder.mkdir()
     for name, text in scripts.items():
@@ -443,6 +450,7 @@ def main(address: str, owner: str, *imported: str) -> None:
     address = f"\0{address}"
     server = Server(address, int(owner))
     write_scripts(_folder(address), address)
+    gc.disable()  # collections that find nothing would take a fifth of the time
     for name in mcp_actors.__all__:
         getattr(mcp_actors, name)
     for name in (*IMPORTED, *imported):
@@ -459,6 +467,7 @@ def main(address: str, owner: str, *imported: str) -> None:
         os.dup2(nothing, number)
     os.close(nothing)
     gc.collect()
+    gc.enable()
     gc.freeze()  # so that no fork looks at, and copies, what all of them share
     become(server.serve())
 

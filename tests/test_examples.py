@@ -38,14 +38,10 @@ BROKEN: Final = {"pages/tutorial_naive.py"}
 
 COLD: Final = {
     "pages/howto_health.py",
-    "pages/howto_metrics.py",
     "pages/howto_stdio_sandbox.py",
-    "pages/howto_testing_actors.py",
-    "pages/howto_testing_scripted.py",
     "pages/tutorial_dying_server.py",
 }
-"""Need a new interpreter: to stop a server by SIGSTOP, which a fork of one cannot pass on; to confine a server;
-for pytest, which rewrites the modules of its plugins when they are imported."""
+"""Need a new interpreter: to stop a server by SIGSTOP, which a fork of one cannot pass on; to confine a server."""
 
 CONFINED: Final = {"pages/howto_stdio_sandbox.py"}
 """Need a kernel that can confine a process."""
@@ -60,14 +56,26 @@ OPTIONAL: Final = re.compile(
 NEEDS: Final = {"pydantic_ai.mcp": "fastmcp"}
 """Module of a framework → the package that it cannot be imported without."""
 
-FRAMEWORKS: Final = {
-    "agents": "agents",
-    "anthropic": "anthropic",
-    "langchain": "langchain.agents",
-    "langchain_core": "langchain.agents",
-    "pydantic_ai": "pydantic_ai",
+AGENTS: Final = ("agents", "pydantic_ai")
+"""Imported by the same process, as one example needs both."""
+
+PYTEST: Final = ("mcp_actors.testing", "pytest_trio.plugin")
+"""What pytest imports for an example that is a module of tests."""
+
+IMPORTED: Final = {
+    "agents": AGENTS,
+    "anthropic": ("anthropic",),
+    "langchain": ("langchain.agents",),
+    "langchain_core": ("langchain.agents",),
+    "pydantic_ai": AGENTS,
+    "OpenAIAgentsServer": AGENTS,
+    "PydanticAIToolset": AGENTS,
+    "pytest": PYTEST,
 }
-"""What an example imports → what the process has imported already that forks for it, which takes about a second."""
+"""A name in an example → what the process has imported already that forks for it, which takes about a second."""
+
+PLUGINS: Final = "-p pytest_trio.plugin -W ignore::pytest.PytestAssertRewriteWarning"
+"""What replaces the search for plugins. In a fork they are imported before pytest can rewrite their assertions."""
 
 TIMEOUT: Final = 60.0
 """Seconds for one example: they take one or two; this is for a machine that is busy with other things."""
@@ -105,6 +113,12 @@ def missing(source: str) -> str | None:
     return None
 
 
+def imported_by(source: str) -> tuple[str, ...]:
+    """Return the large modules that an example imports, or that the package imports for it."""
+    found = re.findall(rf"\b({'|'.join(IMPORTED)})\b", source)
+    return next((IMPORTED[name] for name in found), ())
+
+
 def readers_environment(home: Path, python: str) -> dict[str, str]:
     """Return the environment of a reader who has just installed everything: an empty home and no credentials.
 
@@ -112,6 +126,7 @@ def readers_environment(home: Path, python: str) -> dict[str, str]:
     """
     variables = {name: value for name, value in os.environ.items() if name != "DOCS_TOKEN"}
     path = os.pathsep.join([str(Path(python).parent), str(SCRIPTS), variables["PATH"]])
+    variables |= {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", "PYTEST_ADDOPTS": PLUGINS}
     return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_STATE_HOME": str(home), "PATH": path}
 
 
@@ -140,13 +155,14 @@ def test_an_example_prints_what_its_docstring_says(path: str, tmp_path: Path) ->
     docstring = ast.get_docstring(parse(EXAMPLES / path))
     expected = expected_output(docstring)
     assert expected is not None, f"{path}: the docstring does not end with a block 'Prints::'"
-    python = sys.executable if path in COLD else interpreter()
+    imported = imported_by(source)
+    python = sys.executable if path in COLD else interpreter(*(imported if imported == PYTEST else ()))
     finished = run_python(
         *("-W", "error", EXAMPLES / path),
         cwd=tmp_path,
         env=readers_environment(tmp_path, python),
         executable=python,
-        imported=tuple(sorted({FRAMEWORKS[module] for module, _ in OPTIONAL.findall(source) if module in FRAMEWORKS})),
+        imported=imported,
         timeout=TIMEOUT,
     )
     assert finished.returncode == 0, finished.stderr
