@@ -99,8 +99,8 @@ def test_masking_what_is_hidden_takes_time_in_proportion_to_the_length() -> None
 def test_a_long_value_takes_no_time_in_texts_without_it() -> None:
     """B-18: the authorization server decides how long tokens are."""
     mask = masker("abcdefgh")
-    mask.add("<token>", "".join(map(chr, range(33, 127))) * 10_000)
-    with takes_less_than(2):  # to compile a pattern of it takes half a minute
+    mask.add("<token>", "".join(map(chr, range(33, 127))) * 4_000)
+    with takes_less_than(2):  # to compile a pattern of it takes ten seconds
         assert mask("abcdefgh is invalid") == "<auth> is invalid"
         assert mask("abcd\u200befgh is invalid") == "<auth> is invalid"
         assert mask.place_to_cut("x abcdefgh", 5) == 2
