@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,9 @@ CHALLENGES = {
 }
 
 
-@pytest.mark.parametrize("send_resource", [True, False])
-@pytest.mark.parametrize("challenge", CHALLENGES.values(), ids=CHALLENGES)
+@pytest.mark.parametrize(
+    ("challenge", "send_resource"), [*zip(CHALLENGES.values(), itertools.cycle([True, False]))], ids=CHALLENGES
+)
 async def test_no_challenge_widens_the_configured_scopes(
     authority: Authority, tmp_path: Path, challenge: str, send_resource: bool
 ) -> None:

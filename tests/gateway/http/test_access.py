@@ -6,7 +6,7 @@ import os
 import tempfile
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -21,38 +21,37 @@ from .doors import TOKEN, open_house
 TOKENS = {"ann": "token-of-ann-12345", "bob": "token-of-bob-12345"}
 
 
-@pytest.mark.parametrize(
-    ("headers", "status", "words"),
-    [
-        ({}, 401, "send the token"),
-        ({"authorization": "Bearer wrong-token-of-somebody"}, 401, "send the token"),
-        ({"authorization": f"Basic {TOKEN}"}, 401, "send the token"),
-        ({"authorization": f"Bearer {TOKEN}x"}, 401, "send the token"),
-        ({"authorization": f"bearer  {TOKEN}"}, 200, ""),
-        ({"authorization": f"Bearer {TOKEN}", "host": "evil.example"}, 421, "--host-name"),
-        ({"authorization": f"Bearer {TOKEN}", "host": "localhost.evil.example:80"}, 421, "--host-name"),
-        ({"authorization": f"Bearer {TOKEN}", "host": "gw.example:8443"}, 200, ""),
-        ({"authorization": f"Bearer {TOKEN}", "host": "[::1]:80"}, 200, ""),
-        ({"authorization": f"Bearer {TOKEN}", "origin": "https://evil.example"}, 403, "--origin"),
-        ({"authorization": f"Bearer {TOKEN}", "origin": "null"}, 403, "--origin"),
-        ({"authorization": f"Bearer {TOKEN}", "origin": "https://app.example"}, 200, ""),
-        ({"authorization": f"Bearer {TOKEN}", "host": "localhost:8", "origin": "http://localhost:8"}, 200, ""),
-        ({"authorization": f"Bearer {TOKEN}", "host": "localhost:8", "origin": "http://localhost:9"}, 403, "--origin"),
-    ],
-)
+CHECKED: Final[list[tuple[dict[str, str], int, str]]] = [
+    ({}, 401, "send the token"),
+    ({"authorization": "Bearer wrong-token-of-somebody"}, 401, "send the token"),
+    ({"authorization": f"Basic {TOKEN}"}, 401, "send the token"),
+    ({"authorization": f"Bearer {TOKEN}x"}, 401, "send the token"),
+    ({"authorization": f"bearer  {TOKEN}"}, 200, ""),
+    ({"authorization": f"Bearer {TOKEN}", "host": "evil.example"}, 421, "--host-name"),
+    ({"authorization": f"Bearer {TOKEN}", "host": "localhost.evil.example:80"}, 421, "--host-name"),
+    ({"authorization": f"Bearer {TOKEN}", "host": "gw.example:8443"}, 200, ""),
+    ({"authorization": f"Bearer {TOKEN}", "host": "[::1]:80"}, 200, ""),
+    ({"authorization": f"Bearer {TOKEN}", "origin": "https://evil.example"}, 403, "--origin"),
+    ({"authorization": f"Bearer {TOKEN}", "origin": "null"}, 403, "--origin"),
+    ({"authorization": f"Bearer {TOKEN}", "origin": "https://app.example"}, 200, ""),
+    ({"authorization": f"Bearer {TOKEN}", "host": "localhost:8", "origin": "http://localhost:8"}, 200, ""),
+    ({"authorization": f"Bearer {TOKEN}", "host": "localhost:8", "origin": "http://localhost:9"}, 403, "--origin"),
+]
+"""Headers → the status of the reply, and words in it."""
+
+
 @pytest.mark.parametrize("path", ["/status", "/metrics", "/mcp", "/nothing"])
-async def test_a_request_needs_a_token_a_name_and_an_origin(
-    path: str, headers: dict[str, str], status: int, words: str
-) -> None:
+async def test_a_request_needs_a_token_a_name_and_an_origin(path: str) -> None:
     house = open_house(in_process("notes", notes()), host_names=["gw.example"], origins=["https://app.example"])
     async with house as found:
-        reply = await (await found.connect()).fetch("GET", path, headers, token=None)
-        if status == 200:
-            assert reply.status == {"/mcp": 400, "/nothing": 404}.get(path, 200)
-        else:
-            assert (reply.status, words in reply.text) == (status, True)
-            assert "access-control-allow-origin" not in reply.headers
-        assert reply.headers.get("www-authenticate") == ("Bearer" if status == 401 else None)
+        for headers, status, words in CHECKED:
+            reply = await (await found.connect()).fetch("GET", path, headers, token=None)
+            if status == 200:
+                assert reply.status == {"/mcp": 400, "/nothing": 404}.get(path, 200), headers
+            else:
+                assert (reply.status, words in reply.text) == (status, True), headers
+                assert "access-control-allow-origin" not in reply.headers, headers
+            assert reply.headers.get("www-authenticate") == ("Bearer" if status == 401 else None), headers
 
 
 async def test_probes_need_nothing_and_get_a_status_and_no_body() -> None:
