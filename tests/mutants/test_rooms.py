@@ -7,7 +7,6 @@ from pathlib import Path
 import pytest
 
 from ..copies import link_environment
-from ..source import ROOT
 from . import rooms
 from .edits import Edit, draw, edits
 from .rooms import MISSED, Judge, Mutant
@@ -92,7 +91,9 @@ def judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Judge:
     link_environment(tmp_path / "copy")
     judge._copies.put(tmp_path / "copy")
     monkeypatch.setattr(rooms, "ROOT", tmp_path / "root")
-    monkeypatch.setenv("PYTHONPATH", str(ROOT))  # for its plugin of pytest
+    # Only the plugin whose option is used: to find and import all takes a second.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-p xdist.plugin")
     return judge
 
 

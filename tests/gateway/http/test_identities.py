@@ -56,6 +56,7 @@ async def ask(house: House, user: str, tool: str, **arguments: str) -> str:
     return reply.text
 
 
+@pytest.mark.usefixtures("programs_in_forks")
 async def test_a_server_per_identity_is_another_one_for_each(tmp_path: Path) -> None:
     config = own(tmp_path, isolation="per-identity")
     async with open_house(in_process("notes", notes()), tokens=TOKENS, per_identity=[config]) as house:
@@ -69,6 +70,7 @@ async def test_a_server_per_identity_is_another_one_for_each(tmp_path: Path) -> 
             assert servers.keys() == {"notes", "own"}, user
 
 
+@pytest.mark.usefixtures("programs_in_forks")
 async def test_log_messages_of_a_shared_server_reach_no_user_of_several(tmp_path: Path) -> None:
     for tokens, heard in ((TOKENS, False), ({"ann": TOKENS["ann"]}, True)):
         async with open_house(own(tmp_path), tokens=tokens) as house:
@@ -76,6 +78,7 @@ async def test_log_messages_of_a_shared_server_reach_no_user_of_several(tmp_path
             assert ("notifications/message" in reply) is heard
 
 
+@pytest.mark.usefixtures("programs_in_forks")
 async def test_a_change_of_an_own_server_reaches_its_user_only(tmp_path: Path) -> None:
     async with open_house(tokens=TOKENS, per_identity=[own(tmp_path, isolation="per-identity")]) as house:
         streams: dict[str, Peer] = {}
