@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import pytest
 from attrs import evolve
@@ -13,8 +14,27 @@ from mcp_actors import Http, ServerConfig, Sse, Stdio
 
 from .server import command, over_http
 
+OVER_STDIO: Final = {
+    "test_a_call_without_progress_times_out_and_one_with_progress_does_not",
+    "test_a_model_is_asked_through_the_client",
+    "test_calls_run_side_by_side_and_those_that_are_cancelled_leave_at_once",
+    "test_changes_of_subscribed_resources_are_reported",
+    "test_prompts_are_filled_in",
+    "test_results_of_every_kind_come_as_they_are",
+    "test_texts_and_bytes_are_read",
+    "test_the_legacy_era_is_found_out_and_the_server_says_what_it_is",
+}
+"""The tests that run over stdio too, which takes a process of Node each: one at least for each kind of message."""
 
-@pytest.fixture(scope="package", params=["stdio", "streamableHttp", "sse"])
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test of the server over both transports of HTTP, and over stdio if it is one of those that do."""
+    if "everything" in metafunc.fixturenames:
+        stdio = ["stdio"] * (metafunc.function.__name__ in OVER_STDIO)
+        metafunc.parametrize("everything", [*stdio, "streamableHttp", "sse"], indirect=True, scope="package")
+
+
+@pytest.fixture(scope="package")
 def everything(request: pytest.FixtureRequest, npm_packages: None) -> Iterator[ServerConfig]:
     """How to connect to the server over one of its transports; a test that uses this runs once for each."""
     program, arguments = command(request.param)
