@@ -18,7 +18,7 @@ from ..groups import Fault
 
 ONCE: Final = RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry=None)
 
-ROUNDS: Final = 10
+ROUNDS: Final = 5
 """Rounds in which everything happens once. What grows by one object in each of them is kept for ever."""
 
 OURS: Final = ("mcp", "mcp_actors", "trio", "anyio", "outcome", "builtins.coroutine")

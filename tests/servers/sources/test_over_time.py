@@ -41,7 +41,7 @@ async def test_a_relative_path_stays_where_it_was_given(
             await group.reload(given)
         for folder in (other, here):
             monkeypatch.chdir(folder)
-            await trio.sleep(A_WHILE)
+            await trio.sleep(A_WHILE / 30)
             summary = await group.reload()
             assert (summary.added, summary.changed, summary.unchanged) == ((), (), ("a",))
         assert not group.errors
