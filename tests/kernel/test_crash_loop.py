@@ -264,4 +264,4 @@ def test_twice_as_many_take_twice_the_steps(main: Callable[[int], Coroutine[Any,
         few, more, most = (steps_of(main, size) for size in (25, 50, 100))
     finally:
         logging.disable(logging.NOTSET)
-    assert most - more < 1.05 * 2 * (more - few)
+    assert most - more < 1.025 * 2 * (more - few)
