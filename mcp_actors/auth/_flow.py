@@ -572,7 +572,7 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
         said = said or f"invalid answer{'' if last is None else problem_of(OAuthToken, last)}"
-        remedy = remedy_for(said, exchange.oauth)
+        remedy = remedy_for(said, exchange.oauth) or "; report that to its operator"
         return Refused("token_refused", f"the authorization server issues no token: {said}{remedy}")
     if isinstance(error, UNUSABLE):
         return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")

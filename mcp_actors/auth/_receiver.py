@@ -91,6 +91,12 @@ def split(url: str) -> SplitResult:
         raise Refused("not_a_url", "this is not a URL that a browser ends at") from None
 
 
+AGAIN: Final = "sign in again; if that repeats, do not sign in to this server"
+"""The remedy for a redirect that this client refuses."""
+
+REFUSED_THERE: Final = "The authorization server has refused the sign-in. Your program says why, and what to do next."
+
+
 def parameters_of(query: str, state: str) -> Mapping[str, str]:
     """Return the parameters of a redirect.
 
@@ -100,9 +106,9 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Refused("repeated_parameter", "the redirect has a parameter twice")
+        raise Refused("repeated_parameter", f"the redirect has a parameter twice; {AGAIN}")
     if not secrets.compare_digest(found.get("state", "").encode(), state.encode()):
-        raise Refused("state_mismatch", "the redirect does not have the state of this sign-in")
+        raise Refused("state_mismatch", f"the redirect does not have the state of this sign-in; {AGAIN}")
     return found
 
 
@@ -287,7 +293,7 @@ class Receiver:
         if self._found is None:
             self._found = found
         # Not "You are signed in": the code may still be refused.
-        text = "The sign-in goes on in your program." if "code" in found else "The sign-in was refused."
+        text = "The sign-in goes on in your program." if "code" in found else REFUSED_THERE
         return Answer(text, sent=self._came.set)
 
     def _parameters(self, request: h11.Request) -> Mapping[str, str]:

@@ -43,7 +43,7 @@ from ._exchange import (
     with_explanation,
 )
 from ._flow import Person, revocation, run_person, run_unattended
-from ._receiver import Receiver, open_receiver, parameters_of, split
+from ._receiver import AGAIN, Receiver, open_receiver, parameters_of, split
 from ._stores import LONGEST, PATIENCE, SignedIn, key_of, patiently
 from ._tokens import store_of
 
@@ -99,7 +99,7 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     except Refused as error:
         failure = SignInFailed.because(server, error.reason, str(error))
     except Unreachable as error:
-        failure = SignInFailed.because(server, "unreachable", str(error))
+        failure = SignInFailed.because(server, "unreachable", f"{error}; sign in again later")
     else:
         if stored is None:
             return new
@@ -134,7 +134,9 @@ async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | C
 
 def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
     if oauth.unattended:
-        return SignInFailed.because(server, "unreachable", f"there are no tokens within {TIMEOUT:g} s")
+        return SignInFailed.because(
+            server, "unreachable", f"there are no tokens within {TIMEOUT:g} s; sign in again later"
+        )
     why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout); sign in again, or raise sign_in_timeout"
     return SignInFailed.because(server, "timed_out", why)
 
@@ -230,15 +232,14 @@ class _Visit:
         try:
             validate_authorization_response_iss(iss, metadata)
         except OAuthFlowError:
-            raise Refused(
-                "issuer_mismatch", "the redirect is not from the authorization server that was asked"
-            ) from None
+            problem = f"the redirect is not from the authorization server that was asked; {AGAIN}"
+            raise Refused("issuer_mismatch", problem) from None
         return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=iss)
 
     def _refuse(self, found: Mapping[str, str]) -> None:
         reason = plain_text(self.exchange.mask(found["error"]), limit=60)
         said = with_explanation(reason, self.exchange.mask(found.get("error_description", "")))
-        remedy = remedy_for(said, self.exchange.oauth)
+        remedy = remedy_for(said, self.exchange.oauth) or "; sign in again, or ask its operator"
         raise Refused(reason, f"the authorization server answered {said}{remedy}")
 
     async def _receive(self, receiver: Receiver, scope: trio.CancelScope) -> None:

@@ -303,7 +303,7 @@ class OAuthTokens(httpx2.Auth):
         except (Refused, ConfigError) as error:
             failure = self._failed(str(error), hopeless=not isinstance(error, StoreBusy))
         except Unreachable as error:
-            failure = self._failed(str(error), hopeless=False)
+            failure = self._failed(f"{error}; it is asked again later", hopeless=False)
         raise failure
 
     def _failed(self, why: str, *, hopeless: bool) -> ConnectFailed:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import tomllib
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs, quote, urlsplit
@@ -18,6 +20,7 @@ from mcp_actors import ConnectFailed, Http, ServerConfig, ServerUnavailable, bri
 from mcp_actors.auth import Exchange, FileTokenStore, OAuth, SignInFailed, SignInRequired, sign_in, signed_in
 from mcp_actors.auth._stores import key_of
 from mcp_actors.auth._tokens import OAuthTokens
+from mcp_actors.cli._output import Output
 
 from ..gateway.hosts import gateway
 from .speaker import Speaker, speaking
@@ -68,26 +71,28 @@ async def store_old(speaker: Speaker, oauth: OAuth) -> None:
     await oauth.store.save(key_of(url, oauth), json.dumps(old))
 
 
+async def agreed(row: dict[str, Any], speaker: Speaker, url: str) -> str:
+    """Return the redirect after a person has agreed."""
+    state = row.get("state", parse_qs(urlsplit(url).query)["state"][0])
+    iss = f"&iss={quote(speaker.read(row['iss']), safe='')}" if "iss" in row else ""
+    return f"http://127.0.0.1/callback?code=c&state={state}{iss}"
+
+
 @rows("sign_in")
 async def test_a_sign_in_reads_what_has_one_meaning(row: dict[str, Any], speaker: Speaker, tmp_path: Path) -> None:
     """D-20, D-22."""
     speaker.say(**row)
-
-    async def agree(url: str) -> str:
-        state = row.get("state", parse_qs(urlsplit(url).query)["state"][0])
-        iss = f"&iss={quote(speaker.read(row['iss']), safe='')}" if "iss" in row else ""
-        return f"http://127.0.0.1/callback?code=c&state={state}{iss}"
 
     options = {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
     async with httpx2.AsyncClient(trust_env=False, verify=False) as client:
         exchange = exchange_with(client, speaker, tmp_path, **options)
         if "fails" in row:
             with pytest.raises(SignInFailed) as caught:
-                await sign_in("guarded", exchange, agree)
+                await sign_in("guarded", exchange, partial(agreed, row, speaker))
             assert speaker.read(row["fails"]) in str(caught.value)
             assert await signed_in(exchange) is None
         else:
-            tokens = (await sign_in("guarded", exchange, agree)).tokens
+            tokens = (await sign_in("guarded", exchange, partial(agreed, row, speaker))).tokens
             assert {name: getattr(tokens, name) for name in row["reads"]} == row["reads"]
 
 
@@ -179,3 +184,47 @@ async def test_an_answer_to_a_refresh_is_judged_by_what_it_proves(
         assert found.refused == (row.get("then") in ("needs_auth", "deleted"))
         kept = {"needs_auth": "r", "deleted": None, "later": "r", None: "next"}[row.get("then")]
         assert found.tokens.refresh_token == kept
+
+
+WORDS: Final = [row for row in TABLE if "fails" in row]
+WHO: Final = re.compile(r"the (metadata of the |answer of the )?authorization server|the redirect ")
+NEXT: Final = re.compile(
+    r"; (report|correct|sign in again|register|check|run 'mcp-actors login|set|it is asked again)\b"
+)
+
+
+async def words_of(row: dict[str, Any], speaker: Speaker, folder: Path) -> Exception:
+    """Return the error of a row."""
+    options = {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
+    async with httpx2.AsyncClient(trust_env=False) as client:
+        exchange = exchange_with(client, speaker, folder, **options)
+        try:
+            if row["what"] == "sign_in":
+                await sign_in("guarded", exchange, partial(agreed, row, speaker))
+            else:
+                await store_old(speaker, exchange.oauth)
+                client.auth = OAuthTokens("guarded", exchange)
+                await client.post(exchange.url, json={"id": 1, "method": "tools/list"})
+        except (SignInFailed, ConnectFailed) as error:
+            return error
+    raise AssertionError(row["name"])
+
+
+@pytest.mark.parametrize("row", WORDS, ids=[row["name"] for row in WORDS])
+async def test_words_say_who_has_refused_and_what_to_do_next(
+    row: dict[str, Any], speaker: Speaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In the error, in the terminal, and in the state of the server, which the page of a gateway shows."""
+    speaker.say(**row)
+    error = await words_of(row, speaker, tmp_path)
+    assert WHO.search(str(error)), error
+    assert NEXT.search(str(error)), error
+    Output().error(error)
+    assert NEXT.search(" ".join(capsys.readouterr().err.split()))
+    if row["what"] == "refresh":
+        speaker.say(**row)
+        config, oauth = configured(speaker, tmp_path / "page")
+        await store_old(speaker, oauth)
+        async with open_servers(config) as group:
+            await group["guarded"].wait_state("needs_auth", "backoff", "failed")
+            assert NEXT.search(str(group.status()["guarded"].last_error))

@@ -331,7 +331,9 @@ async def test_an_error_that_comes_with_status_200_is_one(tmp_path: Path) -> Non
     async with servers.client(tmp_path, json.dumps(STORED)) as client:
         with pytest.raises(SignInRequired, match=r"400 bad_refresh_token \(It has expired.\)"):
             await client.post(URL)
-    with pytest.raises(SignInFailed, match=r"issues no token: 400 bad_refresh_token \(It has expired.\)$"):
+    with pytest.raises(
+        SignInFailed, match=r"issues no token: 400 bad_refresh_token \(It has expired.\); report that to its operator$"
+    ):
         await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)
 
 
@@ -350,7 +352,7 @@ async def test_an_answer_with_a_wrong_type_is_named_and_not_shown(
     servers = Servers(token=(200, NEW | changes))
     with pytest.raises(SignInFailed) as caught:
         await sign_in("guarded", servers.exchange(tmp_path), pasted)
-    said = f"the authorization server issues no token: invalid answer ({problem})"
+    said = f"the authorization server issues no token: invalid answer ({problem}); report that to its operator"
     assert str(caught.value) == f"server 'guarded': sign-in failed (token_refused): {said}"
     async with servers.client(tmp_path, json.dumps(STORED)) as client:
         with pytest.raises(ConnectFailed) as failed:
@@ -493,7 +495,7 @@ async def test_a_challenge_may_have_characters_beyond_ascii(tmp_path: Path) -> N
 
 async def test_an_explanation_that_is_not_text_is_not_shown(tmp_path: Path) -> None:
     servers = Servers(token=(400, {"error": {"a": 1}, "error_description": ["leaked"]}))
-    with pytest.raises(SignInFailed, match=r"issues no token: 400$"):
+    with pytest.raises(SignInFailed, match=r"issues no token: 400; report that to its operator$"):
         await sign_in("guarded", servers.exchange(tmp_path), pasted)
 
 
@@ -559,7 +561,7 @@ async def test_the_timeout_of_a_program_does_not_name_a_person(tmp_path: Path, a
         raise AssertionError
 
     robot = {"grant": "client_credentials", "client_id": "robot", "assertion": never, "store": Memory()}
-    with pytest.raises(SignInFailed, match=r"\(unreachable\): there are no tokens within 30 s$"):
+    with pytest.raises(SignInFailed, match=r"\(unreachable\): there are no tokens within 30 s; sign in again later$"):
         await sign_in("guarded", Servers().exchange(tmp_path, **robot), pasted)
 
 

@@ -52,7 +52,8 @@ def asking(era: Era = "legacy", *flags: str, name: str = "a", **options: Any) ->
     """Configure a server that asks; `options` are those of `ServerConfig`."""
     program, args = command("--era", era, *flags)
     options = {"required": True, "restarts": NEVER, **options}
-    return ServerConfig(name, Stdio(program, args), protocol="2026-07-28" if era == "modern" else era, **options)
+    protocol: Any = {"modern": "2026-07-28", "both": "auto"}.get(era, era)
+    return ServerConfig(name, Stdio(program, args), protocol=protocol, **options)
 
 
 async def call(ref: ServerRef, tool: str, **arguments: Any) -> Any:
