@@ -46,6 +46,8 @@ def proxy_of(url: httpx2.URL) -> tuple[str, str] | None:
 def _is_exempt(url: httpx2.URL, exempt: str) -> bool:
     if proxy_bypass(url.host) or (url.port is not None and proxy_bypass(f"{url.host}:{url.port}")):
         return True
+    if any(each.strip().startswith("*.") and url.host.endswith(each.strip()[1:].lower()) for each in exempt.split(",")):
+        return True  # as other tools read it, but not urllib
     with suppress(ValueError):
         address = ip_address(url.host)
         for network in filter(None, map(str.strip, exempt.split(","))):

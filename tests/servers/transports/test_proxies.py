@@ -41,6 +41,8 @@ def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
         ("https://internal.example.com/mcp", None),
         ("https://sub.internal.example.com/mcp", None),
         ("https://mcp.example.com:8443/mcp", None),
+        ("https://a.corp.example/mcp", None),
+        ("https://notcorp.example/mcp", "https_proxy"),
         ("https://192.168.7.9/mcp", None),
         ("https://192.169.7.9/mcp", "https_proxy"),
         ("https://[fd00::7]/mcp", None),
@@ -53,7 +55,9 @@ def test_the_variable_that_holds_for_a_url_is_the_one_that_is_read(
     """D-23: ``NO_PROXY`` comes first, then the variable of the scheme."""
     monkeypatch.setenv("https_proxy", "http://proxy.example:3128")
     monkeypatch.setenv("ALL_PROXY", "socks://proxy.example:1080")
-    monkeypatch.setenv("NO_PROXY", "internal.example.com, mcp.example.com:8443,192.168.0.0/16,[fd00::]/8")
+    monkeypatch.setenv(
+        "NO_PROXY", "internal.example.com, mcp.example.com:8443,192.168.0.0/16,[fd00::]/8, *.corp.example"
+    )
     found = proxy_of(httpx2.URL(url))
     assert (found and found[0]) == variable
 
