@@ -193,8 +193,17 @@ def own_shortage(error: BaseException | None) -> Shortage | None:
         if isinstance(cause, OSError) and cause.errno in _REMEDIES:
             return Shortage(os.strerror(cause.errno), _REMEDIES[cause.errno])
         if isinstance(cause, RuntimeError) and str(cause).startswith(_NO_THREAD):
-            return Shortage(_NO_THREAD, _TASKS)
+            return Shortage(_NO_THREAD, f"{_TASKS}, or allow clone3 in its seccomp profile")
     return None
+
+
+def with_remedy(error: BaseException) -> BaseException:
+    """Return the error for a shortage of this program, with a remedy; any other error as it is."""
+    if (shortage := own_shortage(error)) is None:
+        return error
+    made = ConfigError(f"open_servers(): cannot start ({shortage.what}); {shortage.remedy}", source="open_servers")
+    made.__cause__ = error
+    return made
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:

@@ -34,6 +34,7 @@ import trio
 
 from .._collapse import collapse, is_exit
 from .._misuse import Block, check_flavor
+from .._text import with_remedy
 from ._bridge import Bridge, Lane
 from ._signals import InterruptGuard, SignalWakeup
 
@@ -120,8 +121,13 @@ class ThreadRun(TrioRun):
         lane.listen_on_loop(self.bridge.loop)
         self._lanes.append(lane)
         self.bridge.to_loop = lane.put
-        self.wakeup.install()
-        self._thread.start()
+        try:
+            self.wakeup.install()
+            self._thread.start()
+        except BaseException:
+            self.wakeup.uninstall()
+            lane.close()
+            raise
         atexit.register(self.at_exit)
 
     def abort(self) -> None:
@@ -153,7 +159,7 @@ class ThreadRun(TrioRun):
         try:
             trio.run(self._main)
         except BaseException as exc:
-            self.failure = exc  # Trio itself has failed
+            self.failure = with_remedy(exc)  # Trio itself has failed
         with suppress(RuntimeError):  # the event loop is closed
             self.bridge.to_loop(self.report_end)
 
@@ -463,7 +469,10 @@ class Door(Block[V_co], Generic[T, V_co]):
         self._bridge = bridge = Bridge(loop)
         self._block = BlockProxy(bridge, self._open(bridge), self)
         self._run = trio_run(self._host, bridge, self._block, self.on_ended)
-        self._run.start()
+        try:
+            self._run.start()
+        except BaseException as error:
+            reraise(with_remedy(error))
 
     async def __aexit__(
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None

@@ -421,7 +421,10 @@ class Lane:
         self._wake = wake
         self._steps: deque[Step] = deque()
         self._woken = False
-        self._bell = _Bell() if HAS_EVENTFD else None
+        self._bell: _Bell | None = None
+        if HAS_EVENTFD:
+            with suppress(OSError):  # a sandbox forbids it, or too many files are open: `wake` does as well
+                self._bell = _Bell()
 
     def put(self, step: Step) -> None:
         """Schedule a function on the other side.

@@ -226,6 +226,7 @@ class Session:
         if not self._ends_at and time.monotonic() >= self._retry_at:
             try:
                 self._connect()
+                self._failure = ""
                 return
             except OSError as error:
                 refused = isinstance(error, Refused)
@@ -497,7 +498,8 @@ def main(words: list[str], command: Callable[[Names], list[str]] = daemon_comman
         pass  # a stream is missing; the first file that is opened would take its place
     os.close(descriptor)
     try:
-        Session(words[1] if len(words) == 2 and words[0] == "--config" else "", command).run()
+        session = Session(words[1] if len(words) == 2 and words[0] == "--config" else "", command)
+        session.run()
     except KeyboardInterrupt:
         return 130
-    return 0
+    return 1 if session._failure else 0  # the last daemon that it needed did not start

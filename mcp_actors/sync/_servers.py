@@ -27,6 +27,7 @@ import trio
 from .. import servers
 from .._foreign import Log
 from .._misuse import Unopened, explained
+from .._text import with_remedy
 from ..bridge._block import BlockProxy, ThreadRun, reraise
 from ..bridge._callbacks import adapted_callbacks
 from ..catalog._names import DEFAULT_NAMING
@@ -144,9 +145,9 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         self._dropped.atexit = False  # the run has an exit handler of its own, which waits
         try:
             run.start()
-        except BaseException:
+        except BaseException as exc:
             run.abort()  # if the thread has started nevertheless, it opens nothing
-            raise
+            reraise(with_remedy(exc))
         try:
             group = self._owner.opened.wait()
         except BaseException:

@@ -518,7 +518,7 @@ def refusal(place: Place, client: Attached) -> str:
     sentence = sentence.removesuffix("; the request was not sent")
     client.send({"jsonrpc": "2.0", "method": "notifications/initialized"})
     assert client.call("a", hang=True)["error"] == answer["error"]  # and it has not ended
-    assert client.close() == 0
+    assert client.close() == 1
     assert client.errors() == f"mcp-actors attach: {sentence}\n"
     return sentence
 
@@ -1074,12 +1074,13 @@ def test_a_client_that_has_closed_its_side_does_not_wait_long(place: Place) -> N
 
 
 def test_a_client_without_a_daemon_is_answered_after_it_has_closed_its_side(place: Place) -> None:
+    """D-87: and the program ends with 1."""
     client = place.attach("fail")
     client.request(1)
     assert client.process.stdin is not None
     client.process.stdin.close()
     assert outcome(client.receive()) == "not_sent"
-    assert client.process.wait(PATIENCE) == 0
+    assert client.process.wait(PATIENCE) == 1
 
 
 def test_a_daemon_that_dies_after_the_client_has_closed_its_side_is_not_started_again(place: Place) -> None:

@@ -37,7 +37,10 @@ from .links import text_of
 from .processes import eventually
 
 FILES: Final = "raise the limit of open files (ulimit -n)"
-THREADS: Final = "raise the limit of processes and threads (ulimit -u, in a container its limit of pids)"
+THREADS: Final = (
+    "raise the limit of processes and threads (ulimit -u, in a container its limit of pids), or allow clone3 in its "
+    "seccomp profile"
+)
 NO_THREAD: Final = RuntimeError("can't start new thread")
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the limit on memory is another one elsewhere")

@@ -173,7 +173,9 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError |
             reason, remedy = "its '#!' line names an interpreter that does not exist", "install that interpreter"
         case errno.ENOEXEC:
             reason, remedy = "exec format error", "give a script a '#!/bin/sh' line, or use a program for this system"
-        case errno.EACCES | errno.EPERM:
+        case errno.EPERM:
+            reason, remedy = "operation not permitted", "allow setsid and execve in this program's sandbox (seccomp)"
+        case errno.EACCES:
             reason, remedy = "permission denied", "check the permissions of the program and of its working directory"
         case _ if (shortage := own_shortage(error)) is not None:
             remedy = shortage.remedy

@@ -144,7 +144,8 @@ class StdioLink(LinesLink):
             return True  # there is no thread to look with
 
     def _look(self) -> None:
-        self._exit_code = self._process.poll()
+        code = self._process.poll()
+        self._exit_code = None if self._process.code_unknown else code
         self._unread = unread_bytes(self._process.stdin)
 
     async def wait_obituary(self) -> Obituary:

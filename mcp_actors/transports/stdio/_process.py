@@ -126,8 +126,21 @@ def is_stopped(pid: int) -> bool:
         return False
     try:
         return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+    except OSError:  # it was reaped, or a sandbox forbids this
+        return False
+
+
+def is_code_known(pid: int) -> bool | None:
+    """Return None while a child runs, and then whether its exit code can be known.
+
+    It cannot if another has reaped the child, as the system does while SIGCHLD is ignored. `Popen` would say 0.
+    """
+    try:
+        return None if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None else True
     except ChildProcessError:
         return False
+    except (AttributeError, OSError):  # macOS, before Python 3.13, or a sandbox that forbids it
+        return signal.getsignal(signal.SIGCHLD) is not signal.SIG_IGN
 
 
 def has_successor(leader: int, written: int) -> bool:
@@ -189,6 +202,9 @@ class ServerProcess:
         process: its leader, in a session of its own.
         pipes: our ends of its stdin, stdout and stderr.
         server: the name of the server.
+
+    Attributes:
+        code_unknown: True if the exit code of the leader cannot be known; `poll` and `wait` return 0 then.
     """
 
     def __init__(self, process: Popen[bytes], pipes: tuple[int, int, int], server: str) -> None:
@@ -196,11 +212,16 @@ class ServerProcess:
         self._server = server
         self._group_ended = False
         self._exited: trio.Event | None = None
+        self.code_unknown = False
         self.pid = process.pid
         self.stdin, self.stdout, self.stderr = map(trio.lowlevel.FdStream, pipes)
 
     def poll(self) -> int | None:
         """Return the exit code, or None if the leader is alive. Reaps it, so the connection must have ended."""
+        if self._process.returncode is None:
+            if (known := is_code_known(self.pid)) is None:
+                return None
+            self.code_unknown = not known
         code = self._process.poll()
         # This must follow the reaping without a checkpoint. Once the leader is reaped and its group is empty, the
         # system may give the number of the group to a stranger, so the rest of the group is killed now and the group
