@@ -26,7 +26,7 @@ def script() -> None:
 
 
 def several_threads() -> None:
-    with open_servers(TIME) as servers, ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads, open_servers(TIME) as servers:
 
         def ask(zone: str) -> str:
             answer = servers["time"].call("get_current_time", timezone=zone)
