@@ -23,7 +23,7 @@ from .actors import Do, Gate, Get, Host, Put
 EVERY = 97
 """Lines between two places that are tried: a prime, so that a loop is hit in different places."""
 
-STEP = 13
+STEP = 7
 """The same where fewer lines are looked at; from which on is drawn anew each time."""
 
 
