@@ -1,4 +1,4 @@
-"""Pickle and copy exceptions with their attributes, notes and causes; bases for handles and for frozen mappings.
+"""Pickle and copy exceptions, live handles and frozen mappings.
 
 Python pickles an exception as its class, ``args`` and attributes. An ``__init__`` with required keywords then fails on
 loading, which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps the cause,

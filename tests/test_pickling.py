@@ -224,7 +224,7 @@ def use_a_pool() -> None:
 
 
 class Ask(Call[int]):
-    """A question that nobody answers."""
+    """A question without an answer."""
 
 
 class Silent(Actor[Ask]):

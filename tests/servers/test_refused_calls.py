@@ -1,4 +1,4 @@
-"""System calls that a sandbox refuses, shortages at the start, and exit codes that nobody knows."""
+"""System calls that a sandbox refuses, shortages at the start, and unknown exit codes."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ trio.run(main)
 
 
 @pytest.mark.parametrize("number", [0, WAITID])
-def test_an_exit_code_that_nobody_knows_is_none(number: int) -> None:
+def test_an_exit_code_that_cannot_be_known_is_reported_as_unknown(number: int) -> None:
     """D-87: SIGCHLD may be ignored since before this program, and the system then drops the codes."""
     finished = run_python("-c", REFUSE + UNKNOWN, str(number), cwd=ROOT, timeout=BOUND)
     assert finished.stdout == "None False\n"
