@@ -176,9 +176,7 @@ def _imports(body: str, homes: dict[str, str]) -> str:
     used = {node.id for node in ast.walk(ast.parse(body)) if isinstance(node, ast.Name)}
     homes |= {"ServerRef": "..servers", "ResourceUpdated": "..servers", "Event": "..kernel"}
     lines = [f"from {homes[name]} import {name}" if homes[name] else f"import {name}" for name in used & homes.keys()]
-    for_types = [f"    {line}" for line in lines if line.startswith("from mcp.types")]
-    others = ["from typing import TYPE_CHECKING", *(line for line in lines if f"    {line}" not in for_types)]
-    return "\n".join([*sorted(others), "", "if TYPE_CHECKING:", *sorted(for_types)])
+    return "\n".join(sorted(lines))
 
 
 def _methods(door: Door, original: str, found: ast.ClassDef, lines: list[str]) -> Iterator[str]:

@@ -8,9 +8,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never
+from typing import Any, Never
 
 import trio
+from mcp.types import CallToolResult
 
 from .._misuse import explained_methods
 from ..catalog import CatalogTool, check_call, result_value
@@ -22,9 +23,6 @@ from ._bridge import AsyncioStream, open_stream
 from ._callbacks import config_from_loop, on_loop
 from ._generated_ref import AsyncioServerRef
 from ._views import GroupView
-
-if TYPE_CHECKING:
-    from mcp.types import CallToolResult
 
 
 @explained_methods

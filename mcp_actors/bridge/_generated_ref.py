@@ -8,7 +8,22 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
+from typing import Any, Literal, Never, Unpack, overload
+
+from mcp.types import (
+    CallToolResult,
+    CompleteResult,
+    GetPromptResult,
+    InputRequiredResult,
+    LoggingLevel,
+    Prompt,
+    PromptReference,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    ResourceTemplateReference,
+    Tool,
+)
 
 from .._misuse import explained_methods
 from ..catalog import check_call, result_value
@@ -18,22 +33,6 @@ from ..servers.ref import RequestOptions
 from ._bridge import AsyncioStream, open_stream
 from ._callbacks import on_loop
 from ._views import ServerView
-
-if TYPE_CHECKING:
-    from mcp.types import (
-        CallToolResult,
-        CompleteResult,
-        GetPromptResult,
-        InputRequiredResult,
-        LoggingLevel,
-        Prompt,
-        PromptReference,
-        ReadResourceResult,
-        Resource,
-        ResourceTemplate,
-        ResourceTemplateReference,
-        Tool,
-    )
 
 
 @explained_methods

@@ -30,28 +30,33 @@ import trio
 
 from .._errors import ActorStopped, ServerUnavailable
 from .._pickling import Handle
-from ..kernel import EVENT_BUFFER, ActorRef, M, M_contra, Monitor, Receives, SupervisorRef
+from ..kernel import (
+    EVENT_BUFFER,
+    ActorRef,
+    ActorState,
+    ActorStatistics,
+    CallFor,
+    ChildInfo,
+    ChildrenCount,
+    ChildSpec,
+    Down,
+    Event,
+    M,
+    M_contra,
+    Monitor,
+    Receives,
+    SupervisorRef,
+    TreeNode,
+)
 from ..servers import ServerGroup, ServerRef
 from ..servers.group import AnyServer, GroupFacts
 from ..servers.ref import ServerFacts
-from ._bridge import Asker, open_stream
+from ._bridge import Asker, AsyncioStream, open_stream
 from ._callbacks import ServerAsker
 
 if TYPE_CHECKING:
-    from ..kernel import (
-        Actor,
-        ActorState,
-        ActorStatistics,
-        Call,
-        CallFor,
-        ChildInfo,
-        ChildrenCount,
-        ChildSpec,
-        Down,
-        Event,
-        TreeNode,
-    )
-    from ._bridge import AsyncioStream, Bridge
+    from ..kernel import Actor, Call
+    from ._bridge import Bridge
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)

@@ -22,11 +22,12 @@ from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, Protocol, TypeV
 
 import attrs
 import pydantic_core
+from mcp.types import CallToolResult
 
 from .._errors import ToolFailed
 
 if TYPE_CHECKING:
-    from mcp.types import CallToolResult, ContentBlock, ResourceLink
+    from mcp.types import ContentBlock, ResourceLink
 
 
 # --- Immutable dicts and lists for JSON -------------------------------------------------------------------------------

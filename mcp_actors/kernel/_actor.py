@@ -14,7 +14,7 @@ The file writes the tables of the classes and, in `join_handler`, the context va
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
@@ -25,15 +25,12 @@ from .._misuse import is_seconds, is_whole
 from ._circles import act_for, serving
 from ._envelope import Call, M_contra, Message, Receives
 from ._handlers import check_declared, handler_for, handlers_of, may_answer_none, no_case
-from ._ref import ActorRef
+from ._ref import ActorRef, Monitor, SupervisorRef
 from ._timers import Later, Timer
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-
     from ._mailbox import Accepts
     from ._record import EndReason, Record
-    from ._ref import Monitor, SupervisorRef
     from ._timers import OwnMessages, Timers
 
 

@@ -43,7 +43,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, contextmanager
 from contextvars import copy_context
 from functools import partial
@@ -62,7 +62,7 @@ from ._ref import ref_to
 from ._table import Child, Group, Run, close_below, has_ended, make_record, note_ended, record_of
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
     from .._errors import ChildProblem
     from ._circles import Sender

@@ -15,9 +15,11 @@ of the kernel, and starts no task.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
+from datetime import datetime
 from time import time as wall_time
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, Protocol
 
 import trio
 from attrs import define, field, fields, frozen
@@ -26,10 +28,6 @@ from .._collapse import is_exit
 from .._foreign import Log, shown
 from .._misuse import is_whole
 from .._pickling import Handle, pack, unpack
-
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
-    from datetime import datetime
 
 _log: Final = Log("mcp_actors.kernel")
 

@@ -28,7 +28,7 @@ from .._collapse import collapse, exit_in, forget_cancelled, leaves, without_can
 from .._errors import ActorCrashed, ActorStopped
 from .._foreign import plain_name
 from .._misuse import check_flavor, is_name
-from ._actor import check_actor
+from ._actor import Actor, check_actor
 from ._circles import current_sender, expect, is_bounded
 from ._envelope import M
 from ._events import EventHub, Outward
@@ -37,17 +37,16 @@ from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
 from ._record import Record, failure_of, not_started
 from ._ref import SupervisorRef, ref_to
 from ._requests import Sweeper
-from ._restart import shows_options
+from ._restart import ChildSpec, shows_options
 from ._supervisor import Supervisor
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
 
-    from ._actor import Actor
     from ._events import Observer
     from ._record import End, EndReason
     from ._ref import ActorRef
-    from ._restart import ChildSpec, SupervisorOptions
+    from ._restart import SupervisorOptions
 
 
 ON_ASYNCIO: Final = "use `from mcp_actors.bridge import open_supervisor`"

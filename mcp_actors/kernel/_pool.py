@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from heapq import heappop, heappush
@@ -32,12 +33,12 @@ from ._actor import Actor
 from ._envelope import Envelope, M, M_contra
 from ._mailbox import Mailbox
 from ._record import CUT_SHORT, Change, Record, failure_text
-from ._ref import DeleteChild, StartChild
+from ._ref import ActorRef, DeleteChild, StartChild
 from ._restart import ChildSpec
 from ._supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Hashable, Iterator
+    from collections.abc import Callable, Hashable, Iterator
     from typing import NoReturn
 
     from .._backoff import Backoff
@@ -45,7 +46,6 @@ if TYPE_CHECKING:
     from ._envelope import Message
     from ._incarnation import Shutdown
     from ._mailbox import Accepts, Owner, Taker
-    from ._ref import ActorRef
     from ._restart import ParkRetry
     from ._table import Child, Run
 

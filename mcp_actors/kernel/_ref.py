@@ -13,7 +13,8 @@ check of its own (`check_not_within`). Sending and watching are refused outside 
 
 from __future__ import annotations
 
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast, overload
 
 import trio
@@ -23,8 +24,8 @@ from .._errors import ActorError, ActorStopped, ChildError
 from .._misuse import check_states
 from .._pickling import Handle
 from ._circles import current_sender, expect, explain, find_circle, is_bounded
-from ._envelope import Call, Envelope, M, M_contra, Message, PendingCall, Receives
-from ._events import EVENT_BUFFER
+from ._envelope import Call, CallFor, Envelope, M, M_contra, Message, PendingCall, Receives
+from ._events import EVENT_BUFFER, EventStream
 from ._record import (
     STATES,
     ActorState,
@@ -34,19 +35,15 @@ from ._record import (
     ChildrenCount,
     DownReason,
     Record,
+    Spec as ChildSpec,
     TreeNode,
     elsewhere,
     tree_of,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
-    from contextlib import AbstractAsyncContextManager
-
     from ._circles import Sender
-    from ._envelope import CallFor, Receives as Actor  # of a class of actors, what is needed here
-    from ._events import EventStream
-    from ._record import Spec as ChildSpec  # what it always is
+    from ._envelope import Receives as Actor
 
 
 # --- References to actors ---------------------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
 from heapq import heappop, heappush
@@ -59,7 +60,7 @@ from ._restart import (
 from ._table import Child, Group, Run, count_children
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+    from collections.abc import Awaitable, Callable, Sequence
 
     from ._children import Rest
     from ._circles import Sender

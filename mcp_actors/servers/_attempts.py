@@ -13,6 +13,7 @@ can end.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
 
 import trio
@@ -31,12 +32,10 @@ from .._errors import (
     ToolNotFound,
 )
 from .._foreign import Log, shown
+from ..config import ServerConfig
 from ._rules import meaning_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from ..config import ServerConfig
     from ..kernel import Event
 
 

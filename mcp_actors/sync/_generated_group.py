@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Never
+from typing import Any, Never
 
 import trio
+from mcp.types import CallToolResult
 
 from .._misuse import explained_methods
 from ..bridge._views import GroupView
@@ -20,9 +21,6 @@ from ..servers import ReloadSummary, ServerRef
 from ..servers._sources import Configured, anchored
 from ._generated_ref import SyncServerRef
 from ._wait import ThreadBridge, completed, config_from_thread, in_caller
-
-if TYPE_CHECKING:
-    from mcp.types import CallToolResult
 
 
 @explained_methods

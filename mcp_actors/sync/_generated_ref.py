@@ -7,7 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
+from typing import Any, Literal, Never, Unpack, overload
+
+from mcp.types import (
+    CallToolResult,
+    CompleteResult,
+    GetPromptResult,
+    InputRequiredResult,
+    LoggingLevel,
+    Prompt,
+    PromptReference,
+    ReadResourceResult,
+    Resource,
+    ResourceTemplate,
+    ResourceTemplateReference,
+    Tool,
+)
 
 from .._misuse import explained_methods
 from ..bridge._views import ServerView
@@ -16,22 +31,6 @@ from ..config import ProgressCallback, SignInCallback
 from ..servers import Health, ServerState, ToolChanges
 from ..servers.ref import RequestOptions
 from ._wait import ThreadBridge, completed, in_caller
-
-if TYPE_CHECKING:
-    from mcp.types import (
-        CallToolResult,
-        CompleteResult,
-        GetPromptResult,
-        InputRequiredResult,
-        LoggingLevel,
-        Prompt,
-        PromptReference,
-        ReadResourceResult,
-        Resource,
-        ResourceTemplate,
-        ResourceTemplateReference,
-        Tool,
-    )
 
 
 @explained_methods

@@ -21,18 +21,19 @@ from ..._foreign import Log
 from ..._misuse import explained_methods, nearest
 from ..._pickling import Frozen, Handle
 from ..._text import problem_of
-from ...catalog import CatalogSnapshot, Listing
+from ...catalog import CatalogSnapshot, CatalogTool, Listing
 from ...config import permitted
-from ..record import ACTIVE, CONNECTED
+from .._sources import SourceStatus
+from ..record import ACTIVE, CONNECTED, ServerStatus
 from ..ref import ServerFacts
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from ...catalog import CatalogEntry, CatalogTool
+    from ...catalog import CatalogEntry
     from ...config import ToolContext
-    from .._sources import Sources, SourceStatus
-    from ..record import ServerState, ServerStatus
+    from .._sources import Sources
+    from ..record import ServerState
     from ..ref import ServerRef
     from ._tree import Member, Roster
 

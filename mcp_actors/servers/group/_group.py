@@ -12,11 +12,12 @@ It starts no task itself, and calls the predicates of tool filters. `tree` and t
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractAsyncContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 import trio
 from attrs import define
+from mcp.types import CallToolResult
 
 from ..._collapse import first_of, leaves
 from ..._errors import (
@@ -30,29 +31,23 @@ from ..._errors import (
 )
 from ..._foreign import Log
 from ..._misuse import CALL, check_trio, explained_methods, outside_trio, unknown_argument
-from ...catalog import check_call, result_value
-from ...config import ServerConfig
-from ...kernel import EVENT_BUFFER
-from .._sources import anchored
+from ...catalog import CatalogTool, check_call, result_value
+from ...config import ProgressCallback, ServerConfig, ToolContext
+from ...kernel import EVENT_BUFFER, EventStream, TreeNode
+from .._sources import Configured, anchored
 from ..record import ACTIVE
-from ..ref import ServerRef, reconnect, wait_started
+from ..ref import PendingRequest, ServerRef, reconnect, wait_started
 from ._facts import GroupFacts, Shelf, closed
-from ._lifecycle import Add, Reload, Remove, Replace
+from ._lifecycle import Add, Reload, ReloadSummary, Remove, Replace
 from ._tree import GROUP, LIFECYCLE, ended_by, has_ended_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from contextlib import AbstractAsyncContextManager
 
-    from mcp.types import CallToolResult
-
-    from ...catalog import CatalogTool
-    from ...config import ProgressCallback, ToolContext
-    from ...kernel import Call, EventHub, EventStream, SupervisorRef, TreeNode
-    from .._sources import Configured, Sources
+    from ...kernel import Call, EventHub, SupervisorRef
+    from .._sources import Sources
     from ..record import ServerRecord
-    from ..ref import PendingRequest
-    from ._lifecycle import Reloaded, ReloadSummary
+    from ._lifecycle import Reloaded
     from ._tree import Roster
 
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from operator import attrgetter
@@ -67,7 +67,7 @@ from ._tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable
+    from collections.abc import AsyncIterator, Callable
     from datetime import datetime
 
     from ...kernel import Event, Observer, SupervisorRef

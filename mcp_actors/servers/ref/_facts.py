@@ -9,20 +9,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from mcp.types import Prompt, Resource, ResourceTemplate
+
 from ..._errors import ServerUnavailable
 from ..._misuse import explained_methods
 from ..._pickling import Handle
-from ..record import CONNECTED, Replicas, ReplicaStatus, ServerStatus
+from ...config import ServerConfig
+from .._admission import ToolChanges
+from ..record import CONNECTED, Replicas, ReplicaStatus, ServerInfo, ServerState, ServerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mcp.types import Prompt, Resource, ResourceTemplate
-
-    from ...config import ServerConfig
     from ...kernel import ActorRef, ActorStatistics
-    from .._admission import ToolChanges
-    from ..record import ConnectionRecord, ServerInfo, ServerRecord, ServerState
+    from ..record import ConnectionRecord, ServerRecord
 
 
 @explained_methods

@@ -12,6 +12,7 @@ The file starts no task, logs nothing, and caches no answer.
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack, overload
 
@@ -29,13 +30,14 @@ from mcp.types import (
 
 from ..._misuse import explained_methods
 from ...catalog._schemas import kind_of
-from ...config import mask_url
+from ...config import ProgressCallback, mask_url
 from ..connection import Subscribe
 from ..record import Subscription, require
 from ..requests import (
     PROMPTS,
     RESOURCES,
     TEMPLATES,
+    InputRequired,
     ListAll,
     PlainRequest,
     given_object,
@@ -44,19 +46,17 @@ from ..requests import (
     given_texts,
     refused,
 )
-from ._caller import ServerRequests
+from ._caller import PendingRequest, ServerRequests
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable, Mapping
+    from collections.abc import Iterable
 
     from mcp.types import InputRequiredResult
 
-    from ...config import ProgressCallback
     from ...transports import Json
     from .._session import Session
     from ..record import ConnectionRecord
-    from ..requests import InputRequired
-    from ._caller import PendingRequest, RequestOptions
+    from ._caller import RequestOptions
 
 
 COMPLETIONS_SINCE: Final = "2025-03-26"

@@ -13,20 +13,25 @@ uses one server and the lifecycle actor, imports no file of ``group``, and logs 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
 
 import trio
+from mcp.types import CallToolResult, InputRequiredResult, LoggingLevel, Tool
 
 from ..._errors import ServerError
 from ..._misuse import CALL, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import check_call, result_value
+from ...config import ProgressCallback, SignInCallback
+from .._admission import ToolChanges
 from .._failures import stopped_meanwhile
+from .._rules import Health
 from ..connection import is_signed_in, sign_in_to, sign_out_of
-from ..record import CONNECTED, STATES
+from ..record import CONNECTED, STATES, ServerState
 from ..requests import (
     PASSED,
     RETURNED,
@@ -45,16 +50,9 @@ from ._lifecycle import reconnect, start, stop
 from ._prompts import PromptFunctions, ResourceFunctions
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from mcp.types import CallToolResult, InputRequiredResult, LoggingLevel, Tool
-
-    from ...config import ProgressCallback, SignInCallback
     from ...kernel import ActorRef
-    from .._admission import ToolChanges
     from .._deadlines import Deadline
-    from .._rules import Health
-    from ..record import ConnectionRecord, ServerState
+    from ..record import ConnectionRecord
     from ..requests import Passing
     from ._caller import RequestOptions
     from ._lifecycle import ServerEntry
