@@ -12,6 +12,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _examples
 import _guarantees
 import _inventories
+import _machines
 import _pictures
 import _search
 import _terms
@@ -80,9 +81,12 @@ def setup(app: Any) -> None:
     """Called by Sphinx."""
     app.connect("autodoc-process-docstring", keep_colons, priority=400)  # napoleon's has 500
     app.connect("builder-inited", _examples.write)
+    app.connect("builder-inited", _machines.write_signatures)
     app.connect("source-read", _examples.link)
     app.connect("source-read", _guarantees.fill)
     app.connect("source-read", _pictures.fill)
+    app.connect("source-read", _machines.keep)
     app.connect("source-read", _terms.fill)
     app.connect("source-read", _search.fill)
+    app.connect("build-finished", _machines.write)
     app.connect("build-finished", _search.check)

@@ -17,18 +17,24 @@
 # This file is the façade: it imports at most one small file, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.
 
-Connections are owned by tasks, and restarted when they fail, within the limits of their configuration. Programs that
-use MCP servers start at `open_servers`, on asyncio at `mcp_actors.bridge`, without an event loop at `mcp_actors.sync`;
-agents of other libraries get tools from `mcp_actors.adapters`. Programs that want actors of their own import
-`mcp_actors.kernel`.
-
-The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. The first use
-of a name imports its module, and keeps the name here (PEP 562). Type checkers see plain imports instead. The version is
-``__version__``. On Windows, and in a program that eventlet has patched, the import raises an ``ImportError``.
-
-Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
-``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the single files of L0 import each other.
+Programs start at `open_servers`: it connects to MCP servers, restarts them when they fail, and leaves nothing behind.
+On asyncio it is `mcp_actors.bridge.open_servers`, and without an event loop `mcp_actors.sync.open_servers`. Agents of
+other libraries get tools from `mcp_actors.adapters`; actors of your own derive from `mcp_actors.kernel.Actor`.
 """
+
+# Connections are owned by tasks, and restarted when they fail, within the limits of their configuration. Programs that
+# use MCP servers start at `open_servers`, on asyncio at `mcp_actors.bridge`, without an event loop at
+# `mcp_actors.sync`; agents of other libraries get tools from `mcp_actors.adapters`. Programs that want actors of their
+# own import `mcp_actors.kernel`.
+#
+# The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. The first
+# use of a name imports its module, and keeps the name here (PEP 562). Type checkers see plain imports instead. The
+# version is ``__version__``. On Windows, and in a program that eventlet has patched, the import raises an
+# ``ImportError``.
+#
+# Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
+# ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the single files of L0 import each
+# other.
 
 from __future__ import annotations
 

@@ -14,6 +14,7 @@ import stat
 import textwrap
 from collections.abc import Callable, Iterator
 from functools import partial
+from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -53,6 +54,13 @@ Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncF
 INSTALL: Final = re.compile(
     r"(?:\.venv/bin/python -m )?pip install (?:--quiet )?(?:--no-compile )?(?:--editable )?'[\w.-]+\[([\w-]+)\]'"
 )
+PUBLIC: Final = {
+    name
+    for folder in ("servers", "config", "kernel", "sync", "bridge")
+    for name in import_module(f"mcp_actors.{folder}").__all__
+}
+"""The names of this package, which programs import."""
+
 TYPED: Final = {
     "python3 -m venv .venv": "whoever runs these tests",
     ".venv/bin/python -m pytest --slice": "whoever runs these tests",
@@ -114,6 +122,24 @@ def test_code_has_at_most_88_columns_which_is_what_a_page_has_room_for() -> None
 @pytest.mark.parametrize("block", marked("python"))
 def test_a_block_of_python_is_part_of_an_example(block: Block) -> None:
     assert any(is_part_of(block.text, program) for program in PROGRAMS), f"{block}: no example has this:\n{block.text}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_the_first_program_of_a_page_has_its_imports(page: Path) -> None:
+    """D-96: `open_servers` is in three modules, and a reader knows of which one a page speaks."""
+    code = [textwrap.dedent(block.text) for block in blocks(page) if block.language == "python"][:2]
+    trees = [ast.parse(each) for each in code]
+    if not all(isinstance(node, (ast.Import, ast.ImportFrom)) for tree in trees[:1] for node in tree.body):
+        del trees[1:]  # otherwise the second block is the program
+    imported = {
+        each.asname or each.name
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for each in node.names
+    }
+    used = {node.id for tree in trees for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    assert used & PUBLIC - {"Ask"} <= imported  # a message in an example has this name, too
 
 
 @pytest.mark.parametrize("block", marked("text"))
@@ -213,7 +239,7 @@ def test_each_parameter_of_a_configuration_is_on_a_page_for_users(name: str) -> 
 async def test_the_first_code_about_failures_reads_every_kind_of_error(capsys: pytest.CaptureFixture[str]) -> None:
     """Of a process that exits, of a command that does not exist, and of an entry that is misspelt."""
     page = ROOT / "docs" / "howto" / "errors.md"
-    code = next(block.text for block in blocks(page) if block.language == "python")
+    code = next(block.text for block in blocks(page) if block.language == "python" and "import" not in block.text)
     entries = {
         "exits": {"command": "sh", "args": ["-c", "echo no gas >&2; exit 3"]},
         "missing": {"command": "no-such-command"},

@@ -3,10 +3,10 @@
 The group is that of the bridge; the adapters call it and do not own it. The module of an adapter, and with it the
 framework, is imported when its name is first used here. Each framework is an extra: ``pip install
 'mcp-actors[openai-agents]'``. `McpClient` and `server_instructions` need no framework.
-
-The files use the bridge and its ``_open``, `config`, and the errors; the catalogue for type checkers only. No other
-folder uses this one.
 """
+
+# The files use the bridge and its ``_open``, `config`, and the errors; the catalogue for type checkers only. No other
+# folder uses this one.
 
 from __future__ import annotations
 

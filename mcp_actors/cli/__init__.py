@@ -1,11 +1,14 @@
 """The command line: ``mcp-actors``, or ``python -m mcp_actors``.
 
-Of this folder, its import loads only ``_interrupt``, so that a Ctrl-C finds its handler before the slow imports begin.
-`main` calls ``_start``, which prepares the process and returns `run` of ``_run``, and exits with the code that this
-returns; a command imports the code behind it when it runs. That code uses the configuration, the servers, the
-transports, the sign-in, single files of the ground floor, and types of the kernel and of the catalogue. In the package,
-only ``__main__`` imports this folder; the script ``mcp-actors`` calls `main` too.
+`main` is the program. It reads configuration files as other clients do, and has ``check``, ``tools``, ``call``,
+``serve``, ``login`` and other commands; ``mcp-actors --help`` lists them.
 """
+
+# Of this folder, its import loads only ``_interrupt``, so that a Ctrl-C finds its handler before the slow imports
+# begin. `main` calls ``_start``, which prepares the process and returns `run` of ``_run``, and exits with the code that
+# this returns; a command imports the code behind it when it runs. That code uses the configuration, the servers, the
+# transports, the sign-in, single files of the ground floor, and types of the kernel and of the catalogue. In the
+# package, only ``__main__`` imports this folder; the script ``mcp-actors`` calls `main` too.
 
 from __future__ import annotations
 

@@ -1,15 +1,20 @@
 """Configuration of servers as frozen, validated data, and its readers.
 
-A `ServerConfig` joins a transport, policies, a filter of tools, and the user's callbacks, extensions and middleware.
-Other files hold values that may be credentials, transports with variables (`TransportTemplate`), the settings of a
-sign-in (`OAuth`), and sources of servers: files, directories, tables. ``formats`` reads configuration files, and makes
-the data of one. The sources, the tables and ``formats`` are imported when one of their names is first used.
-
-Nothing here starts a server or connects to one; `mcp_actors.servers` and `mcp_actors.transports` do, by this data. The
-readers and sources block on files and databases; `PostgresSource` is the only one that connects to anything. It uses
-single files of layer 0, and the SDK: its types, and a `Client` that is never connected. `auth`, `transports`,
-`servers`, `bridge`, `adapters`, `testing` and `cli` use it: the names listed here, and some names of its files.
+A `ServerConfig` joins a name, a transport (`Stdio`, `Http`, `Sse`, `Socket`, `InProcess`), policies, a `ToolFilter`,
+and the callbacks, extensions and middleware of the program. `load_config` reads the files of many clients, and
+`dump_config` writes them. A `Source` follows a file, a directory or a table. Nothing here starts a server or connects
+to one.
 """
+
+# A `ServerConfig` joins a transport, policies, a filter of tools, and the user's callbacks, extensions and middleware.
+# Other files hold values that may be credentials, transports with variables (`TransportTemplate`), the settings of a
+# sign-in (`OAuth`), and sources of servers: files, directories, tables. ``formats`` reads configuration files, and
+# makes the data of one. The sources, the tables and ``formats`` are imported when one of their names is first used.
+#
+# Nothing here starts a server or connects to one; `mcp_actors.servers` and `mcp_actors.transports` do, by this data.
+# The readers and sources block on files and databases; `PostgresSource` is the only one that connects to anything. It
+# uses single files of layer 0, and the SDK: its types, and a `Client` that is never connected. `auth`, `transports`,
+# `servers`, `bridge`, `adapters`, `testing` and `cli` use it: the names listed here, and some names of its files.
 
 from __future__ import annotations
 

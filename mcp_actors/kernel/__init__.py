@@ -4,16 +4,20 @@ Usable alone::
 
     from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
 
-Programs use the names in ``__all__``. The servers, the bridge, the test tools and the command line import from here,
-too; the names below "For the layers above" are meant for them. The kernel imports single files of the package
-(``_backoff``, ``_collapse``, ``_errors``, ``_exports``, ``_foreign``, ``_misuse``, ``_pickling``, ``_text``) and none
-of its other folders. Its tasks run in the blocks of `open_actor` and `open_supervisor`; it starts no thread or process,
-opens no file or socket, and logs to ``mcp_actors.kernel``.
-
-The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
-``_envelope``, ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``,
-``_requests``, ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
+An `Actor` owns something, and handles one message after the other or several at a time. `open_actor` runs one, and
+`open_supervisor` a tree of them, which restarts those that crash. Both run in a block of your program, in tasks of its
+Trio run; no thread or process is started. It logs to ``mcp_actors.kernel``.
 """
+
+# Programs use the names in ``__all__``. The servers, the bridge, the test tools and the command line import from here,
+# too; the names below "For the layers above" are meant for them. The kernel imports single files of the package
+# (``_backoff``, ``_collapse``, ``_errors``, ``_exports``, ``_foreign``, ``_misuse``, ``_pickling``, ``_text``) and none
+# of its other folders. Its tasks run in the blocks of `open_actor` and `open_supervisor`; it starts no thread or
+# process, opens no file or socket, and logs to ``mcp_actors.kernel``.
+#
+# The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
+# ``_envelope``, ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``,
+# ``_requests``, ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
 
 from __future__ import annotations
 

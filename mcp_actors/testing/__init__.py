@@ -1,16 +1,21 @@
 """Test programs that use MCP servers or actors.
 
-A test holds a `ScriptedServer` (``_server``), and commands it by its methods. ``_behavior`` has its script, the faults
-and the SDK's server behind it. ``_connections`` has the connections over HTTP and over lines, ``_server`` those in
-process, and ``_relay`` is the process over stdio. `EventRecorder`, `Probe` and `run_seeded` (``_recorder``) do without
-a server. `Snapshot` (``_leftovers``) finds what a test leaves behind. ``_signal`` lets tests wait across threads and
-event loops.
-
-pytest loads the fixtures of ``_pytest_plugin`` by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``,
-``nothing_left``); they import this folder when a test names one. Of the package, only that plugin imports it. It uses
-the kernel, the configuration and the transports, and the servers in one method. The scripted server and its faults need
-the SDK's server, and are imported at the first use of one of them, so tests of actors alone do without.
+A `ScriptedServer` is a real MCP server over any transport, which crashes, hangs or answers as the test says. An
+`EventRecorder` waits for events, a `Probe` observes an actor, `run_seeded` repeats a run, and `Snapshot` finds what a
+test leaves behind. pytest finds the fixtures ``scripted_server``, ``event_recorder``, ``mcp_servers`` and
+``nothing_left`` by itself.
 """
+
+# A test holds a `ScriptedServer` (``_server``), and commands it by its methods. ``_behavior`` has its script, the
+# faults and the SDK's server behind it. ``_connections`` has the connections over HTTP and over lines, ``_server``
+# those in process, and ``_relay`` is the process over stdio. `EventRecorder`, `Probe` and `run_seeded` (``_recorder``)
+# do without a server. `Snapshot` (``_leftovers``) finds what a test leaves behind. ``_signal`` lets tests wait across
+# threads and event loops.
+#
+# pytest loads the fixtures of ``_pytest_plugin`` by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``,
+# ``nothing_left``); they import this folder when a test names one. Of the package, only that plugin imports it. It uses
+# the kernel, the configuration and the transports, and the servers in one method. The scripted server and its faults
+# need the SDK's server, and are imported at the first use of one of them, so tests of actors alone do without.
 
 from __future__ import annotations
 
