@@ -48,7 +48,7 @@ COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
 IMPORTED: Final = (
     *("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._run", "mcp_actors.kernel", "mcp_actors.testing", "uvicorn"),
-    *("anyio._backends._asyncio", "anyio._backends._trio", "h11", "httpcore2", "jsonschema", "rich.logging"),
+    *("anyio._backends._trio", "h11", "httpcore2", "jsonschema", "rich.logging"),
     *("truststore", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "encodings.idna"),
 )
 """Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""

@@ -250,7 +250,9 @@ async def test_what_is_not_a_message_costs_itself(
 
 
 @pytest.mark.parametrize("event", ["ping", "{}", '{"jsonrpc":"2.0","id":99,"result":{}}', ""])
-async def test_what_is_not_a_message_is_no_progress(event: str, autojump_clock: MockClock) -> None:
+async def test_what_is_not_a_message_does_not_renew_the_time_without_progress(
+    event: str, autojump_clock: MockClock
+) -> None:
     """D-10: the answer comes after 8 s, and an event each 2 s."""
 
     async def events(right: bytes) -> AsyncIterator[bytes]:

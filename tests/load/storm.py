@@ -66,7 +66,7 @@ def hosted(ledger: Path) -> Stdio:
 
 
 def _started_for(ledger: Path) -> list[int]:
-    """List the servers that count in a file. Where programs run in forks, they are no children of their hosts."""
+    """List the servers that count in a file. Where programs run in forks, they are not children of their hosts."""
     word = b"\0%s\0" % os.fsencode(ledger)
     return [pid for pid in parents() if word in _command_line(pid)]
 

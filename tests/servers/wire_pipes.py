@@ -49,7 +49,7 @@ class WireProcess:
         self.frozen = False
         self.slow = slow
         self.rest = b""
-        self.pid = 1
+        self.pid, self.code_unknown = 1, False
         self._code: int | None = None  # of its exit
         self._exited = trio.Event()
         self._change = trio.Event()
