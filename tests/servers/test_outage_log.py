@@ -91,7 +91,7 @@ async def test_a_server_that_will_not_be_tried_again_says_what_to_do(told: Calla
         pass
     assert len(told()) == 2
     for line in told():
-        assert line.endswith("].restart()")
+        assert line.endswith("; fix that, then restart the server")
     assert "command 'no-such-command' not found" in told()[0]
 
 

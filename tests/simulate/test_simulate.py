@@ -45,7 +45,7 @@ FOUND: Final[dict[str, int]] = {
     "a lost wake-up: a sender who waits for room stays outside": 9,
     "a doubled send: a line is written twice": 0,
     "a second attempt of a call that was sent": 11,
-    "an answer to the wrong caller": 3,
+    "an answer to the wrong caller": 2,
     "a stale catalogue": 2,
     "a budget that is not reset": 101,
     "a budget without an end": 6,
