@@ -130,8 +130,8 @@ def readers_environment(home: Path, python: str) -> dict[str, str]:
     return {**variables, "HOME": str(home), "XDG_CACHE_HOME": str(home), "XDG_STATE_HOME": str(home), "PATH": path}
 
 
-CONNECTED: Final = re.compile(r"^\[.*\] INFO +server '\w+': connected, .*\n(?: {10}.*\n)*", re.MULTILINE)
-"""What a program logs that makes a server object of the SDK, as that configures logging."""
+CONNECTED: Final = re.compile(r"^(?:\[.*\] INFO +)?server '\w+': connected, .*\n(?: {10}.*\n)*", re.MULTILINE)
+"""What a program logs that makes a server object of the SDK, as that configures logging, in forks without a time."""
 
 
 def only_outages(stderr: str) -> bool:

@@ -198,7 +198,9 @@ async def test_a_command_that_does_not_exist_is_named_and_not_tried_again() -> N
 async def test_a_program_that_is_not_an_mcp_server_is_doubted() -> None:
     """``cat`` returns our requests, which we refuse, and then our refusals."""
     async with open_servers(ServerConfig("b", Stdio("cat"), restarts=LATER)) as group:
-        refused = "the server answered with error -32601: Method not found; check that it is an MCP server"
+        refused = (
+            'the server answered with error -32601: Method not found ("initialize"); check that it is an MCP server'
+        )
         assert str(group.errors["b"]) == f"server 'b': negotiating the protocol failed: {refused}"
 
 
