@@ -458,6 +458,9 @@ def main(address: str, owner: str, *imported: str) -> None:
     certificates.share()
     servers: Any = importlib.import_module("mcp.server.mcpserver.server")
     servers.configure_logging = log_plainly
+    gc.collect()
+    gc.enable()
+    gc.freeze()  # so that no fork looks at, and copies, what all of them share
     if pid := os.fork():
         os.write(1, b"%d" % pid)
         os._exit(0)
@@ -466,9 +469,6 @@ def main(address: str, owner: str, *imported: str) -> None:
     for number in range(3):
         os.dup2(nothing, number)
     os.close(nothing)
-    gc.collect()
-    gc.enable()
-    gc.freeze()  # so that no fork looks at, and copies, what all of them share
     become(server.serve())
 
 

@@ -14,7 +14,7 @@ from time import monotonic
 import pytest
 import trio
 
-from .forkserver import run_python
+from .forkserver import interpreter, run_python
 from .idle_clock import IdleClock
 
 HOUR = 3600.0
@@ -63,6 +63,7 @@ async def test_a_wait_for_a_child_that_works_is_not_skipped(idle_clock: IdleCloc
 
 async def test_a_wait_for_a_fork_that_works_is_not_skipped(idle_clock: IdleClock, tmp_path: Path) -> None:
     run = partial(run_python, "-c", BUSY, cwd=tmp_path, timeout=HOUR / 10)
+    interpreter()  # the process that forks has been started, as it is not below this one until it says its number
     with not_skipped():
         assert (await trio.to_thread.run_sync(run)).stdout == "done\n"
 
