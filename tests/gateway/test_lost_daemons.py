@@ -178,10 +178,9 @@ def test_a_shortage_of_descriptors_is_logged_once(tmp_path: Path) -> None:
 def test_the_log_of_a_daemon_is_bounded_while_it_runs(place: Place) -> None:
     real(place)
     log = place.file("log")
-    with log.open("a") as file:
-        for number in range(40_000):
-            file.write(f"a line, and its number is {number}\n")
-        file.write("the newest line\n")
-    wait_until(lambda: 0 < log.stat().st_size <= _daemon.MAX_LOG)  # it is empty while the daemon writes it anew
-    assert "the newest line\n" in log.read_text()
+    lines = "".join(f"a line, and its number is {number}\n" for number in range(40_000))
+    with log.open("ab", buffering=0) as file:  # at once, so that the daemon writes none of it anew meanwhile
+        file.write(f"{lines}the newest line\n".encode())
+    # It is empty, and then a part of itself, while the daemon writes it anew.
+    wait_until(lambda: log.stat().st_size <= _daemon.MAX_LOG and "the newest line\n" in log.read_text())
     assert log.read_text().startswith("a line, and")
