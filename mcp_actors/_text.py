@@ -2,7 +2,7 @@
 
 - `plain_text` makes the text of a server safe for logs and terminals. `one_line` drops what `HIDDEN` finds, for a
   search in the text; `escaped` shows it, for a review; and `indented` indents further lines, so that no line looks like
-  a separate message.
+  a separate message. `some_of` lists the first items for a sentence, with the number of the others.
 - `problem_of` describes an error in one line, and `bad_option` makes that of an option of `open_servers`.
   `own_shortage` finds a shortage of this program or machine among the causes of an error, with its remedy (`Shortage`);
   `shortage_of` names one that a retry may not meet.
@@ -19,12 +19,14 @@ import errno
 import os
 import re
 import unicodedata
-from collections.abc import Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Sequence
+from typing import Final, TypeVar
 
 from attrs import frozen
 
 from ._errors import ConfigError, ServerError
+
+T = TypeVar("T")
 
 # --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
 
@@ -105,6 +107,12 @@ def escaped(text: str) -> str:
     """Return a line for review, with escapes for what `HIDDEN` finds and for characters that look like a blank."""
     shown = HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
     return "".join(each if each.isprintable() and each not in _INKLESS else ascii(each)[1:-1] for each in shown)
+
+
+def some_of(items: Sequence[T], most: int, show: Callable[[T], str] = repr) -> str:
+    """Return the first items for a sentence, as ``"'a', 'b' and 3 more"``."""
+    more = f" and {len(items) - most} more" if len(items) > most else ""
+    return ", ".join(map(show, items[:most])) + more
 
 
 def indented(text: str) -> str:

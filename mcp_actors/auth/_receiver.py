@@ -91,7 +91,7 @@ def split(url: str) -> SplitResult:
         raise Refused("not_a_url", "this is not a URL that a browser ends at") from None
 
 
-AGAIN: Final = "sign in again; if that repeats, do not sign in to this server"
+SIGN_IN_AGAIN: Final = "sign in again; if that repeats, do not sign in to this server"
 """The remedy for a redirect that this client refuses."""
 
 REFUSED_THERE: Final = "The authorization server has refused the sign-in. Your program says why, and what to do next."
@@ -106,9 +106,9 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Refused("repeated_parameter", f"the redirect has a parameter twice; {AGAIN}")
+        raise Refused("repeated_parameter", f"the redirect has a parameter twice; {SIGN_IN_AGAIN}")
     if not secrets.compare_digest(found.get("state", "").encode(), state.encode()):
-        raise Refused("state_mismatch", f"the redirect does not have the state of this sign-in; {AGAIN}")
+        raise Refused("state_mismatch", f"the redirect does not have the state of this sign-in; {SIGN_IN_AGAIN}")
     return found
 
 

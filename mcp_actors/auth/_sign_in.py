@@ -43,7 +43,7 @@ from ._exchange import (
     with_explanation,
 )
 from ._flow import Person, revocation, run_person, run_unattended
-from ._receiver import AGAIN, Receiver, open_receiver, parameters_of, split
+from ._receiver import SIGN_IN_AGAIN, Receiver, open_receiver, parameters_of, split
 from ._stores import LONGEST, PATIENCE, SignedIn, key_of, patiently
 from ._tokens import store_of
 
@@ -232,7 +232,7 @@ class _Visit:
         try:
             validate_authorization_response_iss(iss, metadata)
         except OAuthFlowError:
-            problem = f"the redirect is not from the authorization server that was asked; {AGAIN}"
+            problem = f"the redirect is not from the authorization server that was asked; {SIGN_IN_AGAIN}"
             raise Refused("issuer_mismatch", problem) from None
         return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=iss)
 

@@ -30,6 +30,7 @@ from typing import Final, NamedTuple
 import attrs
 
 from .._errors import ConfigError
+from .._text import some_of
 
 # --- Public names of tools, valid for every model provider ------------------------------------------------------------
 
@@ -197,9 +198,12 @@ class NameCollision:
 
     def __str__(self) -> str:
         pairs = list(zip(self.tools, self.public_names, strict=True))
-        named = [f"{tool!r:.80} of server {server!r} (here {name!r})" for (server, tool), name in pairs[:_NAMED]]
-        more = f" and {len(pairs) - _NAMED} more" if len(pairs) > _NAMED else ""
-        return f"tools with similar names: {', '.join(named)}{more}"
+        return f"tools with similar names: {some_of(pairs, _NAMED, _of_server)}"
+
+
+def _of_server(pair: tuple[ToolKey, str]) -> str:
+    (server, tool), name = pair
+    return f"{tool!r:.80} of server {server!r} (here {name!r})"
 
 
 class ToolName(NamedTuple):

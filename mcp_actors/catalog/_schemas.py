@@ -24,7 +24,7 @@ from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
 
 from .._foreign import Log
 from .._json import walk
-from .._text import plain_text
+from .._text import plain_text, some_of
 from ._tools import canonical_text
 
 # --- Match the patterns of a schema in bounded time -------------------------------------------------------------------
@@ -259,9 +259,7 @@ def _shown(value: object) -> str:
 
 def listed(values: Sequence[Any], prefix: str = "") -> str:
     """Return the first values for a sentence: ``"one of 'a', 'b' and 3 more"``."""
-    some = ", ".join(_shown(value) for value in values[:_LISTED])
-    more = f" and {len(values) - _LISTED} more" if len(values) > _LISTED else ""
-    return f"{prefix if len(values) > 1 else ''}{some}{more}"
+    return f"{prefix if len(values) > 1 else ''}{some_of(values, _LISTED, _shown)}"
 
 
 def _clipped(text: str) -> str:

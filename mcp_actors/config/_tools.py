@@ -26,6 +26,7 @@ from pydantic_core import ValidationError
 from .._errors import ConfigError
 from .._foreign import Log, answer_of
 from .._misuse import explained
+from .._text import some_of
 from . import _validators as check
 
 # --- Filter the tools of a server by name, pattern and predicate ------------------------------------------------------
@@ -287,16 +288,14 @@ async def permitted(
 
 
 def _log_failures(server: str, failed: list[tuple[str, Exception]]) -> None:
-    names = ", ".join(f"{name!r:.80}" for name, _ in failed[:_NAMED])
-    more = f" and {len(failed) - _NAMED} more" if len(failed) > _NAMED else ""
+    names = some_of([name for name, _ in failed], _NAMED, "{!r:.80}".format)
     first = failed[0][1]
     if isinstance(first, AttributeError) and isinstance(first.obj, ToolContext):  # taken for a tool, or for another's
-        more += "; it is called with (tool, context), and the context has agent and run"
+        names += "; it is called with (tool, context), and the context has agent and run"
     logger.warning(
-        "server %r: the predicate of its ToolFilter raised, so these tools are hidden: %s%s",
+        "server %r: the predicate of its ToolFilter raised, so these tools are hidden: %s",
         server,
         names,
-        more,
         exc_info=first,
     )
 

@@ -23,7 +23,7 @@ from attrs import field, frozen
 from .._errors import ToolNotFound
 from .._misuse import nearest
 from .._tasks import TimeSlice
-from .._text import plain_text
+from .._text import plain_text, some_of
 from ..catalog import CatalogEntry, Pins, PinVerdict, identity_pin, judge, pin
 from ..catalog._names import DEFAULT_NAMING
 from ..catalog._tools import digest
@@ -165,9 +165,8 @@ class Admission:
             return None
         listed = {tool.name for tool in self._listed}
         missing = [name for name in named if name not in listed]
-        shown = ", ".join(_with_nearest(name, self._listed) for name in missing[:_NAMED])
-        more = f" and {len(missing) - _NAMED} more" if len(missing) > _NAMED else ""
-        return plain_text(f"{shown}{more}") if missing else None
+        shown = some_of(missing, _NAMED, lambda name: _with_nearest(name, self._listed))
+        return plain_text(shown) if missing else None
 
     def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
         """Admit the configured ``static_tools`` that the filter shows."""

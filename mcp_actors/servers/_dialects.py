@@ -103,15 +103,15 @@ class _Reader:
     def result(self, method: str, version: str, result: Json, defaults: Json) -> Json:
         kind = methods.SERVER_RESULTS[method, version]
         if method == "tools/call":
-            content, is_error = result.get("content"), result.get("isError")
+            content, is_error, structured = map(result.get, ("content", "isError", "structuredContent"))
             if type(is_error) not in (bool, NoneType):
                 result["isError"] = is_error = True
             part = content if type(content) in (dict, str) else None
-            whole = result.get("resultType", "complete") == "complete" and result.get("structuredContent") is None
             others = {name: each for name, each in result.items() if name not in TOOL_RESULT}
-            if others and content is None and whole:
+            ours = result.get("resultType", "complete") == "complete"  # and not of an extension
+            if others and ours and content is None and structured is None:
                 part = {"type": "text", "text": f"[this result has no content]\n{to_json(others).decode()}"}
-            if type(content) is not list and (part or is_error or result.get("structuredContent") is not None):
+            if type(content) is not list and (part or is_error or structured is not None):
                 result["content"] = [part] if part else []
         model = (get_args(kind) or (kind,))[0]
         given = {name: each for name, each in result.items() if each is not None}

@@ -40,7 +40,7 @@ from ..._errors import ConfigError, ServerError
 from ..._foreign import Log
 from ..._misuse import check_flavor, is_number, opens_block
 from ..._tasks import ClosingOrder, Signals, name_of, open_background
-from ..._text import LOGGERS, bad_option, indented, plain_text, problem_of
+from ..._text import LOGGERS, bad_option, indented, plain_text, problem_of, some_of
 from ...catalog import check_naming
 from ...catalog._names import DEFAULT_NAMING
 from ...catalog._pins import CatalogStore, default_directory
@@ -433,15 +433,13 @@ class StartGate:
         with trio.move_on_after(LONG_START):
             await self._closed.wait()
             return
-        names = [repr(record.config.name) for record in self._awaited if _undecided(record)]
+        names = [record.config.name for record in self._awaited if _undecided(record)]
         if names:
-            more = f" and {len(names) - MOST_NAMED} more" if len(names) > MOST_NAMED else ""
             logger.warning(
-                "open_servers(): still waiting after %g s for %s%s; to wait less, lower connect_timeout, or set "
+                "open_servers(): still waiting after %g s for %s; to wait less, lower connect_timeout, or set "
                 "connect='lazy'",
                 LONG_START,
-                ", ".join(names[:MOST_NAMED]),
-                more,
+                some_of(names, MOST_NAMED),
             )
 
     async def wait(self) -> None:

@@ -26,7 +26,7 @@ from ..._errors import LimitExceeded, NotSupported, ToolNotFound
 from ..._foreign import Log
 from ..._misuse import nearest
 from ..._tasks import TimeSlice
-from ..._text import plain_text
+from ..._text import plain_text, some_of
 from ...config import ProgressCallback, ToolRequest, wrapped
 from .._admission import known_tools
 from .._attempts import NOT_SENT
@@ -199,12 +199,10 @@ def _gone(name: str, record: ConnectionRecord) -> ToolNotFound:
     """Return the error for a remembered tool that the server does not list any more."""
     server, known = record.config.name, [tool.name for tool in record.catalog.tools]
     near = _nearest(name, known)
-    shown = ", ".join(map(repr, known[:MAX_NAMED])) or "none"
-    more = f" and {len(known) - MAX_NAMED} more" if len(known) > MAX_NAMED else ""
     hint = f"did you mean {near}? " if near else ""
     return ToolNotFound(
         f"server {server!r}: tool {name!r}, remembered from an earlier run, not found; nothing was sent; "
-        f"{hint}its tools are now: {shown}{more}",
+        f"{hint}its tools are now: {some_of(known, MAX_NAMED) or 'none'}",
         server=server,
     )
 
