@@ -18,7 +18,7 @@ from mcp_actors.testing import Snapshot, _leftovers
 
 pytest_plugins = ["pytester"]
 
-SLEEP_FOR_EVER = [sys.executable, "-c", "import time; time.sleep(3600)"]
+SLEEP_FOR_EVER = [sys.executable, "-c", "import time; print(flush=True); time.sleep(3600)"]
 
 
 @pytest.fixture
@@ -30,9 +30,18 @@ def no_grace(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def sleeper() -> Iterator[subprocess.Popen[bytes]]:
     """A process in a session of its own, as stdio servers are."""
-    with subprocess.Popen(SLEEP_FOR_EVER, start_new_session=True) as process:
+    with start_sleeper() as process:
         yield process
         process.kill()
+
+
+def start_sleeper() -> subprocess.Popen[bytes]:
+    """Return a process that runs its program already: until the end of `exec` it has no command line yet."""
+    process = subprocess.Popen(SLEEP_FOR_EVER, start_new_session=True, stdout=subprocess.PIPE)
+    assert process.stdout is not None
+    with process.stdout as output:
+        output.readline()
+    return process
 
 
 def test_a_test_that_hangs_fails_and_is_named(
@@ -53,11 +62,10 @@ def test_nothing_is_found_when_nothing_is_left() -> None:
 
 def test_a_running_child_in_another_session_is_found_and_ended() -> None:
     before = Snapshot.take()
-    process = subprocess.Popen(SLEEP_FOR_EVER, start_new_session=True)
-    [found] = before.leftovers()
-    assert found.startswith(f"child process {process.pid}: {sys.executable}")
-    assert before.leftovers() == []
-    process.wait()
+    with start_sleeper() as process:
+        [found] = before.leftovers()
+        assert found.startswith(f"child process {process.pid}: {sys.executable}")
+        assert before.leftovers() == []
 
 
 def test_a_zombie_is_found() -> None:
