@@ -44,6 +44,15 @@ _check_factor = _check_range(1.0, _FLOAT_MAX, "give a finite number of 1 or more
 _check_jitter = _check_range(0.0, 1.0, "give a number from 0 (no jitter) to 1 (up to twice the delay)")
 
 
+def _check_growth(instance: Any, attribute: attrs.Attribute[Any], value: float) -> None:
+    if instance.initial > value:
+        owner = type(instance).__name__
+        message = (
+            f"{owner}: initial={instance.initial!r} is more than maximum={value!r}; lower initial, or raise maximum"
+        )
+        raise ConfigError(message, source=owner, path=attribute.name)
+
+
 @explained
 @attrs.frozen(kw_only=True)
 class Backoff:
@@ -61,12 +70,13 @@ class Backoff:
         jitter: how much of a delay is added to it at random, from 0 to 1. Default 0.
 
     Raises:
-        ConfigError: a value is not a finite number in its range. A bool is not a number here.
+        ConfigError: a value is not a finite number in its range, or `initial` is more than `maximum`. A bool is not a
+            number here.
     """
 
     first: float = attrs.field(default=0.0, validator=_check_seconds)
     initial: float = attrs.field(default=0.0, validator=_check_seconds)
-    maximum: float = attrs.field(default=60.0, validator=_check_seconds)
+    maximum: float = attrs.field(default=60.0, validator=[_check_seconds, _check_growth])
     factor: float = attrs.field(default=2.0, validator=_check_factor)
     jitter: float = attrs.field(default=0.0, validator=_check_jitter)
 

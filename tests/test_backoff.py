@@ -14,10 +14,9 @@ from mcp_actors import Backoff, ConfigError
 
 seconds = st.floats(min_value=0, max_value=1e9)
 backoffs = st.builds(
-    Backoff,
+    lambda delays, **others: Backoff(initial=min(delays), maximum=max(delays), **others),
+    st.tuples(seconds, seconds),
     first=seconds,
-    initial=seconds,
-    maximum=seconds,
     factor=st.floats(min_value=1, max_value=1e6),
     jitter=st.floats(min_value=0, max_value=1),
 )
@@ -109,6 +108,11 @@ def test_total_agrees_with_adding_the_delays(backoff: Backoff, attempts: int) ->
         ({"factor": 0.5}, "Backoff: factor=0.5 is not valid; give a finite number of 1 or more (1 keeps the delay"),
         ({"factor": math.inf}, "Backoff: factor=inf is not valid; give a finite number of 1 or more"),
         ({"jitter": 1.5}, "Backoff: jitter=1.5 is not valid; give a number from 0 (no jitter) to 1 (up to twice"),
+        (
+            {"maximum": 1, "initial": 5},
+            "Backoff: initial=5 is more than maximum=1; lower initial, or raise maximum",
+        ),
+        ({"maximum": 60.0, "initial": 61}, "Backoff: initial=61 is more than maximum=60.0; lower initial, or raise"),
         ({"jitter": False}, "Backoff: jitter=False is not valid; give a number from 0 (no jitter) to 1"),
     ],
 )
@@ -116,7 +120,7 @@ def test_a_value_out_of_range_is_refused_by_name(arguments: dict[str, float], me
     with pytest.raises(ConfigError) as caught:
         Backoff(**arguments)
     assert str(caught.value).startswith(message)
-    assert (caught.value.source, caught.value.path) == ("Backoff", *arguments)
+    assert (caught.value.source, caught.value.path) == ("Backoff", next(iter(arguments)))
 
 
 def test_an_integer_that_no_float_can_hold_is_refused() -> None:
