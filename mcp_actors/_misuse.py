@@ -66,36 +66,63 @@ def explained(thing: C) -> C:
 
 def explained_methods(kind: type[T]) -> type[T]:
     """Apply `explained` to all public methods of a class, except those that look at unknown arguments themselves."""
+    of_actor = f"{kind.__name__}." if hasattr(kind, "tell") else ""
     for name, member in tuple(vars(kind).items()):
         if inspect.isfunction(member) and not name.startswith("_") and not _takes_any(member):
             # The asyncio bridge sends a request by the method with this prefix, which its users do not see.
             public = name.removeprefix("send_")
-            setattr(kind, name, _explaining(member, f"{public if hasattr(kind, public) else name}()"))
+            setattr(kind, name, _explaining(member, f"{of_actor}{public if hasattr(kind, public) else name}()"))
+    return explained_names(kind)
+
+
+def explained_names(kind: type[T]) -> type[T]:
+    """Make the objects of a class explain attributes that they do not have. A decorator."""
     kind.__getattr__ = _explain_attribute  # type: ignore[attr-defined]  # type checkers know the attributes
     return kind
 
 
-_MEANT: Final = {
-    **dict.fromkeys(("aclose", "close", "disconnect", "shutdown"), "leave its block, or await stop() of one server"),
-    **dict.fromkeys(("connect", "initialize", "open", "session"), "it is connected by its block; call its tools"),
-    **dict.fromkeys(("tools", "get_tools", "list"), "write servers.tools, or await list_tools() of one server"),
-    **dict.fromkeys(("invoke", "run", "execute", "arun"), "await call(tool, …), or call_tool(tool, {…})"),
-}
-"""Attribute that people expect → the attribute that is meant."""
+_MEANT: Final[tuple[tuple[str, str, str], ...]] = (
+    ("list_tools", "aclose close disconnect kill shutdown", "leave its block, or await stop() of one server"),
+    ("list_tools", "connect initialize open session", "it is connected by its block; call its tools"),
+    ("list_tools", "tools get_tools list", "write servers.tools, or await list_tools() of one server"),
+    ("list_tools", "invoke run execute arun", "await call(tool, …), or call_tool(tool, {…})"),
+    ("list_tools", "ping is_alive is_connected is_ready connected healthy", "read state, or await check_health()"),
+    ("list_tools", "capabilities server_info version", "read info"),
+    ("restart", "*", "write call(*, …) for a tool"),
+    ("start_child", "aclose close exit kill shutdown stop", "leave its block, or await stop_child(id) of one child"),
+    ("start_child", "kill_child terminate_child", "await stop_child(id)"),
+    ("start_child", "remove_child", "await stop_child(id), then await delete_child(id)"),
+    ("start_child", "add_child spawn start start_soon supervise", "await start_child(ChildSpec(id, factory))"),
+    ("start_child", "children get_children list_children", "await which_children()"),
+    ("start_child", "get get_child lookup whereis", "write child(id), or find(path)"),
+    ("tell", "aclose cancel close exit kill shutdown stop terminate", "await stop_child(id) of its supervisor"),
+    ("tell", "done is_alive join wait", "read state, or await wait_stopped()"),
+    ("tell", "link monitor", "write: async with ref.watch() as monitor: …"),
+    ("tell", "*", "send a message: await call(message) for an answer, or await tell(message) without one"),
+    ("reply", "answer resolve send set set_result", "write reply(value)"),
+    ("reply", "reject set_exception", "write fail(error)"),
+)
+"""An attribute that a class has, other words that people write, and what they mean; ``*`` are those that are far."""
 
 
 def _explain_attribute(instance: object, name: str) -> NoReturn:
-    """Say what replaces an attribute with the name of a server or of a tool. Python suggests similar names itself."""
-    hint = ""
+    """Say what replaces an attribute that does not exist. Python suggests similar names itself."""
+    kind, hint = type(instance), None
     if isinstance(instance, Mapping) and name in instance:
-        hint = f"; write servers[{name!r}]"
+        hint = f"write servers[{name!r}]"
     elif isinstance(instance, Mapping) and instance and hasattr(type(next(iter(instance.values()))), name):
-        hint = f"; write servers[{next(iter(instance))!r}].{name}, which is of one server"
-    elif name in _MEANT:
-        hint = f"; {_MEANT[name]}"
-    elif not (name.startswith("_") or nearest(name, dir(instance)) or isinstance(instance, Mapping)):
-        hint = f"; write call({name!r}, …) for a tool"
-    raise AttributeError(f"{type(instance).__name__!r} object has no attribute {name!r}{hint}")
+        hint = f"write servers[{next(iter(instance))!r}].{name}, which is of one server"
+    else:
+        far = not name.startswith("_") and not nearest(name, (each for each in dir(instance) if each[0] != "_"))
+        fitting = (row for row in _MEANT if name in row[1].split() or (far and row[1] == "*"))
+        hint = next((what.replace("*", repr(name)) for known, _, what in fitting if hasattr(kind, known)), None)
+    problem = f"{kind.__name__!r} object has no attribute {name!r}"
+    if hint is None:
+        raise AttributeError(problem)
+    # With a name of its own, Python suggests none.
+    raise AttributeError(
+        f"{problem}; {hint.replace('await ', '') if kind.__name__.startswith('Sync') else hint}", name=name
+    )
 
 
 def _explaining(fn: Any, who: str) -> Any:
@@ -182,13 +209,17 @@ def refuse_option(tool: str, option: str) -> TypeError:
 
 
 def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
-    if word in _TIMEOUTS and who == "open_servers()":
+    if word in _TIMEOUTS and who in ("open_servers()", "Http", "Socket", "Sse", "Stdio"):
         return "set it for each server: ServerConfig(connect_timeout=…, request_timeout=…)"
-    if word in _TIMEOUTS and who.endswith("()"):
-        return (
-            "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on "
-            "asyncio: `async with asyncio.timeout(seconds):`; in threads: `with mcp_actors.sync.fail_after(seconds):`)"
+    actor = who.startswith("actor ") or "." in who  # or a method of one
+    if word in _TIMEOUTS and (actor or who.endswith("()")):
+        limit = (
+            "limit this call with `with trio.fail_after(seconds):` (on asyncio: `async with asyncio.timeout(seconds):`"
         )
+        if actor:
+            return f"{limit})"
+        in_threads = "in threads: `with mcp_actors.sync.fail_after(seconds):`"
+        return f"set ServerConfig(request_timeout=…), or {limit}; {in_threads})"
     near = akin(word, known) or [name for name in known if word.startswith(name)] or nearest(word, known)
     if near:
         *others, last = near[:_LISTED]

@@ -16,6 +16,7 @@ from mcp.server.mcpserver import MCPServer
 
 import mcp_actors
 from mcp_actors import (
+    Http,
     InProcess,
     ServerConfig,
     Stdio,
@@ -24,6 +25,7 @@ from mcp_actors import (
     bridge,
     catalog,
     config,
+    kernel,
     load_config,
     open_servers,
     servers,
@@ -31,7 +33,7 @@ from mcp_actors import (
 )
 from mcp_actors._misuse import LONGEST, explained
 from mcp_actors.bridge import open_supervisor
-from mcp_actors.kernel import ChildSpec
+from mcp_actors.kernel import Actor, Call, ChildSpec, Later
 
 LIMIT: Final = (
     "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on asyncio: `async "
@@ -95,6 +97,11 @@ def test_each_class_names_the_option_that_a_misspelled_one_may_mean(name: str) -
         (
             lambda: ServerConfig("a", Stdio("x"), tools=5),  # type: ignore[call-arg]  # the mistake
             "ServerConfig: unknown argument 'tools'; did you mean tool_filter, static_tools or on_tool_change?",
+        ),
+        (
+            lambda: Http("https://example.com/mcp", timeout=5),  # type: ignore[call-arg]  # the mistake
+            "Http: unknown argument 'timeout'; set it for each server: ServerConfig(connect_timeout=…, "
+            "request_timeout=…)",
         ),
         (
             lambda: ToolFilter(x=5),  # type: ignore[call-arg]  # the mistake
@@ -223,23 +230,32 @@ def test_a_block_on_asyncio_explains_its_use() -> None:
     asyncio.run(misuse(open_supervisor, gives="supervisor"))
 
 
+def look_for(owner: object, name: str, hint: str) -> None:
+    """Look for an attribute that does not exist."""
+    with pytest.raises(AttributeError) as caught:
+        getattr(owner, name)
+    assert sentence(caught.value) == f"{type(owner).__name__!r} object has no attribute {name!r}{hint and f'; {hint}'}"
+    assert (caught.value.obj is None) == bool(hint)  # otherwise Python suggests a name
+    assert not hasattr(owner, name)
+    assert getattr(owner, name, None) is None
+
+
 def look_for_names(group: Any) -> None:
-    """Look for servers and tools as if they were attributes."""
+    """Look for servers and tools as if they were attributes, and for the words of others."""
+    wait = "" if isinstance(group, sync.SyncServerGroup) else "await "
     for owner, name, hint in (
-        (group, "a", "; write servers['a']"),
+        (group, "a", "write servers['a']"),
         (group, "ghost", ""),
-        (group, "aclose", "; leave its block, or await stop() of one server"),
-        (group, "restart", "; write servers['a'].restart, which is of one server"),
-        (group["a"], "tools", "; write servers.tools, or await list_tools() of one server"),
-        (group["a"], "echo", "; write call('echo', …) for a tool"),
-        (group["a"], "call_tol", ""),  # Python suggests call_tool
+        (group, "aclose", f"leave its block, or {wait}stop() of one server"),
+        (group, "restart", "write servers['a'].restart, which is of one server"),
+        (group["a"], "tools", f"write servers.tools, or {wait}list_tools() of one server"),
+        (group["a"], "ping", f"read state, or {wait}check_health()"),
+        (group["a"], "capabilities", "read info"),
+        (group["a"], "echo", "write call('echo', …) for a tool"),
+        (group["a"], "call_tol", ""),
         (group["a"], "_private", ""),
     ):
-        with pytest.raises(AttributeError) as caught:
-            getattr(owner, name)
-        assert sentence(caught.value) == f"{type(owner).__name__!r} object has no attribute {name!r}{hint}"
-        assert not hasattr(owner, name)
-        assert getattr(owner, name, None) is None
+        look_for(owner, name, hint)
 
 
 async def test_servers_and_tools_are_not_attributes_on_trio() -> None:
@@ -258,6 +274,80 @@ def test_servers_and_tools_are_not_attributes_on_asyncio() -> None:
 def test_servers_and_tools_are_not_attributes_without_an_event_loop() -> None:
     with sync.open_servers(configured()) as group:
         look_for_names(group)
+
+
+ANSWER: Final = "send a message: await call(message) for an answer, or await tell(message) without one"
+
+
+def look_for_words_of_others(supervisor: Any) -> None:
+    """Look for what actors have in Erlang, Akka, Pykka and Ray, and tasks in Trio and asyncio."""
+    actor = supervisor.child("a")
+    for owner, names, hint in (
+        (actor, "ask cast increment post remote send", ANSWER),
+        (actor, "cancel kill stop terminate", "await stop_child(id) of its supervisor"),
+        (actor, "is_alive join", "read state, or await wait_stopped()"),
+        (actor, "link monitor", "write: async with ref.watch() as monitor: …"),
+        (actor, "tel _private", ""),
+        (supervisor, "stop", "leave its block, or await stop_child(id) of one child"),
+        (supervisor, "terminate_child", "await stop_child(id)"),
+        (supervisor, "remove_child", "await stop_child(id), then await delete_child(id)"),
+        (supervisor, "add_child spawn start_soon", "await start_child(ChildSpec(id, factory))"),
+        (supervisor, "children", "await which_children()"),
+        (supervisor, "whereis", "write child(id), or find(path)"),
+        (supervisor, "ask", ANSWER),
+    ):
+        for name in names.split():
+            look_for(owner, name, hint)
+
+
+async def limit_actors(supervisor: Any) -> None:
+    """Limit the time of actors as if there were arguments for it."""
+    actor, message = supervisor.child("a"), Ask()
+    limit = "limit this call with `with trio.fail_after(seconds):` (on asyncio: `async with asyncio.timeout(seconds):`)"
+    uses: dict[str, Callable[[], Any]] = {
+        "call": lambda: actor.call(message, timeout=5),
+        "tell": lambda: actor.tell(message, timeout=5),
+        "tell_nowait": lambda: actor.tell_nowait(message, timeout=5),
+        "wait_stopped": lambda: actor.wait_stopped(timeout=5),
+        "stop_child": lambda: supervisor.stop_child("a", timeout=5),
+    }
+    for name, use in uses.items():
+        with pytest.raises(TypeError) as caught:
+            await use()
+        who, _, said = sentence(caught.value).partition(": ")
+        assert who == "actor 'a'" or who.endswith(f"Ref.{name}()")
+        assert said == f"unknown argument 'timeout'; {limit}"
+    assert await actor.call(message) == 1
+
+
+class Ask(Call[int]):
+    pass
+
+
+class Answering(Actor[Ask]):
+    async def handle(self, message: Ask) -> Later[int]:
+        look_for(later := self.defer(message), "set_result", "write reply(value)")
+        look_for(later, "set_exception", "write fail(error)")
+        look_for(later, "ghost", "")
+        later.reply(1)
+        return later
+
+
+async def test_actors_on_trio_explain_the_words_of_others_and_arguments_for_time() -> None:
+    async with kernel.open_supervisor(ChildSpec("a", Answering)) as supervisor:
+        look_for_words_of_others(supervisor)
+        await limit_actors(supervisor)
+        with pytest.raises(TypeError, match=r"^actor 'supervisor': unknown argument 'timeout'; limit this call"):
+            supervisor.send_request(Ask(), timeout=5)  # type: ignore[arg-type]  # the mistake
+
+
+def test_actors_on_asyncio_explain_the_words_of_others_and_arguments_for_time() -> None:
+    async def main() -> None:
+        async with open_supervisor(ChildSpec("a", Answering)) as supervisor:
+            look_for_words_of_others(supervisor)
+            await limit_actors(supervisor)
+
+    asyncio.run(main())
 
 
 async def test_requests_on_trio_explain_unknown_arguments() -> None:

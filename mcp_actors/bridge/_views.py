@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast, overload
 import trio
 
 from .._errors import ActorStopped, ServerUnavailable
+from .._misuse import explained_methods
 from .._pickling import Handle
 from ..kernel import (
     EVENT_BUFFER,
@@ -95,6 +96,7 @@ class View(Handle, Asker, Generic[T_co]):
 # --- Refs of actors and servers, and groups of servers, for asyncio programs ------------------------------------------
 
 
+@explained_methods
 class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
     """A `mcp_actors.kernel.ActorRef` for asyncio programs; ``AsyncioActorRef[Add | Get]`` takes these messages."""
 
@@ -203,6 +205,7 @@ class AsyncioMonitor(View[Monitor]):
         await self._step(self._target.cancel)
 
 
+@explained_methods
 class AsyncioSupervisorRef(AsyncioActorRef[Any]):
     """A `mcp_actors.kernel.SupervisorRef` for asyncio programs."""
 

@@ -13,15 +13,15 @@ check of its own (`check_not_within`). Sending and watching are refused outside 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, TypeVar, cast, overload
 
 import trio
 from attrs import define, field, frozen
 
 from .._errors import ActorError, ActorStopped, ChildError
-from .._misuse import check_states
+from .._misuse import check_states, explained_methods, unknown_argument
 from .._pickling import Handle
 from ._circles import current_sender, expect, explain, find_circle, is_bounded
 from ._envelope import Call, CallFor, Envelope, M, M_contra, Message, PendingCall, Receives
@@ -56,6 +56,7 @@ ENDED: Final = frozenset[str](("stopped", "failed"))
 """The states after the end of an actor."""
 
 
+@explained_methods
 class ActorRef(Handle, Receives[M_contra]):
     """A reference to an actor. It stays valid across restarts, and raises `ActorStopped` after the last one.
 
@@ -112,7 +113,7 @@ class ActorRef(Handle, Receives[M_contra]):
         return self._record.statistics()
 
     @trio.lowlevel.enable_ki_protection
-    async def call(self, message: CallFor[Receives[M_contra], T]) -> T:
+    async def call(self, message: CallFor[Receives[M_contra], T], **unknown: Never) -> T:
         """Send a message and wait for its answer.
 
         Messages of one sender are handled in the order sent. While the actor restarts, a message that was not yet
@@ -134,11 +135,12 @@ class ActorRef(Handle, Receives[M_contra]):
             TypeError: the message is not a `Message`.
             RuntimeError: the caller is in another thread, an asyncio program, or another Trio run.
         """
-        self._check_run()
+        if unknown or not self._record.lives_here:
+            self._check_run(unknown)
         await trio.lowlevel.checkpoint_if_cancelled()
         return await self._send(message).wait()
 
-    def send_request(self, message: CallFor[Receives[M_contra], T]) -> PendingCall[T]:
+    def send_request(self, message: CallFor[Receives[M_contra], T], **unknown: Never) -> PendingCall[T]:
         """Send a message now, and wait for its answer later, or let another task bound the wait.
 
         Synchronous. The caller must wait for the answer; otherwise an error of the handler is lost.
@@ -146,8 +148,8 @@ class ActorRef(Handle, Receives[M_contra]):
         Raises:
             ActorStopped, MailboxFull, ActorError, TypeError, RuntimeError: as for `call`.
         """
-        if not self._record.lives_here:
-            self._check_run()
+        if unknown or not self._record.lives_here:
+            self._check_run(unknown)
         return self._send(message)
 
     def _send(self, message: CallFor[Receives[M_contra], T]) -> PendingCall[T]:
@@ -181,7 +183,7 @@ class ActorRef(Handle, Receives[M_contra]):
             raise self._deadlock(circle)
 
     @trio.lowlevel.enable_ki_protection
-    async def tell(self, message: M_contra) -> None:
+    async def tell(self, message: M_contra, **unknown: Never) -> None:
         """Send a message without waiting for an answer. An exception of its handler is logged and is an event.
 
         **Cancellation**: raised only if the message was not accepted, and is never served.
@@ -192,7 +194,8 @@ class ActorRef(Handle, Receives[M_contra]):
                 that would deadlock because every handler that could make room waits for the sender.
             TypeError, RuntimeError: as for `call`.
         """
-        self._check_run()
+        if unknown or not self._record.lives_here:
+            self._check_run(unknown)
         await trio.lowlevel.checkpoint_if_cancelled()
         envelope = Envelope(message, is_call=False)
         sender = current_sender()
@@ -209,7 +212,7 @@ class ActorRef(Handle, Receives[M_contra]):
             expect(sender, envelope)
         await envelope.wait()
 
-    def tell_nowait(self, message: M_contra) -> None:
+    def tell_nowait(self, message: M_contra, **unknown: Never) -> None:
         """Like `tell`, without waiting.
 
         Raises:
@@ -217,7 +220,8 @@ class ActorRef(Handle, Receives[M_contra]):
             MailboxFull: the mailbox is full, and its policy is not ``"drop_oldest"``. It is a `trio.WouldBlock` too.
             TypeError, RuntimeError: as for `call`.
         """
-        self._check_run()
+        if unknown or not self._record.lives_here:
+            self._check_run(unknown)
         self._record.mailbox.put(Envelope(message, is_call=False), wait=False)
 
     async def wait_stopped(self) -> None:
@@ -277,8 +281,10 @@ class ActorRef(Handle, Receives[M_contra]):
             )
         return record.state
 
-    def _check_run(self) -> None:
-        """Raise an error if the caller is outside the actor's Trio run."""
+    def _check_run(self, unknown: Iterable[str] = ()) -> None:
+        """Raise an error for an unknown argument, or if the caller is outside the actor's Trio run."""
+        for word in unknown:
+            raise unknown_argument(f"actor {self.name!r}", word, ("message",))
         if not self._record.lives_here:
             self._record.mailbox.check_open()
             raise elsewhere(self.name)
@@ -472,6 +478,7 @@ class CountChildren(Call[ChildrenCount]):
 ChildChange = StartChild | StopChild | RestartChild | DeleteChild
 
 
+@explained_methods
 class SupervisorRef(ActorRef[Any]):
     """A reference to a supervisor: an `ActorRef` with a typed method for each message.
 

@@ -34,7 +34,7 @@ from attrs import define, field
 
 from .._errors import ActorError
 from .._foreign import shown
-from .._misuse import is_number, is_seconds
+from .._misuse import explained_names, is_number, is_seconds
 from .._pickling import Handle
 from ._envelope import Envelope, Message
 from ._ref import ActorRef, Down, Monitor
@@ -204,6 +204,7 @@ class Settles(Protocol):
         """Do what the exception would do if a handler raised it."""
 
 
+@explained_names
 class Later(Handle, Generic[T]):
     """The answer to a message, which any task or step of the actor's tree gives later.
 

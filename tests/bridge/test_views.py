@@ -69,7 +69,7 @@ def parameters(fn: Callable[..., Any]) -> dict[str, inspect.Parameter]:
     """Return the parameters of a function, without ``self``."""
     found = dict(inspect.signature(fn).parameters)
     found.pop("self", None)
-    return found
+    return {name: each for name, each in found.items() if each.annotation != "Never"}  # to refuse other arguments
 
 
 def shown(found: dict[str, inspect.Parameter]) -> list[str]:

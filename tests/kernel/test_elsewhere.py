@@ -107,6 +107,10 @@ def test_a_ref_of_a_run_that_has_ended_says_that_its_actor_has_stopped() -> None
 
     ref = trio.run(main)
     with ThreadPoolExecutor(1) as elsewhere:
-        for send in (ref.tell_nowait, lambda message: elsewhere.submit(ref.tell_nowait, message).result()):
+        sends: list[Callable[[Put], None]] = [
+            ref.tell_nowait,
+            lambda message: elsewhere.submit(ref.tell_nowait, message).result(),
+        ]
+        for send in sends:
             with pytest.raises(ActorStopped):
                 send(Put(1))
