@@ -191,7 +191,11 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
     if not named or "=" in named[0]:
         raise Misuse(f"name a tool of {words[0]!r}: mcp-actors call {words[0]} TOOL; mcp-actors tools lists them")
     tool, *given = named
-    arguments = given_as_json(given)
+    try:
+        arguments = given_as_json(given)
+    except Failure as error:
+        server = " or ".join(repr(each.name) for each in loaded.servers) or repr(words[0])
+        raise type(error)(f"server {server}: tool {tool!r}: {error}") from None
     async with open_loaded(_within(loaded, seconds), output) as group:
         found = _find(group, tool)
         ref = group[found.server]

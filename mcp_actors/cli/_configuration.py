@@ -95,6 +95,11 @@ def load_tool(
     everything = _load(file, (), None, content)
     known = [*(server.name for server in everything.servers), *everything.failed]
     servers, tool = _servers_of(first, known)
+    unnamed = not (lists or tool or name_here(first) in known or nearest(name_here(first), known) or _no_name(first))
+    if unnamed and all("=" in word or word.startswith(("{", "@")) for word in rest):
+        problem = f"{everything.source}: there is no server {first!r}; the server of a tool comes before it"
+        line = shlex.join(["mcp-actors", "call", *(known if len(known) == 1 else ["SERVER"]), first, *rest])
+        raise unknown(f"{problem}: {line}", first, known, "servers")
     others = [word for word in rest if not _is_typed(word) and name_here(word) not in known]
     if lists and not tool and others != rest[:1]:
         servers, rest = list(words), []

@@ -48,7 +48,6 @@ _REWORDED: Final = {
     r"; check info\.supports\.\w+ first": "; mcp-actors check shows what the server has",
     r"or set allow_insecure=True if": r'or name the server in a file, with "mcp_actors": {"allow_insecure": true}, if',
     r'set auth=OAuth\(\), in a file "auth": "oauth"': r'write "auth": "oauth" into its entry in a file',
-    r'Command "([^"]*)" parameter (\S+) requires an argument': r"\1: \2 needs a value behind it",
     r"; set (\w+) only in Python": r"; a file cannot set \1",
 }
 """Remedies of messages that are for programs → those at the command line."""

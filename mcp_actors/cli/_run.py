@@ -11,42 +11,17 @@ import inspect
 import os
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Final, TextIO, get_args
 
 import trio
-from cyclopts import Argument, CycloptsError
+from cyclopts import CycloptsError
 from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
 
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
-from ._app import (
-    EXAMPLES,
-    call,
-    check,
-    completion,
-    config_attach,
-    config_convert,
-    config_show,
-    login,
-    logs,
-    make_app,
-    path_of,
-    pins_approve,
-    pins_reject,
-    pins_show,
-    prompt,
-    prompts,
-    read,
-    reload,
-    resources,
-    restart,
-    start,
-    status,
-    stop,
-    tools,
-)
+from ._app import EXAMPLES, make_app, path_of
 from ._interrupt import INTERRUPTED, exit_on_interrupt
 from ._output import UNUSABLE, Failure, Misuse, Output, Signalled, Unusable, unknown
 
@@ -60,44 +35,36 @@ MISUSED: Final = 2
 COMPLETE: Final = "__complete"
 """The command that the scripts of `completion` run."""
 
-OTHERS_SAY: Final[Mapping[str, Callable[..., Any]]] = {
-    "list": tools,
-    "list-tools": tools,
-    "ls": tools,
-    "describe": tools,
-    "run": call,
-    "inspect": check,
-    "test": check,
-    "log": logs,
-    "tail": logs,
-    "ps": status,
-    "info": status,
-    "reconnect": restart,
-    "kill": stop,
-    "shutdown": stop,
-    "down": stop,
-    "up": start,
-    "refresh": reload,
-    "get": read,
-    "auth": login,
-    "show": config_show,
-    "print": config_show,
-    "convert": config_convert,
-    "export": config_convert,
-    "import": config_attach,
-    "install": config_attach,
-    "detach": config_attach,
-    "approve": pins_approve,
-    "trust": pins_approve,
-    "reject": pins_reject,
-    "diff": pins_show,
-    "completions": completion,
-    "autocomplete": completion,
-}
-"""Words that people type, and the command that does it here."""
+EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, example in EXAMPLES.items()}
+"""The words of each command, and its example."""
 
-LISTED_BY: Final[Mapping[Any, Any]] = {call: tools, read: resources, prompt: prompts, pins_approve: pins_show}
+OTHERS_SAY: Final = {
+    "tools": "list list-tools ls describe",
+    "call": "run",
+    "check": "inspect test",
+    "logs": "log tail",
+    "status": "ps info",
+    "restart": "reconnect",
+    "stop": "kill shutdown down",
+    "start": "up",
+    "reload": "refresh",
+    "read": "get",
+    "login": "auth",
+    "config show": "show print",
+    "config convert": "convert export",
+    "config attach": "import install detach",
+    "pins approve": "approve trust",
+    "pins reject": "reject",
+    "pins show": "diff",
+    "completion": "completions autocomplete",
+}
+"""Commands, and the words that people type for them."""
+
+LISTED_BY: Final = {"call": "tools", "read": "resources", "prompt": "prompts", "pins approve": "pins show"}
 """Commands that need a name, and the command that lists the names."""
+
+VALUES: Final = {"--http": "HOST:PORT", "--host-name": "NAME", "--origin": "URL"}
+"""Options whose value is neither a file nor a number of seconds, and what it is."""
 
 RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
 """Programs that run servers: people copy their command lines."""
@@ -168,7 +135,7 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 def _with_stdin(words: Sequence[str]) -> list[str]:
     """Return the words with ``@-`` for the ``-`` of ``call``, which would be an option without a name."""
-    end = [*words, "--"].index("--") if words and words[0] == call.__name__ else 0
+    end = [*words, "--"].index("--") if words and words[0] == "call" else 0
     return ["@-" if word == "-" and place < end else word for place, word in enumerate(words)]
 
 
@@ -185,17 +152,16 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
     """Return one line that says what is wrong with a command line, and where its help is."""
     command, *_ = words
     if command.startswith("-"):
-        return f"option {command} before the command; write the command first, for example: {EXAMPLES[check]}"
+        return f"option {command} before the command; write the command first, for example: {EXAMPLE_OF['check']}"
     problem = " ".join(str(error).split()).rstrip(".")
-    if command in OTHERS_SAY:
-        problem = f"there is no command {command!r}; did you mean {' '.join(path_of(OTHERS_SAY[command]))!r}?"
-        return f"{problem} For example: {EXAMPLES[OTHERS_SAY[command]]}"
+    if meant := next((meant for meant, others in OTHERS_SAY.items() if command in others.split()), None):
+        return f"there is no command {command!r}; did you mean {meant!r}? For example: {EXAMPLE_OF[meant]}"
     if isinstance(error, UnknownCommandError):
         return _unknown_command(words, error)
-    paths = [path_of(each) for each in EXAMPLES]
+    paths = [each.split() for each in EXAMPLE_OF]
     known = next((path for path in paths if path == list(words[: len(path)])), [command])
-    if isinstance(error, MissingArgumentError) and error.argument and not error.argument.name.startswith("-"):
-        return _missing(known, words[len(known) :], error.argument)
+    if isinstance(error, MissingArgumentError) and error.argument:
+        return _missing(" ".join(known), words[len(known) :], error.keyword or error.argument.name, error.argument.hint)
     if isinstance(error, UnusedCliTokensError):
         problem = f"too many words: {' '.join(error.unused_tokens or ())}"
     if isinstance(error, UnknownOptionError):
@@ -203,7 +169,7 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
         if start and "--" not in words:
             separated = shlex.join([*words[:start], "--", *words[start:]])
             return f"{problem}; the command of a server follows '--': mcp-actors {separated}"
-        if command == call.__name__:
+        if command == "call":
             problem += "; write the tool's arguments as key=value, without dashes, or as one JSON object"
         elif "Did you mean" not in problem:
             names = [name for each in error.argument_collection for name in each.names if name.startswith("-")]
@@ -216,17 +182,19 @@ def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
     """Return the error for a word that is not a command, with the nearest one, or with all."""
     [word, *_] = error.unused_tokens or words
     group = words[: words.index(word)]
-    known = dict.fromkeys(path[len(group)] for path in map(path_of, EXAMPLES) if path[: len(group)] == list(group))
+    known = dict.fromkeys(path[len(group)] for path in map(str.split, EXAMPLE_OF) if path[: len(group)] == list(group))
     return str(unknown(f"{' '.join(['mcp-actors', *group])} has no command {word!r}", word, known, "commands"))
 
 
-def _missing(path: Sequence[str], given: Sequence[str], argument: Argument) -> str:
-    """Return the error for a word that is missing, with the choices and an example."""
-    command = next(each for each in EXAMPLES if path_of(each) == list(path))
-    choices = get_args(argument.hint)
-    problem = f"{' '.join(path)}: {argument.name} is missing"
+def _missing(command: str, given: Sequence[str], missing: str, hint: object) -> str:
+    """Return the error for a word or the value of an option that is missing, with the choices or an example."""
+    if missing.startswith("-"):
+        value = VALUES.get(missing, "SECONDS" if "float" in str(hint) else "FILE")
+        return f"{command}: {missing} needs a value; write {missing} {value}; see mcp-actors {command} --help"
+    choices = get_args(hint)
+    problem = f"{command}: {missing} is missing"
     problem += f"; choose {', '.join(choices)}" if choices else ""
     lists = LISTED_BY.get(command)
-    server = [word for word in given[:1] if command in (read, prompt) and not word.startswith("-")]
-    where = f"; mcp-actors {' '.join([*path_of(lists), *server])} lists them" if lists else ""
-    return f"{problem}; for example: {EXAMPLES[command]}{where}"
+    server = [word for word in given[:1] if command in ("read", "prompt") and not word.startswith("-")]
+    where = f"; mcp-actors {' '.join([lists, *server])} lists them" if lists else ""
+    return f"{problem}; for example: {EXAMPLE_OF[command]}{where}"

@@ -47,6 +47,10 @@ class TestWordsThatAreMissing:
             (["config", "convert"], "config convert without a format"),
             (["completion"], "completion without a shell"),
             (["check", "--config"], "option without its value"),
+            (["tools", "-c"], "short option without its value"),
+            (["call", "a", "b", "--timeout"], "option without its seconds"),
+            (["serve", "--config", "a.json", "--http"], "option without its address"),
+            (["attach"], "option that is needed"),
         ],
     )
     def test_the_error_has_an_example_and_the_choices(self, run: Run, words: list[str], row: str, said: Said) -> None:
@@ -89,6 +93,9 @@ class TestNamesThatAreNoServers:
             (["tools", "example.com/mcp"], "URL without a scheme in the place of a server"),
             (["call", "localhost:8000/mcp", "cook"], "URL without a scheme in a call"),
             (["check", "ghost.json"], "file that does not exist in the place of a server"),
+            (["call", "cook", "dish=soup"], "tool without its server"),
+            (["call", "kitchens", "dish=soup"], "misspelled server without a tool"),
+            (["call", "cook", "soup"], "word that is no server"),
         ],
     )
     def test_the_error_shows_how_to_name_them(
