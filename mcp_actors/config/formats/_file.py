@@ -73,9 +73,12 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: object, choices: Iterable[str]) -> str:
-    """Return ``" (did you mean 'url'?)"`` if `word` is nearly one of `choices`, else nothing."""
-    near = nearest(word, choices)
-    return "" if near is None else f" (did you mean {near!r}?)"
+    """Return ``" (did you mean 'url'?)"`` if `word` is nearly one of `choices`, or a part of several, else nothing."""
+    near = nearest(word, choices := [*choices])
+    if near is None:
+        return ""
+    alike = sorted(akin(str(word).lower(), choices))
+    return f" (did you mean {' or '.join(map(repr, alike if near in alike else [near]))}?)"
 
 
 def bad(source: str, path: str, problem: str) -> ConfigError:

@@ -95,6 +95,7 @@ def test_nothing_of_a_server_was_forgotten() -> None:
     ("settings", "row"),
     [
         ({"conect_timeout": 3}, "mcp_actors: unknown setting"),
+        ({"timeout": 3}, "mcp_actors: a word of several settings"),
         ([], "mcp_actors: found a list"),
         (None, "mcp_actors: found None"),
         (
