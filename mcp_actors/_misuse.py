@@ -3,10 +3,12 @@
 Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. Here
 are checks and errors for
 
-- unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`akin`, `nearest`). The
+- unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`akin`, `nearest`), and
+  attributes with the words of other libraries (`explained_names`, which `explained_methods` applies too). The
   decorators explain a call after it has failed, so that correct calls are not checked twice. `CALL` lists the arguments
   of ``call_tool``, which looks at unknown ones itself; `refuse_positional` and `refuse_option` are for ``call``;
-- blocks that are used without ``async with`` or ``with``, or twice (`Unopened`, `Block`, `opens_block`);
+- blocks that are used without ``async with`` or ``with``, or twice (`Unopened`, `Block`, `opens_block`; `explained` and
+  `explained_methods` wrap those of `contextlib.asynccontextmanager`);
 - the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
   asks Trio, and whose caller compares the threads; its error is `outside_trio`);
 - numbers and other options (`is_number`, `is_name`, `is_seconds`, `is_whole`, `check_option`);
@@ -22,11 +24,11 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+import re
+from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, _AsyncGeneratorContextManager, asynccontextmanager
 from functools import wraps
 from itertools import islice
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, ParamSpec, TypeGuard, TypeVar, cast
 
 import sniffio
@@ -55,7 +57,7 @@ _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "rea
 
 
 def explained(thing: C) -> C:
-    """Make a function or a class explain calls with an unknown argument. A decorator."""
+    """Make a function or a class explain calls with an unknown argument, and wrong uses of blocks. A decorator."""
     made: Any = thing
     if not isinstance(thing, type):
         made = _explaining(thing, f"{thing.__name__}()")
@@ -129,11 +131,12 @@ def _explaining(fn: Any, who: str) -> Any:
     @wraps(fn)
     def call(*args: Any, **kwargs: Any) -> Any:
         try:
-            return fn(*args, **kwargs)
+            made = fn(*args, **kwargs)
         except TypeError:
             if explanation := _explanation(fn, who, args, kwargs):
                 raise explanation from None
             raise
+        return _Explained(who.removesuffix("()"), made) if isinstance(made, _AsyncGeneratorContextManager) else made
 
     @wraps(fn)
     async def call_async(*args: Any, **kwargs: Any) -> Any:
@@ -275,7 +278,8 @@ class Unopened:
         self._entered = True
 
     def _refuse(self, problem: str) -> TypeError:
-        return TypeError(f"{self._door}(): {problem}; write: {self._statement} {self._door}(…) as {self._door[5:]}: …")
+        noun = re.split("[._]", self._door)[-1]
+        return TypeError(f"{self._door}(): {problem}; write: {self._statement} {self._door}(…) as {noun}: …")
 
     def __await__(self) -> NoReturn:
         raise self._refuse("this cannot be awaited")
@@ -322,23 +326,36 @@ def opens_block(fn: Callable[P, AsyncIterator[T]]) -> Callable[P, AbstractAsyncC
     return explained(door)
 
 
-class _Opened(Block[T_co]):
+class _Explained(Block[T_co]):
+    """A block of `asynccontextmanager`, whose coroutines enter and leave it."""
+
     def __init__(self, door: str, opening: AbstractAsyncContextManager[T_co]) -> None:
         super().__init__(door)
-        self._opening = opening
+        self._opening: Any = opening
+
+    def __aenter__(self) -> Coroutine[Any, Any, T_co]:
+        self._enter_once()
+        entering: Coroutine[Any, Any, T_co] = self._opening.__aenter__()
+        return entering
+
+    def __aexit__(self, *failure: object) -> Coroutine[Any, Any, bool | None]:
+        leaving: Coroutine[Any, Any, bool | None] = self._opening.__aexit__(*failure)
+        return leaving
+
+
+class _Opened(_Explained[T_co]):
+    def __init__(self, door: str, opening: AbstractAsyncContextManager[T_co]) -> None:
+        super().__init__(door, opening)
         self._exited, self._released = trio.Event(), trio.Event()
 
     async def __aenter__(self) -> T_co:
-        self._enter_once()
-        opened = await self._opening.__aenter__()
+        opened = await super().__aenter__()
         trio.lowlevel.spawn_system_task(self._keep, name=f"{self._door}: keeps the block")
         return opened
 
-    async def __aexit__(
-        self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> bool | None:
+    async def __aexit__(self, *failure: object) -> bool | None:
         try:
-            return await self._opening.__aexit__(kind, exc, traceback)
+            return await super().__aexit__(*failure)
         finally:
             self._exited.set()
             with trio.CancelScope(shield=True):  # it takes two steps of the event loop, and leaves no task behind

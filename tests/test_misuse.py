@@ -165,6 +165,16 @@ async def use_wrongly(group: Any) -> None:
         with pytest.raises(TypeError) as caught:
             await group["a"].call_tool("echo", **{argument: "x"})
         assert sentence(caught.value) == f"call_tool(): unknown argument {argument!r}; {remedy}"
+    for option, given, wanted in (
+        ("progress", 5, "an async function or None, not 5"),
+        ("idempotent", "no", "True, False or None, not 'no'"),
+    ):
+        with pytest.raises(ValueError, match=rf"^server 'a': tool 'echo': {option} must be {wanted}$"):
+            await group["a"].call_tool("echo", {"text": "x"}, **{option: given})
+    with pytest.raises(
+        TypeError, match=r"^server 'a': approve_tools\(\) got 'echo'; pass this server's tool_changes, and"
+    ):
+        await group["a"].approve_tools("echo")
     assert not (await group["a"].call_tool("echo", {"text": "x"})).is_error
 
 
@@ -222,12 +232,21 @@ async def enter_again(opened: Any, begin: str) -> None:
 async def test_a_block_on_trio_explains_its_use() -> None:
     """C-55."""
     await misuse(open_servers, configured(), gives="servers")
+    await misuse(kernel.open_supervisor, gives="supervisor")
+    async with open_servers(configured()) as group:
+        await misuse(group.watch_events, gives="events")
 
 
 def test_a_block_on_asyncio_explains_its_use() -> None:
     """C-55."""
     asyncio.run(misuse(bridge.open_servers, configured(), gives="servers"))
     asyncio.run(misuse(open_supervisor, gives="supervisor"))
+
+    async def events() -> None:
+        async with bridge.open_servers(configured()) as group:
+            await misuse(group.watch_events, gives="events")
+
+    asyncio.run(events())
 
 
 def look_for(owner: object, name: str, hint: str) -> None:
@@ -274,6 +293,10 @@ def test_servers_and_tools_are_not_attributes_on_asyncio() -> None:
 def test_servers_and_tools_are_not_attributes_without_an_event_loop() -> None:
     with sync.open_servers(configured()) as group:
         look_for_names(group)
+        with pytest.raises(
+            ValueError, match=r"^server 'a': tool 'echo': progress must be an async function or None, not 5$"
+        ):
+            group["a"].call_tool("echo", {"text": "x"}, progress=5)  # type: ignore[call-overload]  # the mistake
 
 
 ANSWER: Final = "send a message: await call(message) for an answer, or await tell(message) without one"
@@ -395,6 +418,32 @@ async def test_a_ref_in_the_trio_run_of_another_thread_names_what_to_call() -> N
         with pytest.raises(RuntimeError, match="this group of servers: used outside its Trio run"):
             await trio.to_thread.run_sync(group.tree)
         assert group.status()["a"].queued == group.status()["a"].in_flight == 0
+
+
+OBSERVERS: Final = (
+    r"^observers must be functions in a list, not <built-in function print>; write observers=\[function\]$"
+)
+
+
+async def test_wrong_children_options_and_observers_of_a_supervisor_are_named() -> None:
+    spec: Any = ChildSpec("a", Answering)
+    wrong: dict[str, Callable[[], Any]] = {
+        r"^Supervisor: unknown argument 'strategi'; did you mean strategy\?$": lambda: kernel.Supervisor(strategi="x"),  # type: ignore[call-arg]  # the mistake
+        r"^Supervisor: every child is a ChildSpec, not \[Child.{,60}; pass each one as an argument$": (
+            lambda: kernel.Supervisor([spec])  # type: ignore[arg-type]  # the mistake
+        ),
+        r"^open_actor\(\): missing a required argument: 'name'; its arguments are: actor, name": (
+            lambda: kernel.open_actor(Answering())  # type: ignore[call-arg]  # the mistake
+        ),
+    }
+    for said, make in wrong.items():
+        with pytest.raises((TypeError, ValueError), match=said):
+            make()
+    doors: list[Callable[..., Any]] = [open_servers, kernel.open_supervisor]
+    for door in doors:
+        with pytest.raises(TypeError, match=OBSERVERS):
+            async with door(observers=print):
+                pass
 
 
 def test_an_error_inside_a_function_stays_as_it_is() -> None:

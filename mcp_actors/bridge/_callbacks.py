@@ -84,7 +84,7 @@ def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Co
             raise RuntimeError(f"{_name(fn)}: cannot be called, because its event loop is closed") from exc
         return await callback.wait()
 
-    return call
+    return call if callable(fn) else fn  # type: ignore[redundant-expr]  # it is refused later, as on Trio
 
 
 class _Callback(Reply[R], Generic[R]):

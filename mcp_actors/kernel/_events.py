@@ -15,7 +15,7 @@ of the kernel, and starts no task.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
 from datetime import datetime
 from time import time as wall_time
@@ -226,6 +226,13 @@ class Observer(Protocol):
     def __call__(self, event: Event, /) -> None: ...
 
 
+def _checked(given: object) -> tuple[Observer, ...]:
+    found = tuple(given) if isinstance(given, Iterable) else (None,)
+    if not all(map(callable, found)):
+        raise TypeError(f"observers must be functions in a list, not {given!r:.60}; write observers=[function]")
+    return found
+
+
 @define(eq=False, repr=False)
 class EventHub(Handle):
     """Emits events to observers and subscribers; one per tree of actors.
@@ -236,7 +243,7 @@ class EventHub(Handle):
             same step.
     """
 
-    observers: tuple[Observer, ...] = ()
+    observers: tuple[Observer, ...] = field(default=(), converter=_checked)
     exit: BaseException | None = field(default=None, init=False)
     on_exit: Callable[[], object] | None = field(default=None, init=False)
     _closed: bool = field(default=False, init=False)

@@ -27,7 +27,7 @@ from attrs import define, field
 from .._collapse import collapse, exit_in, forget_cancelled, leaves, without_cancelled
 from .._errors import ActorCrashed, ActorStopped
 from .._foreign import plain_name
-from .._misuse import check_flavor, is_name
+from .._misuse import check_flavor, explained, is_name
 from ._actor import Actor, check_actor
 from ._circles import current_sender, expect, is_bounded
 from ._envelope import M
@@ -52,6 +52,7 @@ if TYPE_CHECKING:
 ON_ASYNCIO: Final = "use `from mcp_actors.bridge import open_supervisor`"
 
 
+@explained
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def open_actor(
@@ -90,11 +91,12 @@ async def open_actor(
     name = checked_name(name)
     check_actor(f"actor {name!r}", actor)
     check_mailbox(f"actor {name!r}", mailbox_size, overflow)
-    record = Record(name, Mailbox(name, size=mailbox_size, policy=overflow), EventHub(tuple(observers)))
+    record = Record(name, Mailbox(name, size=mailbox_size, policy=overflow), EventHub(observers))
     async with _run(actor, record):
         yield ref_to(record)
 
 
+@explained
 @shows_options
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
@@ -126,7 +128,7 @@ async def open_supervisor(
     check_flavor("open_supervisor()", "trio", f"on asyncio, {ON_ASYNCIO}")
     name = checked_name(name)
     supervisor = Supervisor(*specs, **options)
-    record = Record(name, Mailbox(name), EventHub(tuple(observers)))
+    record = Record(name, Mailbox(name), EventHub(observers))
     async with _run(supervisor, record):
         yield SupervisorRef(record)
 

@@ -338,8 +338,14 @@ def check_specs(specs: tuple[ChildSpec, ...], auto_shutdown: AutoShutdown) -> No
     """Raise a `ValueError` for an invalid child: not a `ChildSpec`, a duplicate id, or a wrong option."""
     seen: set[str] = set()
     for spec in specs:
-        if not isinstance(spec, ChildSpec):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
-            raise ValueError(f"Supervisor: every child is a ChildSpec, not {spec!r}; write ChildSpec('name', factory)")
+        given: object = spec
+        if not isinstance(given, ChildSpec):
+            remedy = (
+                "pass each one as an argument"
+                if isinstance(given, (list, tuple))
+                else "write ChildSpec('name', factory)"
+            )
+            raise ValueError(f"Supervisor: every child is a ChildSpec, not {given!r:.60}; {remedy}")
         if spec.id in seen:
             raise ValueError(f"Supervisor: two children have the id {spec.id!r}; ids are unique in a supervisor")
         seen.add(spec.id)

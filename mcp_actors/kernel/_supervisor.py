@@ -29,7 +29,7 @@ from .._backoff import sleep_through_suspend
 from .._collapse import caused_by, first_of, is_exit
 from .._errors import ActorStartError, RestartLimitReached
 from .._foreign import shown, words_of
-from .._misuse import is_number
+from .._misuse import explained, is_number
 from . import _events as events
 from ._actor import Actor
 from ._children import (
@@ -389,6 +389,7 @@ def _spent(policy: SupervisorPolicy) -> str:
 T = TypeVar("T")
 
 
+@explained
 class Supervisor(Actor[M_contra]):
     """An actor that starts actors, restarts those that fail and stops all of them when it ends.
 

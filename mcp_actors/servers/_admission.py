@@ -285,6 +285,10 @@ class Admission:
         Raises:
             ToolNotFound: a named tool is not among the changes, or they belong to another server.
         """
+        given: object = changes
+        if not isinstance(given, ToolChanges):
+            remedy = "pass this server's tool_changes, and then the names"
+            raise TypeError(f"server {self._config.name!r}: approve_tools() got {given!r:.60}; {remedy}")
         if changes.server != self._config.name:
             raise ToolNotFound(
                 f"server {self._config.name!r}: approve_tools() got the changes of server {changes.server!r}; nothing "

@@ -296,7 +296,7 @@ def in_caller(bridge: ThreadBridge, fn: Callable[..., Any]) -> Callable[..., Any
         steps.put(callback.run)
         return callback.wait()
 
-    return _called_by(run, fn)
+    return _called_by(run, fn) if callable(fn) else fn  # type: ignore[redundant-expr]  # it is refused later
 
 
 def in_thread(fn: Callable[..., Any]) -> Callable[..., Any]:

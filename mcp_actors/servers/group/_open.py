@@ -179,7 +179,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     stops, reloads = Signals.of(stop_on=stop_on, reload_on=reload_on)
     limits = GroupLimits(max_servers, max_starting, max_processes)
     configs, sources = tuple(map(anchored, configs)), Sources(strict, anchored(env_file))
-    hub = EventHub(tuple(observers))
+    hub = EventHub(observers)
     roster = Roster(hub, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
     group_end = GroupEnd(roster, drain_timeout)
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would

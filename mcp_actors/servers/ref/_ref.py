@@ -22,7 +22,7 @@ import trio
 from mcp.types import CallToolResult, InputRequiredResult, LoggingLevel, Tool
 
 from ..._errors import ServerError
-from ..._misuse import CALL, check_states, explained_methods, unknown_argument
+from ..._misuse import CALL, check_option, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import check_call, result_value
@@ -234,6 +234,11 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """Validate a call and start its deadline."""
         record, checks = self._record, self._record.catalog.checks
         checks.check_request(name, meta)
+        if progress is not None or idempotent is not None:
+            who, valid = f"server {self.name!r}: tool {name!r}", progress is None or callable(progress)
+            check_option(who, "progress", progress, "an async function or None", valid=valid)
+            valid = idempotent in (None, True, False)
+            check_option(who, "idempotent", idempotent, "True, False or None", valid=valid)
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         request = CallTool(name, arguments, meta, progress, idempotent, None, deferred)
         request.passing = self._passing(passed) if passed else None
