@@ -247,7 +247,7 @@ async def test_a_pool_grows_in_place_of_a_member_that_stays_away(autojump_clock:
     """One that is about to come back counts as coming, so only the second message makes the pool grow."""
     hall, gate = Hall(), trio.Event()
     async with (
-        open_pool(hall, (1, 3), backoff=Backoff(first=100, initial=100), window=1000) as db,
+        open_pool(hall, (1, 3), backoff=Backoff(first=100, initial=100, maximum=100), window=1000) as db,
         trio.open_nursery() as nursery,
     ):
         asker = Asker(nursery, db)
