@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 import attrs
 import trio
 from mcp import MCPError
-from mcp.types import INTERNAL_ERROR, CreateMessageResult, ElicitResult, ErrorData, ListRootsResult
+from mcp.types import INTERNAL_ERROR, CreateMessageResultWithTools, ElicitResult, ErrorData, ListRootsResult
 from pydantic_core import ValidationError
 
 from .._errors import McpActorsError, ServerUnavailable
 from ..config import Callbacks, InProcess, LoadedConfig, ServerConfig, Stdio
 from ..servers import open_servers
-from ._calls import INVALID_ANSWER
+from ._calls import ASKED, INVALID_ANSWER, QUESTIONS
 from ._front import Front, json_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Awaitable, Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
     from mcp.types import LoggingMessageNotificationParams
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 MODELS: dict[str, Any] = {
     "elicitation/create": ElicitResult,
-    "sampling/createMessage": CreateMessageResult,
+    "sampling/createMessage": CreateMessageResultWithTools,
     "roots/list": ListRootsResult,
 }
 """The questions that a server may ask, each with the class of the answer."""
@@ -127,8 +127,10 @@ async def serve_own(
     opening = open_in_background(configs, shared.naming, callbacks)
     async with opening as group, trio.open_nursery() as nursery:
         front = Front(group, shared.naming, shared)
+        declared = {name: capabilities[name] for name in ASKED if type(capabilities.get(name)) is dict}
         for ref in front.own_servers():
             ref._record.opening.legacy_first = asks
+            ref._record.opening.declared = declared
         start_eager(nursery, front, configs)
         use(front)
         await front.follow(owner.note_changed)
@@ -141,28 +143,22 @@ def _legacy_in_process(server: ServerConfig) -> ServerConfig:
 
 
 def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
-    async def ask(context: CallbackContext, method: str, params: dict[str, Any]) -> Any:
-        await owner.wait_initialized()  # before that, a client takes no questions
-        try:
-            answer = await owner.ask(method, params, server=context.server)
-        except MCPError as exc:
-            return ErrorData(code=exc.code, message=exc.message)
-        try:
-            return MODELS[method].model_validate(answer, by_name=False)
-        except ValidationError:
-            return ErrorData(code=INTERNAL_ERROR, message=INVALID_ANSWER)
+    def answering(method: str) -> Callable[..., Awaitable[Any]]:
+        async def answer(context: CallbackContext, params: Any = None) -> Any:
+            await owner.wait_initialized()  # before that, a client takes no questions
+            try:
+                asked = {} if params is None else json_of(params)
+                answer = await owner.ask(method, asked, server=context.server)
+                return MODELS[method].model_validate(answer, by_name=False)
+            except MCPError as exc:
+                return ErrorData(code=exc.code, message=exc.message)
+            except ValidationError:
+                return ErrorData(code=INTERNAL_ERROR, message=INVALID_ANSWER)
 
-    async def elicit(context: CallbackContext, params: Any) -> Any:
-        return await ask(context, "elicitation/create", json_of(params))
+        return answer
 
-    async def sample(context: CallbackContext, params: Any) -> Any:
-        return await ask(context, "sampling/createMessage", json_of(params))
-
-    async def list_roots(context: CallbackContext) -> Any:
-        return await ask(context, "roots/list", {})
-
-    answered: dict[str, Any] = {"elicitation": elicit, "sampling": sample, "roots": list_roots}
-    given = {} if owner.modern else {name: each for name, each in answered.items() if name in capabilities}
+    answered = {} if owner.modern else {name: answering(method) for method, name in QUESTIONS.items()}
+    given: dict[str, Any] = {name: each for name, each in answered.items() if name in capabilities}
     return Callbacks(logging=owner.pass_log, **given)
 
 

@@ -150,6 +150,7 @@ class Session:
         callbacks: what the server's messages are passed to.
         extensions: the extensions that the client supports.
         join_handler: makes the running task part of the request that it was started for, as the kernel sees it.
+        declared: the capabilities that the client of a gateway has declared. The server is sent these instead of ours.
 
     Attributes:
         link: the link to the server.
@@ -170,6 +171,7 @@ class Session:
         callbacks: Callbacks,
         extensions: Sequence[ClientExtension] = (),
         join_handler: Callable[[], None] = lambda: None,
+        declared: Json | None = None,
     ) -> None:
         self.link = link
         self._join_handler = join_handler
@@ -182,6 +184,7 @@ class Session:
         self._answered = False  # whether the server itself has named the version, on this connection
         self._info = info
         self._callbacks = callbacks
+        self._declared = declared or {}
         self._extensions = extensions
         claims = [claim for each in extensions for claim in each.claims()]
         self._dispatcher = LinkDispatcher(
@@ -242,7 +245,7 @@ class Session:
         """The instructions of the server, if it has any."""
         return None if self.agreed is None else self.agreed.instructions
 
-    def offers(self, version: str) -> ClientCapabilities:
+    def offers(self, version: str) -> Json:
         """Return the capabilities of this client at a version: those that it has callbacks and extensions for.
 
         An extension that claims results is left out where none of its claims holds: its results would be refused.
@@ -254,7 +257,7 @@ class Session:
             if not each.claims() or (modern and any(_holds(claim, version) for claim in each.claims()))
         }
         form, url = FormElicitationCapability(), UrlElicitationCapability()
-        return ClientCapabilities(
+        own = ClientCapabilities(
             sampling=(given.get("sampling_capabilities") or SamplingCapability())
             if "sampling_callback" in given
             else None,
@@ -262,6 +265,7 @@ class Session:
             roots=RootsCapability(list_changed=True) if "list_roots_callback" in given else None,
             extensions=extensions or None,
         )
+        return {name: self._declared.get(name, each) for name, each in _dumped(own).items()}
 
     def adopt(self, agreed: DiscoverResult | InitializeResult) -> None:
         """Use what a server has answered, from now on.
@@ -337,7 +341,7 @@ class Session:
         """
         params = {
             "protocolVersion": version,
-            "capabilities": _dumped(self.offers(version)),
+            "capabilities": self.offers(version),
             "clientInfo": _dumped(self._info),
         }
         try:
@@ -656,13 +660,13 @@ class ModernStamp:
 Stamp: TypeAlias = LegacyStamp | ModernStamp
 
 
-def modern_stamp(version: str, info: Implementation, capabilities: ClientCapabilities) -> ModernStamp:
+def modern_stamp(version: str, info: Implementation, capabilities: Json) -> ModernStamp:
     """Return the stamp of a version since 2026-07-28."""
     return ModernStamp(
         version,
         {
             PROTOCOL_VERSION_META_KEY: version,
             CLIENT_INFO_META_KEY: _dumped(info),
-            CLIENT_CAPABILITIES_META_KEY: _dumped(capabilities),
+            CLIENT_CAPABILITIES_META_KEY: capabilities,
         },
     )

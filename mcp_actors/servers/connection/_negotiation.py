@@ -119,7 +119,8 @@ class Negotiation:
         """Return the session for this link."""
         config = self._record.config
         extensions = [AdaptedExtension(each) for each in config.extensions]
-        return Session(link, config.name, self._record.server.client_info or OURS, callbacks, extensions, join_handler)
+        info, declared = self._record.server.client_info or OURS, self._record.opening.declared
+        return Session(link, config.name, info, callbacks, extensions, join_handler, declared)
 
     async def agree(self, session: Session, patience: Patience, tasks: Background) -> None:
         """Agree on an era and adopt it.

@@ -170,6 +170,7 @@ class Opening:
         worked: whether this configuration has connected before. Written by the connection.
         legacy_first: whether an era that is to be negotiated begins with ``initialize``. Written by a gateway.
         warned: whether it was logged that the server asks in the way of another era.
+        declared: the capabilities of the client that the server belongs to. Written by a gateway.
     """
 
     log_level: LoggingLevel | None
@@ -178,6 +179,7 @@ class Opening:
     worked: bool = False
     legacy_first: bool = False
     warned: bool = False
+    declared: dict[str, object] = field(factory=dict)
 
 
 class ConnectionRecord:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any, Final
 import pytest
 from attrs import evolve
 from mcp import MCPError
+from mcp.client import advertise
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ToolError
 from mcp.types import SamplingMessage, TextContent
@@ -21,7 +23,7 @@ from mcp_actors.servers import NotSupported
 from tests.gateway.hosts import LEGACY, gateway, in_process
 
 from ...source import ROOT
-from ..asking import ACCEPTED, ELICIT, accept, asking, folders, say
+from ..asking import ACCEPTED, ELICIT, SAMPLE, accept, asking, folders, say
 from ..groups import AT_ONCE
 
 pytestmark = pytest.mark.filterwarnings("ignore::mcp.MCPDeprecationWarning")
@@ -136,12 +138,43 @@ async def test_a_client_of_a_gateway_keeps_the_questions_of_its_own_server(trans
     async with gateway(tmp_path, per_session=[own]) as door:
         host, silent = await door.connect(LEGACY, elicitation={}), await door.connect(LEGACY)
         answers(host)
-        while not (await host.result("tools/list"))["tools"]:
-            await host.notice("notifications/tools/list_changed")
+        for client in (host, silent):
+            while not (await client.result("tools/list"))["tools"]:
+                await client.notice("notifications/tools/list_changed")
         assert await host.call("own_elicitation") == "that"
         error = await silent.error("tools/call", {"name": "own_elicitation", "arguments": {}})
         assert "set protocol='legacy' for it" in error["message"]
         assert error["data"]["mcp_actors"]["outcome"] == "unknown"
+
+
+DECLARED: Final[list[dict[str, Any]]] = [
+    {"elicitation": {}, "roots": {}},
+    {"elicitation": {"url": {}}, "sampling": {"tools": {}}},
+    {"elicitation": {"form": {}, "url": {}}, "sampling": {}, "roots": {"listChanged": True}},
+]
+
+
+async def test_an_own_server_of_a_gateway_is_sent_the_capabilities_of_its_client(tmp_path: Path) -> None:
+    """An empty elicitation means forms only. A callback that the configuration switches off is left out."""
+    extension = advertise("com.example/ours")
+    own = asking(name="own"), asking(name="deaf", callbacks=Callbacks(elicitation=False), extensions=[extension])
+    async with gateway(tmp_path, per_session=own) as door:
+        for declared in DECLARED:
+            host = await door.connect(LEGACY, experimental={"x": {}}, extensions={"com.example/theirs": {}}, **declared)
+            heard = [json.loads(await host.call(f"{each.name}_seen"))["capabilities"] for each in own]
+            ours: dict[str, Any] = {"extensions": {extension.identifier: {}}}
+            assert heard == [declared, {key: each for key, each in declared.items() if key != "elicitation"} | ours]
+
+
+async def test_a_model_behind_a_gateway_may_use_tools_for_an_own_server(tmp_path: Path) -> None:
+    use = {"type": "tool_use", "id": "1", "name": "search", "input": {}}
+    said = {"role": "assistant", "model": "fake", "content": [use], "stopReason": "toolUse"}
+    async with gateway(tmp_path, per_session=[asking(name="own")]) as door:
+        host = await door.connect(LEGACY, sampling={"tools": {}})
+        host.questions["sampling/createMessage"] = lambda _: {"result": said}
+        tools = [{"name": "search", "inputSchema": {"type": "object"}}]
+        question = {**SAMPLE, "params": {**SAMPLE["params"], "tools": tools}}
+        assert json.loads(await host.call("own_ask", questions=[question])) == [said]
 
 
 async def test_an_own_server_of_a_gateway_may_know_no_other_era(tmp_path: Path) -> None:
