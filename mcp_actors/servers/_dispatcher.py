@@ -365,7 +365,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             error = exc.error
         except ValidationError as exc:
             problem = f"Invalid request parameters: {first_problem(exc, self._link.masker)}"
-            error = ErrorData(code=INVALID_PARAMS, message=problem, data="")
+            words = f"the client has refused {message.method}: {problem}; report that to the operator of the server"
+            error = ErrorData(code=INVALID_PARAMS, message=words, data="")
         except Exception:
             logger.exception("server %r: answering its %s failed", self._server, message.method)
             error = ErrorData(code=INTERNAL_ERROR, message="Internal error")

@@ -315,7 +315,7 @@ def _fields(models: Any) -> frozenset[str]:
 
 
 def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int = 0) -> str:
-    """Return the first place at which a result violates the protocol, and how, without quoting its data.
+    """Return the first place at which a message violates the protocol, and how, without quoting its data.
 
     Args:
         exc: the error.
@@ -323,15 +323,17 @@ def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int
         skip: the number of steps of the place that are not shown.
     """
     problems = exc.errors(include_url=False, include_context=False, include_input=False)
-    asked = [each for each in problems if each["loc"][:2] == ("InputRequiredResult", "inputRequests")]
-    other = {each["loc"][:-1] for each in asked if each["loc"][-1] == "method"}  # the kinds of questions that it is not
-    first = next((each for each in asked if each["loc"][:4] not in other), (asked or problems)[0])
-    steps = [str(step) for step in first["loc"][skip:]]
+    questions = ("InputRequiredResult", "inputRequests"), ("params",)
+    asked = [each for each in problems if each["loc"][:2] == questions[0] or each["loc"][:1] == questions[1]]
+    other = {each["loc"][:-1] for each in asked if each["loc"][-1] in ("method", "mode")}  # what the question is not
+    likely = [each for each in asked if not any(each["loc"][:at] in other for at in range(len(each["loc"])))]
+    shown = likely or asked or problems
+    first, steps = shown[0], [str(step) for step in shown[0]["loc"][skip:]]
     if asked:  # without the names of the classes of questions
-        steps = [*steps[1:3], *(step for step in steps[3:] if not hasattr(types, step))]
+        steps = [step for at, step in enumerate(steps) if at == 2 or not hasattr(types, step)]
     alike = [each for each in problems if each["type"] == first["type"] == "missing" and each is not first]
     alike = [each for each in alike if each["loc"][:-1] == first["loc"][:-1]]
     where = ", ".join([".".join(steps) or "top level", *(str(each["loc"][-1]) for each in alike)])
-    others = exc.error_count() - 1 - len(alike)
+    others = len(shown) - 1 - len(alike)
     more = f", and {others} more" if others else ""
     return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more

@@ -385,13 +385,24 @@ async def test_thousands_of_questions_of_one_request_are_not_begun_in_one_step(m
 
 
 INVALID: dict[str, Any] = {**ELICIT, "params": {**ELICIT["params"], "message": 7}}
+PAGE: dict[str, Any] = {
+    "method": "elicitation/create",
+    "params": {"mode": "url", "message": "Pay first.", "url": "https://bank.example/pay"},
+}
+FORM: dict[str, Any] = {"method": "elicitation/create", "params": {"message": "Which one?"}}
 
 
 async def test_an_invalid_question_among_several_is_named() -> None:
-    """D-24: by its key since 2026-07-28; before that the server is sent the reason."""
+    """D-24: by its key since 2026-07-28; before that the server is sent the reason, and who has refused it."""
     async with open_servers(asking("modern", callbacks=Callbacks(elicitation=accept))) as servers:
         with pytest.raises(ServerError, match=r"at inputRequests\.q1\.params\.message: input should be a valid string"):
             await ask(servers["a"], ELICIT, INVALID)
+    wrong = {"message: input should be a valid string": INVALID, "requestedSchema: field required": FORM}
+    wrong |= {"elicitationId: field required": PAGE}
     async with open_servers(asking("legacy", callbacks=Callbacks(elicitation=accept))) as servers:
-        [answer] = await ask(servers["a"], INVALID)
-        assert "Invalid request parameters: at params." in answer["error"]["message"]
+        for reason, question in wrong.items():
+            [answer] = await ask(servers["a"], question)
+            assert answer["error"]["message"] == (
+                "the client has refused elicitation/create: Invalid request parameters: "
+                f"at params.{reason}; report that to the operator of the server"
+            )
