@@ -571,8 +571,9 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
         problem = f"the authorization server does not register this client: {said}"
         return Refused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
+        remedy = "sign in again, or ask its operator" if said else "report that to its operator"
         said = said or f"invalid answer{'' if last is None else problem_of(OAuthToken, last)}"
-        remedy = remedy_for(said, exchange.oauth) or "; report that to its operator"
+        remedy = remedy_for(said, exchange.oauth) or f"; {remedy}"
         return Refused("token_refused", f"the authorization server issues no token: {said}{remedy}")
     if isinstance(error, UNUSABLE):
         return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")

@@ -94,8 +94,6 @@ def split(url: str) -> SplitResult:
 SIGN_IN_AGAIN: Final = "sign in again; if that repeats, do not sign in to this server"
 """The remedy for a redirect that this client refuses."""
 
-REFUSED_THERE: Final = "The authorization server has refused the sign-in. Your program says why, and what to do next."
-
 
 def parameters_of(query: str, state: str) -> Mapping[str, str]:
     """Return the parameters of a redirect.
@@ -293,8 +291,9 @@ class Receiver:
         if self._found is None:
             self._found = found
         # Not "You are signed in": the code may still be refused.
-        text = "The sign-in goes on in your program." if "code" in found else REFUSED_THERE
-        return Answer(text, sent=self._came.set)
+        agreed = "code" in found
+        said = "The sign-in goes on in your program" if agreed else "The authorization server has refused the sign-in"
+        return Answer(f"{said}. Your program shows the outcome and the next step.", sent=self._came.set)
 
     def _parameters(self, request: h11.Request) -> Mapping[str, str]:
         """Return the parameters of the redirect.

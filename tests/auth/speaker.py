@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from threading import Thread
 from typing import Any, Final
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 TOKENS: Final = {"access_token": "new", "token_type": "Bearer", "expires_in": 3600, "refresh_token": "next"}
 """What the token endpoint answers, if nothing else is said."""
@@ -21,23 +21,37 @@ class Speaker:
         base: their URL, with no slash at its end.
         row: what they say; see `tests/auth/dialects.toml`.
         forms: the forms that the token endpoint got.
+        visits: how many browsers have come to the page for a sign-in.
     """
 
     def __init__(self, port: int) -> None:
         self.base = f"http://127.0.0.1:{port}"
         self.row: dict[str, Any] = {}
         self.forms: list[dict[str, list[str]]] = []
+        self.visits = 0
 
     def say(self, **row: Any) -> None:
         """Say what a row says from now on."""
-        self.row, self.forms = row, []
+        self.row, self.forms, self.visits = row, [], 0
 
     def read(self, text: str) -> str:
         """Return a text of the table with the URL of the servers."""
         return text.replace("BASE", self.base)
 
-    def answer(self, method: str, path: str, body: bytes, authorization: str | None) -> tuple[int, bytes, str]:
+    def redirect(self, url: str) -> str:
+        """Return where a person who has agreed at a page ends."""
+        asked = {name: values[0] for name, values in parse_qs(urlsplit(url).query).items()}
+        said = self.row.get("redirect", {"code": "c"})
+        state, iss = self.row.get("state", asked["state"]), self.row.get("iss")
+        found = {**said, "state": state} | ({} if iss is None else {"iss": self.read(iss)})
+        return f"{asked['redirect_uri']}?{urlencode(found)}"
+
+    def answer(self, method: str, url: str, body: bytes, authorization: str | None) -> tuple[int, bytes, str]:
         """Return the status, the body and the challenge or location of an answer."""
+        path = urlsplit(url).path
+        if path == "/authorization":
+            self.visits += 1
+            return 302, b"", self.redirect(url)
         if path == "/mcp":
             return self._answer_mcp(body, authorization)
         if path == "/token":
@@ -103,8 +117,7 @@ def speaking() -> Iterator[Speaker]:
         def do_GET(self) -> None:
             """Answer a request."""
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            path = urlsplit(self.path).path
-            status, content, header = speaker.answer(self.command, path, body, self.headers.get("authorization"))
+            status, content, header = speaker.answer(self.command, self.path, body, self.headers.get("authorization"))
             self.send_response(status)
             self.send_header("content-type", "application/json")
             self.send_header("content-length", str(len(content)))

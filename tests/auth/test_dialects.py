@@ -7,10 +7,10 @@ import json
 import re
 import tomllib
 from collections.abc import Iterator
-from functools import partial
+from html import unescape
 from pathlib import Path
+from queue import Queue
 from typing import Any, Final
-from urllib.parse import parse_qs, quote, urlsplit
 
 import httpx2
 import pytest
@@ -20,9 +20,10 @@ from mcp_actors import ConnectFailed, Http, ServerConfig, ServerUnavailable, bri
 from mcp_actors.auth import Exchange, FileTokenStore, OAuth, SignInFailed, SignInRequired, sign_in, signed_in
 from mcp_actors.auth._stores import key_of
 from mcp_actors.auth._tokens import OAuthTokens
-from mcp_actors.cli._output import Output
+from mcp_actors.gateway._front import Front
+from mcp_actors.gateway.http._page import Page
 
-from ..gateway.hosts import gateway
+from ..gateway.hosts import BOUND, gateway
 from .speaker import Speaker, speaking
 from .test_hostile_answers import pasted
 
@@ -45,6 +46,11 @@ def running() -> Iterator[Speaker]:
 def speaker(running: Speaker) -> Speaker:
     running.say()
     return running
+
+
+def options_of(row: dict[str, Any], speaker: Speaker) -> dict[str, Any]:
+    """Return the options of `OAuth` for a row."""
+    return {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
 
 
 def exchange_with(client: httpx2.AsyncClient, speaker: Speaker, folder: Path, **options: Any) -> Exchange:
@@ -71,28 +77,19 @@ async def store_old(speaker: Speaker, oauth: OAuth) -> None:
     await oauth.store.save(key_of(url, oauth), json.dumps(old))
 
 
-async def agreed(row: dict[str, Any], speaker: Speaker, url: str) -> str:
-    """Return the redirect after a person has agreed."""
-    state = row.get("state", parse_qs(urlsplit(url).query)["state"][0])
-    iss = f"&iss={quote(speaker.read(row['iss']), safe='')}" if "iss" in row else ""
-    return f"http://127.0.0.1/callback?code=c&state={state}{iss}"
-
-
 @rows("sign_in")
 async def test_a_sign_in_reads_what_has_one_meaning(row: dict[str, Any], speaker: Speaker, tmp_path: Path) -> None:
     """D-20, D-22."""
     speaker.say(**row)
-
-    options = {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
     async with httpx2.AsyncClient(trust_env=False, verify=False) as client:
-        exchange = exchange_with(client, speaker, tmp_path, **options)
+        exchange = exchange_with(client, speaker, tmp_path, **options_of(row, speaker))
         if "fails" in row:
             with pytest.raises(SignInFailed) as caught:
-                await sign_in("guarded", exchange, partial(agreed, row, speaker))
+                await sign_in("guarded", exchange, speaker.redirect)
             assert speaker.read(row["fails"]) in str(caught.value)
             assert await signed_in(exchange) is None
         else:
-            tokens = (await sign_in("guarded", exchange, partial(agreed, row, speaker))).tokens
+            tokens = (await sign_in("guarded", exchange, speaker.redirect)).tokens
             assert {name: getattr(tokens, name) for name in row["reads"]} == row["reads"]
 
 
@@ -100,9 +97,9 @@ REFUSED: Final = {"token": {"status": 403, "body": ""}}
 """A refusal that says nothing of the refresh token."""
 
 
-def configured(speaker: Speaker, folder: Path) -> tuple[ServerConfig, OAuth]:
+def configured(speaker: Speaker, folder: Path, **options: Any) -> tuple[ServerConfig, OAuth]:
     """Return the configuration of the MCP server, and that of its sign-in."""
-    oauth = OAuth(store=FileTokenStore(folder))
+    oauth = OAuth(store=FileTokenStore(folder), **options)
     return ServerConfig("guarded", Http(f"{speaker.base}/mcp", auth=oauth), protocol="legacy"), oauth
 
 
@@ -191,40 +188,89 @@ WHO: Final = re.compile(r"the (metadata of the |answer of the )?authorization se
 NEXT: Final = re.compile(
     r"; (report|correct|sign in again|register|check|run 'mcp-actors login|set|it is asked again)\b"
 )
+ROW: Final = re.compile(r"<tr><td>guarded</td><td>(.*?)</td><td>(.*?)</td>")
 
 
-async def words_of(row: dict[str, Any], speaker: Speaker, folder: Path) -> Exception:
-    """Return the error of a row."""
-    options = {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
-    async with httpx2.AsyncClient(trust_env=False) as client:
-        exchange = exchange_with(client, speaker, folder, **options)
-        try:
-            if row["what"] == "sign_in":
-                await sign_in("guarded", exchange, partial(agreed, row, speaker))
-            else:
-                await store_old(speaker, exchange.oauth)
-                client.auth = OAuthTokens("guarded", exchange)
-                await client.post(exchange.url, json={"id": 1, "method": "tools/list"})
-        except (SignInFailed, ConnectFailed) as error:
-            return error
-    raise AssertionError(row["name"])
+def assert_says(text: str, *also: str) -> None:
+    """Check that a text says who has refused, and what to do next."""
+    assert WHO.search(text), text
+    assert NEXT.search(text), text
+    assert [each for each in also if each not in text] == [], text
 
 
 @pytest.mark.parametrize("row", WORDS, ids=[row["name"] for row in WORDS])
-async def test_words_say_who_has_refused_and_what_to_do_next(
-    row: dict[str, Any], speaker: Speaker, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+async def test_an_error_and_the_page_of_a_gateway_say_who_has_refused_and_what_to_do_next(
+    row: dict[str, Any], speaker: Speaker, tmp_path: Path
 ) -> None:
-    """In the error, in the terminal, and in the state of the server, which the page of a gateway shows."""
     speaker.say(**row)
-    error = await words_of(row, speaker, tmp_path)
-    assert WHO.search(str(error)), error
-    assert NEXT.search(str(error)), error
-    Output().error(error)
-    assert NEXT.search(" ".join(capsys.readouterr().err.split()))
+    options = {"on_sign_in": speaker.redirect} if row["what"] == "sign_in" else {}
+    config, oauth = configured(speaker, tmp_path, **options, **options_of(row, speaker))
     if row["what"] == "refresh":
-        speaker.say(**row)
-        config, oauth = configured(speaker, tmp_path / "page")
         await store_old(speaker, oauth)
-        async with open_servers(config) as group:
-            await group["guarded"].wait_state("needs_auth", "backoff", "failed")
-            assert NEXT.search(str(group.status()["guarded"].last_error))
+    async with open_servers(config) as group:
+        await group["guarded"].wait_state("needs_auth", "backoff", "failed")
+        error = str(group.status()["guarded"].last_error)
+        assert_says(error, speaker.read(row["fails"]))
+        assert error.count("server 'guarded'") == 1
+        page = Page(Front(group, "{tool}"), source="", actions=False).html().decode()
+    [(_, reason)] = ROW.findall(page)
+    assert_says(unescape(reason), speaker.read(row["fails"]))
+
+
+class Person:
+    """A person with a browser and a terminal, who pastes the URL of a page that says that something was refused.
+
+    Attributes:
+        pages: the pages of the sign-in that the browser shows.
+    """
+
+    def __init__(self) -> None:
+        self.pages = Queue[str]()
+        self._ends = Queue[str]()
+
+    def browse(self, url: str) -> bool:
+        """Open a page, as `webbrowser.open` does."""
+        with httpx2.Client(trust_env=False, verify=False, follow_redirects=True) as client:
+            shown = client.get(url)
+        self.pages.put(unescape(shown.text))
+        if shown.is_error:
+            self._ends.put(str(shown.url))
+        return True
+
+    def isatty(self) -> bool:
+        """Be the stdin of a terminal."""
+        return True
+
+    def __iter__(self) -> Iterator[str]:
+        yield self._ends.get(timeout=BOUND)
+
+
+@pytest.mark.parametrize("row", WORDS, ids=[row["name"] for row in WORDS])
+def test_a_terminal_and_a_browser_say_who_has_refused_and_what_to_do_next(
+    row: dict[str, Any],
+    speaker: Speaker,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """By the commands themselves. A redirect is answered before its code is used, so the page refers to the program."""
+    from mcp_actors.cli import _run
+
+    speaker.say(**row)
+    person = Person()
+    for name, value in {"XDG_DATA_HOME": tmp_path, "XDG_STATE_HOME": tmp_path, "BROWSER": "any"}.items():
+        monkeypatch.setenv(name, str(value))
+    monkeypatch.setattr("webbrowser.open", person.browse)
+    if "state" in row:  # such a redirect may be a stranger's, so it does not end the sign-in
+        monkeypatch.setattr("sys.stdin", person)
+    entry = {"url": f"{speaker.base}/mcp", "oauth": options_of(row, speaker), "mcp_actors": {"protocol": "legacy"}}
+    (file := tmp_path / "mcp.json").write_text(json.dumps({"mcpServers": {"guarded": entry}}))
+    if row["what"] == "refresh":
+        trio.run(store_old, speaker, OAuth(store=FileTokenStore()))
+    words = ("login", "guarded") if row["what"] == "sign_in" else ("tools", "guarded")
+    assert _run.run((*words, "--config", str(file))) == 1
+    assert_says(capsys.readouterr().err, speaker.read(row["fails"]))
+    for _ in range(speaker.visits):
+        page = person.pages.get(timeout=BOUND)
+        if "Your program shows the outcome and the next step." not in page:
+            assert_says(page)

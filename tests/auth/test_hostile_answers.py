@@ -332,7 +332,8 @@ async def test_an_error_that_comes_with_status_200_is_one(tmp_path: Path) -> Non
         with pytest.raises(SignInRequired, match=r"400 bad_refresh_token \(It has expired.\)"):
             await client.post(URL)
     with pytest.raises(
-        SignInFailed, match=r"issues no token: 400 bad_refresh_token \(It has expired.\); report that to its operator$"
+        SignInFailed,
+        match=r"issues no token: 400 bad_refresh_token \(It has expired.\); sign in again, or ask its operator$",
     ):
         await sign_in("guarded", servers.exchange(tmp_path / "other"), pasted)
 
@@ -495,7 +496,7 @@ async def test_a_challenge_may_have_characters_beyond_ascii(tmp_path: Path) -> N
 
 async def test_an_explanation_that_is_not_text_is_not_shown(tmp_path: Path) -> None:
     servers = Servers(token=(400, {"error": {"a": 1}, "error_description": ["leaked"]}))
-    with pytest.raises(SignInFailed, match=r"issues no token: 400; report that to its operator$"):
+    with pytest.raises(SignInFailed, match=r"issues no token: 400; sign in again, or ask its operator$"):
         await sign_in("guarded", servers.exchange(tmp_path), pasted)
 
 

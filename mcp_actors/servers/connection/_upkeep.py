@@ -356,7 +356,8 @@ async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -
         with record.calls.deadlines.asking():
             await sign_in_to(record.config, None, required)
     except (SignInFailed, ConfigError) as error:
-        failure = caused_by(SignInRequired.because(record.config.name, str(error)), error)
+        why = str(error).removeprefix(f"server {record.config.name!r}: ")
+        failure = caused_by(SignInRequired.because(record.config.name, why), error)
     except ConnectFailed:
         raise
     except Exception as error:
