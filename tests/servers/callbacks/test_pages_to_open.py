@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import trio
 from mcp import MCPError
 from mcp.types import ElicitRequestParams, ElicitResult, ErrorData
 
-from mcp_actors import Callbacks, ServerConfig, open_servers
+from mcp_actors import Callbacks, RetryPolicy, ServerConfig, open_servers
 from mcp_actors.config import CallbackContext, Socket
 from mcp_actors.servers import ServerRef
 from tests.gateway.hosts import LEGACY, MODERN, gateway
@@ -19,6 +20,7 @@ from tests.idle_clock import IdleClock
 
 from ..asking import ERAS, Era, asking, call, until
 from ..groups import BOUND
+from ..links import text_of
 
 
 def page(id: str, url: str = "https://bank.example/pay?token=s3cret", **more: Any) -> dict[str, Any]:
@@ -51,7 +53,8 @@ class Person:
 
 async def enter(ref: ServerRef, data: Any = ONE, refusals: int = 1, done: tuple[str, ...] = ("1",)) -> Any:
     """Call the tool that is refused so often, with these data; the server reports pages as done at once."""
-    return await call(ref, "guarded", data=data, refusals=refusals, done=done)
+    arguments = {"data": data, "refusals": refusals, "done": done}
+    return json.loads(text_of(await ref.call_tool("guarded", arguments, idempotent=True)))
 
 
 async def refused(ref: ServerRef, *args: Any, **options: Any) -> MCPError:
@@ -114,9 +117,10 @@ WHY: Final[dict[str, tuple[tuple[Any, ...], dict[str, Any], str, int]]] = {
 
 @pytest.mark.parametrize("case", WHY)
 async def test_otherwise_the_error_names_the_page_and_how_to_go_on(case: str, idle_clock: IdleClock) -> None:
-    """D-07: it has the code and the data of the server, and the call is not sent a third time."""
+    """D-07: it has the code and the data of the server, and the call is not sent a third time, nor retried."""
     actions, options, why, times = WHY[case]
-    async with open_servers(asking(callbacks=Callbacks(elicitation=Person(*actions)))) as servers:
+    config = asking(callbacks=Callbacks(elicitation=Person(*actions)), retry=RetryPolicy(attempts=3))
+    async with open_servers(config) as servers:
         error = await refused(servers["a"], **options)
         assert error.code == -32042
         assert error.data == options.get("data", ONE)

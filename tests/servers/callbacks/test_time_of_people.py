@@ -112,6 +112,8 @@ async def test_a_client_of_a_gateway_has_ten_times_that_for_one_request(tmp_path
         for number in range(10):
             await until(lambda number=number: len(host.asked) > number)
             await answer_slowly(host, 19, number)
+        await until(lambda: len(host.asked) > 10)
+        await answer_slowly(host, 15, 10)  # soon enough for one question, and too late for all
         error = (await host.answer_to(request))["error"]
         assert "has used its 200 s for the answers to all questions" in error["message"]
 
