@@ -76,7 +76,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 
     from mcp.client.session import ClientRequestContext
-    from mcp.types import CreateMessageRequestParams, ElicitRequestParams
+    from mcp.types import ElicitRequestParams
 
     from ..._tasks import Background
     from .._session import Callbacks
@@ -145,42 +145,24 @@ class Questions:
         callbacks = self._callbacks
         given: Callbacks = {}
         if callbacks.sampling is not None:
-            given["sampling_callback"] = self._sampling
+            answers = CreateMessageResult, CreateMessageResultWithTools
+            given["sampling_callback"] = partial(self._answer, "sampling", callbacks.sampling, answers)
             given["sampling_capabilities"] = callbacks.sampling_capabilities
         if callbacks.elicitation is not None:
             given["elicitation_callback"] = self._elicitation
         if callbacks.roots is not None:
-            given["list_roots_callback"] = self._roots
+            given["list_roots_callback"] = partial(self._answer, "roots", callbacks.roots, (ListRootsResult,))
         return given
-
-    async def _sampling(
-        self, context: ClientRequestContext, params: CreateMessageRequestParams
-    ) -> CreateMessageResult | CreateMessageResultWithTools | ErrorData:
-        fn = self._callbacks.sampling
-        assert fn is not None  # otherwise the client does not have this callback
-        answers = (CreateMessageResult, CreateMessageResultWithTools)
-        return await self._answer("sampling", context, lambda asked: answer_of(fn(asked, params)), answers)
 
     async def _elicitation(
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult | ErrorData:
-        fn = self._callbacks.elicitation
-        assert fn is not None
         if isinstance(params, ElicitRequestURLParams) and (problem := problem_of_page(params.url)) is not None:
             return self._refuse_page(problem, modern=context.session.discover_result is not None)
-        return await self._answer("elicitation", context, lambda asked: answer_of(fn(asked, params)), (ElicitResult,))
-
-    async def _roots(self, context: ClientRequestContext) -> ListRootsResult | ErrorData:
-        fn = self._callbacks.roots
-        assert fn is not None
-        return await self._answer("roots", context, lambda asked: answer_of(fn(asked)), (ListRootsResult,))
+        return await self._answer("elicitation", self._callbacks.elicitation, (ElicitResult,), context, params)
 
     async def _answer(
-        self,
-        kind: str,
-        context: ClientRequestContext,
-        ask: Callable[[CallbackContext], Awaitable[T | ErrorData]],
-        answers: tuple[type[T], ...],
+        self, kind: str, fn: Any, answers: tuple[type[T], ...], context: ClientRequestContext, *params: object
     ) -> T | ErrorData:
         """Answer a question with a callback, or with an error if the callback fails.
 
@@ -197,7 +179,7 @@ class Questions:
         self._questions += 1
         try:
             with self._clocks_stopped(kind):
-                answer = await self._tasks.call(kind, lambda: ask(asked))
+                answer: T | ErrorData = await self._tasks.call(kind, lambda: answer_of(fn(asked, *params)))
         except TookTooLong:
             reason = f"timed out after {self._callbacks.timeout:g} s"
             return self._failed(kind, reason, None, REQUEST_TIMEOUT, modern=modern)
