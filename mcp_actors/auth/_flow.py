@@ -114,12 +114,12 @@ class Person:
     Attributes:
         redirect: where the browser returns to.
         show: shows the URL to the person.
-        answer: waits for the code, given the provider's metadata.
+        answer: waits for the code, given the provider, and the issuer as its metadata name it.
     """
 
     redirect: str
     show: Callable[[str], Awaitable[None]]
-    answer: Callable[[OAuthClientProvider], Awaitable[AuthorizationCodeResult]]
+    answer: Callable[[OAuthClientProvider, str | None], Awaitable[AuthorizationCodeResult]]
 
 
 async def run_person(exchange: Exchange, challenge: Challenge, person: Person, old: SignedIn | None) -> SignedIn:
@@ -149,7 +149,7 @@ async def run_person(exchange: Exchange, challenge: Challenge, person: Person, o
         await person.show(url)
 
     async def answer() -> AuthorizationCodeResult:
-        return await person.answer(provider)
+        return await person.answer(provider, guard.issuer)
 
     provider = OAuthClientProvider(
         exchange.url,
@@ -373,11 +373,13 @@ class _Guard:
         exchange: sends the requests.
         challenge: the challenge of the MCP server.
         old: the stored sign-in, if there is one.
+        issuer: the issuer that the latest metadata name, to the letter.
     """
 
     exchange: Exchange
     challenge: Challenge
     old: SignedIn | None
+    issuer: str | None = field(default=None, init=False)
     _names_server: bool = field(default=False, init=False)
     _read: tuple[type[BaseModel], httpx2.Response] | None = field(default=None, init=False)
 
@@ -405,7 +407,7 @@ class _Guard:
         if "authorization_servers" in body:
             self._names_server, self._read = True, (ProtectedResourceMetadata, response)
         elif isinstance(found := body.get("issuer"), str):
-            self._read = OAuthMetadata, response
+            self._read, self.issuer = (OAuthMetadata, response), found
             if expected is not None and found != expected:
                 self._check_same(found, expected)
                 content = to_json({**body, "issuer": expected})  # the SDK compares to the letter

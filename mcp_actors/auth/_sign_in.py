@@ -22,8 +22,7 @@ from urllib.parse import parse_qs, urlsplit
 import httpx2
 import trio
 from attrs import define, field
-from mcp.client.auth import OAuthClientProvider, OAuthFlowError
-from mcp.client.auth.utils import issuers_match, validate_authorization_response_iss
+from mcp.client.auth import OAuthClientProvider
 from mcp.shared.auth import AuthorizationCodeResult
 
 from .._collapse import collapse
@@ -210,7 +209,7 @@ class _Visit:
             self.receiver.state = self._state
         await trio.lowlevel.checkpoint()
 
-    async def answer(self, provider: OAuthClientProvider) -> AuthorizationCodeResult:
+    async def answer(self, provider: OAuthClientProvider, issuer: str | None) -> AuthorizationCodeResult:
         """Show the page, and return the code: from the redirect, or as the person has pasted it.
 
         Raises:
@@ -227,14 +226,13 @@ class _Visit:
         if "error" in found:
             self._refuse(found)
         metadata, iss = provider.context.oauth_metadata, found.get("iss")
-        if metadata is not None and iss is not None and issuers_match(iss, str(metadata.issuer)):
-            iss = str(metadata.issuer)  # the SDK compares to the letter
-        try:
-            validate_authorization_response_iss(iss, metadata)
-        except OAuthFlowError:
+        # To the letter: RFC 9207 has no exception for a slash.
+        promised = metadata is not None and metadata.authorization_response_iss_parameter_supported
+        if promised if iss is None else (metadata is None or iss != issuer):
             problem = f"the redirect is not from the authorization server that was asked; {SIGN_IN_AGAIN}"
-            raise Refused("issuer_mismatch", problem) from None
-        return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=iss)
+            raise Refused("issuer_mismatch", problem)
+        same = str(metadata.issuer) if iss is not None and metadata is not None else None  # as the SDK compares it
+        return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=same)
 
     def _refuse(self, found: Mapping[str, str]) -> None:
         reason = plain_text(self.exchange.mask(found["error"]), limit=60)
