@@ -167,5 +167,7 @@ if not TYPE_CHECKING:
         return thing
 
     def __dir__() -> list[str]:
-        """List the public names too, fetched or not."""
-        return sorted({*globals(), *__all__})
+        """List the public names, fetched or not, and the folders that are imported."""
+        from ._exports import public_names
+
+        return public_names(globals())

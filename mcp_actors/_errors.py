@@ -14,6 +14,7 @@ publish the classes. It imports `mcp` for type checkers only.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import TYPE_CHECKING, Literal, cast
 
 import trio
@@ -22,8 +23,6 @@ from . import _pickling
 from ._exports import publish
 
 if TYPE_CHECKING:
-    from datetime import datetime
-
     from mcp.types import CallToolResult
 
 ChildProblem = Literal["not_found", "already_present", "already_started", "running", "restarting"]

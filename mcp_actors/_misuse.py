@@ -15,9 +15,10 @@ are checks and errors for
 - names of states to wait for (`check_states`).
 
 The kernel, the servers, the bridge, the configuration, the adapters, the command line and ``_backoff`` use this file.
-Of the package it imports the logger only. It writes the methods of the classes that its decorators are given, and a
-`Block` notes that it was entered. The block of `opens_block` starts a system task of Trio's, which holds the block, and
-logs a warning if the main task ends first. For type checkers, decorated functions and classes keep their types.
+Of the package it imports the logger and `public_members`. It writes the methods of the classes that its decorators are
+given, and a `Block` notes that it was entered. The block of `opens_block` starts a system task of Trio's, which holds
+the block, and logs a warning if the main task ends first. For type checkers, decorated functions and classes keep their
+types.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, Param
 import sniffio
 import trio
 
+from ._exports import public_members
 from ._foreign import Log
 from ._patched import refuse_patched
 
@@ -261,9 +263,14 @@ class Unopened:
 
     _statement: ClassVar[str]
 
+    __dir__ = public_members
+
     def __init__(self, door: str) -> None:
         self._door = door
         self._entered = False
+
+    def __repr__(self) -> str:
+        return f"<{self._door}(), {'entered' if self._entered else 'not entered'}>"
 
     def _enter_once(self) -> None:
         """Note that the block is entered.

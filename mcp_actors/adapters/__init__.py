@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
 
+from .._exports import publish
+
 if TYPE_CHECKING:
     from mcp_actors.adapters._agent_framework import AgentFrameworkProvider as AgentFrameworkProvider
     from mcp_actors.adapters._langchain import langchain_tools as langchain_tools
@@ -52,7 +54,6 @@ if not TYPE_CHECKING:
         from importlib import import_module
 
         from .. import _sdk as _sdk  # before anything that imports the SDK
-        from .._exports import publish
 
         module, framework, requirement = _HOMES[name]
         try:
@@ -68,6 +69,5 @@ if not TYPE_CHECKING:
         globals()[name] = thing
         return thing
 
-    def __dir__() -> list[str]:
-        """List the adapters too, fetched or not."""
-        return sorted({*globals(), *__all__})
+
+publish(__name__, globals())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Never
 from agent_framework import ChatContext, ChatMiddleware, Content, ContextProvider, FunctionTool
 from agent_framework.exceptions import ToolExecutionException
 
+from ..bridge import AsyncioServerGroup
 from ..config import ToolContext
 from ._offer import Approvals, Offer, binary_of, check_options, failure_text, meta_of, parts_of
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from agent_framework import AgentSession, SessionContext, SupportsAgentRun
     from mcp.types import CallToolResult
 
-    from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
 
 # All options of `agent_framework.MCPTool` and its subclasses.

@@ -18,14 +18,14 @@ from langchain_core.tools import StructuredTool, ToolException
 from mcp import MCPError
 
 from .._errors import McpActorsError, ServerUnavailable
+from ..bridge import AsyncioServerGroup
+from ..config import ToolContext
 from ._offer import Offer, binary_of, failure_text, parts_of
 
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
-    from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
-    from ..config import ToolContext
 
 _Content: TypeAlias = "str | list[dict[str, Any]]"
 

@@ -15,6 +15,7 @@ from langchain_core.messages import SystemMessage
 from langchain_core.runnables import ensure_config
 from langchain_core.tools import BaseTool
 
+from ..bridge import AsyncioServerGroup
 from ..config import ToolContext
 from ._langchain import tool_of
 from ._offer import Offer
@@ -22,8 +23,6 @@ from ._offer import Offer
 if TYPE_CHECKING:
     from langchain.agents.middleware import ModelRequest, ModelResponse, ToolCallRequest
     from langchain_core.tools import ToolException
-
-    from ..bridge import AsyncioServerGroup
 
 
 class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):

@@ -19,6 +19,7 @@ from agents.mcp import MCPServer
 from mcp.types import CallToolResult, Tool
 
 from .._errors import ConfigError
+from ..bridge import AsyncioServerGroup
 from ._offer import (
     CARRIED_OUT,
     Approvals,
@@ -37,8 +38,6 @@ if TYPE_CHECKING:
     from agents.mcp.server import RequireApprovalSetting
     from agents.tool import ToolErrorFunction
     from agents.tool_context import ToolContext
-
-    from ..bridge import AsyncioServerGroup
 
 # All options of `agents.mcp.MCPServer` and its subclasses.
 MCP_SERVER_OPTIONS: Final = {

@@ -29,6 +29,7 @@ from pydantic_ai.toolsets import DynamicToolset, ToolsetTool
 from pydantic_core import SchemaValidator, core_schema
 
 from .._errors import InvalidArguments, ServerError, ToolFailed, ToolNotFound
+from ..bridge import AsyncioServerGroup
 from ..catalog import unwrapped
 from ._offer import (
     CARRIED_OUT,
@@ -44,7 +45,6 @@ from ._offer import (
 if TYPE_CHECKING:
     from mcp.types import CallToolResult
 
-    from ..bridge import AsyncioServerGroup
     from ..catalog import CatalogTool
 
 _Behavior: TypeAlias = Literal["retry", "failed", "error"]

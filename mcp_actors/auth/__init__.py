@@ -46,7 +46,7 @@ publish(__name__, globals())
 
 # The sign-in itself. Hidden from type checkers, which would otherwise accept every misspelled name.
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = fetch_later(
+    __getattr__ = fetch_later(
         globals(),
         {
             "Exchange": "._exchange",

@@ -543,6 +543,9 @@ class AsyncioStream(Handle, Generic[T]):
         self._stream = stream
         self._next: asyncio.Task[T] | None = None
 
+    def __repr__(self) -> str:
+        return f"<AsyncioStream of {self._stream!r}>"
+
     def __aiter__(self) -> AsyncioStream[T]:
         return self
 

@@ -16,7 +16,7 @@ from mcp.types import CallToolResult
 from .._misuse import explained_methods
 from ..catalog import CatalogTool, check_call, result_value
 from ..config import ProgressCallback, ServerConfig, ToolContext
-from ..kernel import EVENT_BUFFER, Event, TreeNode
+from ..kernel import Event, TreeNode
 from ..servers import ReloadSummary, ServerRef
 from ..servers._sources import Configured, anchored
 from ._bridge import AsyncioStream, open_stream
@@ -203,7 +203,7 @@ class AsyncioServerGroup(GroupView[AsyncioServerRef]):
         """
         await self._bridge.call(self, partial(self._target.wait_ready, *names))
 
-    def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[AsyncioStream[Event]]:
+    def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[AsyncioStream[Event]]:
         """Subscribe to all events: `StateChanged`, `ToolsChanged`, and those of the kernel.
 
         ``async with`` yields the stream, which ends with the block or with the group.

@@ -18,13 +18,14 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar, TypeVarTuple, Unpack, overload
+from typing import Any, TypeVar, TypeVarTuple, Unpack, overload
 
 import trio
 from mcp import MCPError
+from mcp.types import Implementation
 
 from .. import kernel, servers
 from .._collapse import collapse
@@ -33,27 +34,16 @@ from .._foreign import Log
 from .._misuse import check_flavor, explained
 from .._pickling import Handle
 from .._text import problem_of
-from ..catalog._names import DEFAULT_NAMING
-from ..kernel import ActorRef, SupervisorRef
+from ..config import Callbacks
+from ..kernel import ActorRef, ChildSpec, Observer, SupervisorOptions, SupervisorRef
 from ..servers import ServerGroup, ServerRef
-from ..servers._sources import anchored_all
-from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
-from ._block import Door
+from ..servers._sources import Configured, anchored_all
+from ._block import Door, Host
 from ._bridge import Bridge, run_now
 from ._callbacks import LoopSignals, adapted_callbacks, config_from_loop, observers_from_loop, on_loop
 from ._generated_group import AsyncioServerGroup
 from ._generated_ref import AsyncioServerRef
 from ._views import AsyncioActorRef, AsyncioSupervisorRef, view_of
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from mcp.types import Implementation
-
-    from ..config import Callbacks
-    from ..kernel import ChildSpec, Observer, SupervisorOptions
-    from ..servers._sources import Configured
-    from ._block import Host
 
 logger = Log("mcp_actors.bridge")
 
@@ -100,16 +90,16 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     watch: bool = False,
     callbacks: Callbacks | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
-    drain_timeout: float = DRAIN_TIMEOUT,
+    drain_timeout: float = 30.0,
     stop_on: int | Iterable[int] = (),
     observers: Iterable[Observer] = (),
     host: Host = "thread",
     env_file: str | os.PathLike[str] | None = None,
     start_gate: float | None = None,
-    naming: str = DEFAULT_NAMING,
+    naming: str = "mcp__{server}__{tool}",
     client_info: Implementation | None = None,
-    max_servers: int = MAX_SERVERS,
-    max_starting: int = MAX_STARTING,
+    max_servers: int = 50,
+    max_starting: int = 16,
     max_processes: int | None = None,
     reload_on: int | Iterable[int] = (),
 ) -> AbstractAsyncContextManager[AsyncioServerGroup]:
@@ -170,6 +160,9 @@ class AsyncioLoop(Handle):
 
     def __init__(self, bridge: Bridge) -> None:
         self._bridge = bridge
+
+    def __repr__(self) -> str:
+        return f"<AsyncioLoop {'closed' if self._bridge.loop.is_closed() else 'open'}>"
 
     async def run(self, async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
         """Run an async function that is written for asyncio, in a task of the event loop, and wait for its result.

@@ -32,7 +32,6 @@ from .._errors import ActorStopped, ServerUnavailable
 from .._misuse import explained_methods
 from .._pickling import Handle
 from ..kernel import (
-    EVENT_BUFFER,
     ActorRef,
     ActorState,
     ActorStatistics,
@@ -75,7 +74,7 @@ class View(Handle, Asker, Generic[T_co]):
         self._target = target
 
     def __repr__(self) -> str:
-        return repr(self._target)
+        return repr(self._target).replace(type(self._target).__name__, type(self).__name__, 1)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, View) and other._target == self._target
@@ -276,7 +275,7 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
         """Return the number of children by kind, like `mcp_actors.kernel.SupervisorRef.count_children`."""
         return await self._bridge.call(self, self._target.count_children)
 
-    def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[AsyncioStream[Event]]:
+    def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[AsyncioStream[Event]]:
         """Subscribe to the events of its tree in a block, like `mcp_actors.kernel.SupervisorRef.watch_events`."""
         return open_stream(self._bridge, self, lambda: self._target.watch_events(size=size))
 

@@ -63,7 +63,7 @@ ToolKey = tuple[str, str]
 """The configured name of a server, and its own name of a tool."""
 
 
-def public_name(server: str, tool: str, naming: str = DEFAULT_NAMING) -> str:
+def public_name(server: str, tool: str, naming: str = "mcp__{server}__{tool}") -> str:
     """Return the public name of one tool, regardless of other tools.
 
     With the default template this is the name from `assign_names`, unless two hashes are equal.
@@ -85,7 +85,7 @@ def base_name(server: str, tool: str, naming: str) -> str:
     return plain_name(server, tool, naming) or hashed_name(server, tool, naming)
 
 
-def assign_names(tools: Iterable[ToolKey], naming: str = DEFAULT_NAMING) -> dict[ToolKey, str]:
+def assign_names(tools: Iterable[ToolKey], naming: str = "mcp__{server}__{tool}") -> dict[ToolKey, str]:
     """Return a unique public name for every tool.
 
     Args:

@@ -20,7 +20,7 @@ from typing import Any, Final, Self, overload
 import attrs
 
 from .._pickling import Frozen
-from ._names import DEFAULT_NAMING, NameBook, NameCollision, ToolKey, ToolName, check_naming
+from ._names import NameBook, NameCollision, ToolKey, ToolName, check_naming
 from ._pins import pin
 from ._tools import CatalogTool, ListedTool
 
@@ -286,7 +286,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
 
     @classmethod
     def from_listings(
-        cls, listings: Iterable[Listing], *, generation: int = 0, naming: str = DEFAULT_NAMING
+        cls, listings: Iterable[Listing], *, generation: int = 0, naming: str = "mcp__{server}__{tool}"
     ) -> CatalogSnapshot:
         """Return a snapshot of the listings of several servers.
 

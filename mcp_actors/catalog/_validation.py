@@ -14,22 +14,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 import attrs
 import pydantic_core
+from mcp.types import CallToolResult
 
 from .._errors import InvalidArguments, InvalidResult
 from .._foreign import Log
 from .._misuse import OPTIONS, nearest, refuse_option, refuse_positional
 from .._text import plain_text
 from ._schemas import Path, Schema, Violation, dotted, kind_of, listed, may_name, members_named_by, required_of
-from ._tools import thaw
-
-if TYPE_CHECKING:
-    from mcp.types import CallToolResult
-
-    from ._tools import ListedTool
+from ._tools import ListedTool, thaw
 
 logger = Log("mcp_actors.catalog")
 
@@ -103,6 +99,9 @@ class ToolChecks:
         self._unknown: set[tuple[str, str]] = set()  # the arguments that were logged, by tool
         self._samples: set[str] = set()  # of these tools the next result is a sample
         self.sample()
+
+    def __repr__(self) -> str:
+        return f"<ToolChecks of server {self._server!r}, {self._mode}>"
 
     def sample(self) -> None:
         """Compare the next result of each tool with its output schema, in mode ``"required"``: a connection begins."""

@@ -137,7 +137,7 @@ publish(__name__, globals())
 
 # The readers of files and tables. Hidden from type checkers, which would otherwise accept every misspelled name.
 if not TYPE_CHECKING:
-    __getattr__, __dir__ = fetch_later(
+    __getattr__ = fetch_later(
         globals(),
         {
             "Ask": ".formats",

@@ -46,9 +46,6 @@ from . import _validators as check
 
 T = TypeVar("T")
 
-DEFAULT_TIMEOUT: Final = 300.0
-"""Seconds: enough for a person to read a form and fill it in."""
-
 DEFAULT_LOG_LEVEL: Final[LoggingLevel] = "info"
 
 
@@ -193,7 +190,7 @@ class EffectiveCallbacks:
     message: MessageCallback | None = None
     log_level: LoggingLevel | None = None
     sampling_capabilities: SamplingCapability | None = None
-    timeout: float = DEFAULT_TIMEOUT
+    timeout: float = 300.0  # enough for a person to read a form and fill it in
 
 
 def effective_callbacks(

@@ -68,9 +68,6 @@ def is_not_public(host: str) -> bool:
 # --- Sign-in by OAuth (`OAuth`, `TokenStore`) -------------------------------------------------------------------------
 
 
-LOOPBACK_REDIRECT: Final = "http://127.0.0.1:0/callback"
-"""The default redirect: a receiver on this machine, on a free port, for as long as one sign-in takes."""
-
 SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
 """A function, async or not, that shows a URL to a person. It returns the code, or the URL that the person was
 redirected to, if the person has pasted it; or None to wait for the redirect."""
@@ -265,7 +262,7 @@ class OAuth:
         default=None, validator=_check_secret, repr=lambda value: "None" if value is None else MASK
     )
     client_metadata_url: str | None = attrs.field(default=None, validator=_check_document)
-    redirect: str = attrs.field(default=LOOPBACK_REDIRECT, validator=_check_redirect)
+    redirect: str = attrs.field(default="http://127.0.0.1:0/callback", validator=_check_redirect)
     issuer: str | None = attrs.field(default=None, validator=_check_issuer)
     assume_pkce: bool = attrs.field(default=False, validator=check.flag)
     send_resource: bool = attrs.field(default=True, validator=[check.flag, _check_resource])

@@ -156,11 +156,6 @@ class Limits:
 # --- The policy of restarts: how often, how soon, and when to park ----------------------------------------------------
 
 
-# The first restart happens at once (most failures are one-off), the next after 1, 2, 4, 8 … seconds, up to a minute.
-# A tenth of jitter keeps servers that failed together from restarting in the same instant.
-_RESTART_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1)
-
-
 def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], value: Backoff) -> None:
     """Refuse a limit that can never be reached because the delays alone outlast the window."""
     window = instance.window
@@ -212,18 +207,17 @@ class RestartPolicy:
     )
     window: float = attrs.field(default=math.inf, validator=check.seconds(unlimited=True))
     reset_after: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
+    # The first restart happens at once (most failures are one-off), the next after 1, 2, 4, 8 … seconds, up to a
+    # minute. A tenth of jitter keeps servers that failed together from restarting in the same instant.
     backoff: Backoff = attrs.field(
-        default=_RESTART_BACKOFF, validator=[check.kind(Backoff, remedy="give a Backoff(...)"), _check_reachable]
+        default=Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1),
+        validator=[check.kind(Backoff, remedy="give a Backoff(...)"), _check_reachable],
     )
     park_retry: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
 
 
 # --- The policy of retries, with a budget per server ------------------------------------------------------------------
 
-
-# A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds. Up to
-# half as much is added at random, so that requests that failed together are not all retried in the same instant.
-_RETRY_BACKOFF: Final = Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5)
 
 _MOST_TOKENS: Final = 1000
 """As in gRPC."""
@@ -269,9 +263,6 @@ class RetryBudget:
     token_ratio: float = attrs.field(default=0.2, validator=_check_token_ratio)
 
 
-_BUDGET: Final = RetryBudget()
-
-
 @explained
 @check.brief
 @attrs.frozen(kw_only=True)
@@ -307,8 +298,13 @@ class RetryPolicy:
     attempts: int = attrs.field(
         default=3, validator=check.count(1, "give a whole number of 1 or more; 1 disables retrying")
     )
-    backoff: Backoff = attrs.field(default=_RETRY_BACKOFF, validator=check.kind(Backoff, remedy="give a Backoff(...)"))
+    # A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds.
+    # Up to half as much is added at random, so that requests that failed together are not all retried in one instant.
+    backoff: Backoff = attrs.field(
+        default=Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5),
+        validator=check.kind(Backoff, remedy="give a Backoff(...)"),
+    )
     isolated: bool = attrs.field(default=False, validator=check.flag)
     budget: RetryBudget = attrs.field(
-        default=_BUDGET, validator=check.kind(RetryBudget, remedy="give a RetryBudget(...)")
+        default=RetryBudget(), validator=check.kind(RetryBudget, remedy="give a RetryBudget(...)")
     )

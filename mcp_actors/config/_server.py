@@ -32,16 +32,6 @@ from ._template import Transport, TransportTemplate
 from ._tools import ToolFilter, check_static_tools, to_static_tools
 from ._transports import SERVER_NAME, Http, InProcess, Socket, Sse, Stdio
 
-_DEFAULT_RESTART: Final = RestartPolicy()
-_DEFAULT_RETRY: Final = RetryPolicy()
-_DEFAULT_HEALTH: Final = HealthPolicy()
-_DEFAULT_LIMITS: Final = Limits()
-_ALL_TOOLS: Final = ToolFilter()
-
-_CONNECT_TIMEOUT: Final = 30.0
-_STARTUP_TIMEOUT: Final = 300.0
-"""Seconds to download, unpack and start a package over a slow line."""
-
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
 _check_transport: Final = check.kind(
@@ -88,7 +78,9 @@ def _startup_timeout(config: ServerConfig) -> float | None:
     connect = config.connect_timeout
     if connect is None or not check.is_positive(connect):  # an invalid value is refused by its validator
         return None
-    return connect if connect < _CONNECT_TIMEOUT else max(_STARTUP_TIMEOUT, connect)
+    # A program that gives less than the default wants an answer soon. To download, unpack and start a package over a
+    # slow line takes up to 300 s.
+    return connect if connect < 30 else max(300.0, connect)
 
 
 def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -221,11 +213,9 @@ class ServerConfig:
     name: str = attrs.field(validator=_check_name)
     transport: Transport = attrs.field(validator=_check_transport)
     required: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    tool_filter: ToolFilter = attrs.field(default=_ALL_TOOLS, validator=_check_tools, kw_only=True)
+    tool_filter: ToolFilter = attrs.field(default=ToolFilter(), validator=_check_tools, kw_only=True)
     request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)
-    connect_timeout: float | None = attrs.field(
-        default=_CONNECT_TIMEOUT, validator=_check_optional_seconds, kw_only=True
-    )
+    connect_timeout: float | None = attrs.field(default=30.0, validator=_check_optional_seconds, kw_only=True)
     connect: Literal["eager", "lazy"] = attrs.field(
         default="eager", validator=[check.one_of("eager", "lazy"), _check_lazy], kw_only=True
     )
@@ -233,8 +223,8 @@ class ServerConfig:
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
     max_in_flight: int = attrs.field(default=64, validator=check.at_least_one, kw_only=True)
-    restarts: RestartPolicy = attrs.field(default=_DEFAULT_RESTART, validator=_check_restart, kw_only=True)
-    retry: RetryPolicy = attrs.field(default=_DEFAULT_RETRY, validator=_check_retry, kw_only=True)
+    restarts: RestartPolicy = attrs.field(default=RestartPolicy(), validator=_check_restart, kw_only=True)
+    retry: RetryPolicy = attrs.field(default=RetryPolicy(), validator=_check_retry, kw_only=True)
     callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, repr=check.shown_functions, kw_only=True
@@ -259,7 +249,7 @@ class ServerConfig:
     overflow: Literal["wait", "fail"] = attrs.field(
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
-    health: HealthPolicy = attrs.field(default=_DEFAULT_HEALTH, validator=_check_health, kw_only=True)
+    health: HealthPolicy = attrs.field(default=HealthPolicy(), validator=_check_health, kw_only=True)
     breaker: BreakerPolicy | None = attrs.field(default=None, validator=_check_breaker, kw_only=True)
     validate: Literal["required", "schema", "off"] = attrs.field(
         default="required", validator=check.one_of("required", "schema", "off"), kw_only=True
@@ -271,7 +261,7 @@ class ServerConfig:
     on_tool_change: Literal["allow", "warn", "block"] = attrs.field(
         default="allow", validator=check.one_of("allow", "warn", "block"), kw_only=True
     )
-    limits: Limits = attrs.field(default=_DEFAULT_LIMITS, validator=_check_limits, kw_only=True)
+    limits: Limits = attrs.field(default=Limits(), validator=_check_limits, kw_only=True)
     refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     isolation: Literal["shared", "per-session", "per-identity"] = attrs.field(
@@ -327,7 +317,7 @@ class LoadedConfig:
     errors: tuple[ConfigError, ...] = ()
     warnings: tuple[str, ...] = ()
     source: str = field(default="a mapping", kw_only=True)
-    failed: Mapping[str, ConfigError] = field(factory=dict, converter=_frozen, kw_only=True, repr=False)
+    failed: Mapping[str, ConfigError] = field(default={}, converter=_frozen, kw_only=True, repr=False)
     required: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)
 
 

@@ -636,6 +636,9 @@ class FileSource:
         self._ask = ask
         self._env_file = None if env_file is None else os.path.abspath(file_name(env_file, "FileSource: env_file"))
 
+    def __repr__(self) -> str:
+        return f"<FileSource {self._path}>"
+
     @property
     def name(self) -> str:
         """The absolute path."""

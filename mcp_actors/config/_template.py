@@ -33,7 +33,6 @@ from ._validators import problem_of, refused
 from ._values import (
     FROM_FILE,
     MASK,
-    NO_VALUES,
     SHORTEST_SECRET,
     ExpandedUrl,
     NamedValues,
@@ -175,7 +174,7 @@ class TransportTemplate:
 
     kind: Kind
     options: Mapping[str, Any] = attrs.field(converter=_to_options, repr=_shown_options, hash=False)
-    variables: Mapping[str, str] = attrs.field(default=NO_VALUES, converter=_to_variables, repr=False)
+    variables: Mapping[str, str] = attrs.field(default=NamedValues({}), converter=_to_variables, repr=False)
 
     def __attrs_post_init__(self) -> None:
         make_transport(self.kind, self._with(_stand_in))

@@ -15,10 +15,12 @@ import os
 import re
 import ssl
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, Final, TypeGuard
+from typing import Any, Final, TypeGuard
 from urllib.parse import SplitResult, urlsplit
 
 import attrs
+import httpx2
+from mcp.server import MCPServer, Server
 
 from .._errors import ConfigError
 from .._misuse import explained
@@ -26,7 +28,6 @@ from . import _validators as check
 from ._oauth import OAuth, is_loopback
 from ._values import (
     MASK,
-    NO_VALUES,
     ConfigValue,
     NamedValues,
     Secret,
@@ -41,16 +42,8 @@ from ._values import (
     token_problem,
 )
 
-if TYPE_CHECKING:
-    import httpx2
-    from mcp.server import MCPServer, Server
-
-
 # --- Servers over HTTP: URL, credentials, client options (`Http`, `Sse`) ----------------------------------------------
 
-
-_DEFAULT_MAX_BODY: Final = 64 * 1024 * 1024  # bytes; as for a line over stdio
-_DEFAULT_KEEPALIVE: Final = 60.0  # seconds
 
 # Some URL parsers silently drop whitespace and control characters, and others read a backslash as a slash, so such a
 # URL could name one host here and another one on the wire.
@@ -227,7 +220,7 @@ class _Endpoint:
     # The order matters: a validator may use the fields before its own.
     url: str = attrs.field(validator=_check_url, repr=lambda url: repr(mask_url(url)))
     headers: Mapping[str, ConfigValue] = attrs.field(
-        default=NO_VALUES, converter=_to_headers, validator=_check_headers, kw_only=True
+        default=NamedValues({}), converter=_to_headers, validator=_check_headers, kw_only=True
     )
     auth: ConfigValue | OAuth | httpx2.Auth | None = attrs.field(
         default=None, validator=_check_auth, repr=_shown_auth, kw_only=True
@@ -277,9 +270,9 @@ class Http(_Endpoint):
         default=None, converter=_to_verify, validator=_check_verify, kw_only=True
     )
     max_connections: int | None = attrs.field(default=None, validator=_check_max_connections, kw_only=True)
-    keepalive: float = attrs.field(default=_DEFAULT_KEEPALIVE, validator=check.seconds(), kw_only=True)
+    keepalive: float = attrs.field(default=60.0, validator=check.seconds(), kw_only=True)
     max_body_bytes: int = attrs.field(
-        default=_DEFAULT_MAX_BODY, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+        default=64 * 1024 * 1024, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
     http_client: Callable[[], httpx2.AsyncClient] | None = attrs.field(
         default=None, validator=_check_factory, repr=check.shown_function, kw_only=True
@@ -452,9 +445,6 @@ check_sandbox: Final = check.kind(
 # --- Servers that are child processes (`Stdio`) -----------------------------------------------------------------------
 
 
-_DEFAULT_MAX_LINE: Final = 64 * 1024 * 1024  # bytes; more than any honest message, and it still fits into memory
-
-
 def _path(field: str, value: object, owner: str = "Stdio") -> str:
     """Return a path as a str; refuse anything that the operating system does not accept as a path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
@@ -561,11 +551,11 @@ class Stdio:
 
     command: str = attrs.field(converter=_to_command)
     args: tuple[str, ...] = attrs.field(default=(), converter=_to_args, repr=lambda args: repr(mask_args(args)))
-    env: Mapping[str, ConfigValue] = attrs.field(default=NO_VALUES, converter=_to_env, kw_only=True)
+    env: Mapping[str, ConfigValue] = attrs.field(default=NamedValues({}), converter=_to_env, kw_only=True)
     env_from: tuple[str, ...] = attrs.field(default=(), converter=_to_env_from, validator=_check_env_from, kw_only=True)
     cwd: str | None = attrs.field(default=None, converter=_to_cwd, kw_only=True)
-    max_line_bytes: int = attrs.field(
-        default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+    max_line_bytes: int = attrs.field(  # more than any honest message, and it still fits into memory
+        default=64 * 1024 * 1024, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
     sandbox: Sandbox | None = attrs.field(default=None, converter=to_sandbox, validator=check_sandbox, kw_only=True)
     trust_outcomes: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
@@ -675,7 +665,7 @@ class Socket:
     )
     secret_file: str | None = attrs.field(default=None, converter=_to_secret_file, validator=_check_proof, kw_only=True)
     max_line_bytes: int = attrs.field(
-        default=_DEFAULT_MAX_LINE, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
+        default=64 * 1024 * 1024, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
     )
 
     @property

@@ -45,8 +45,6 @@ to a long variable would fill the memory."""
 MAX_REFERENCES: Final = 1000
 """References in one string, including those in defaults. Ten are rare; parsing a million takes half a minute."""
 
-NO_VARIABLES: Final[Mapping[str, str]] = MappingProxyType({})
-
 _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
@@ -68,7 +66,9 @@ class Reference:
 Part: TypeAlias = str | Reference
 
 
-def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapping[str, str] = NO_VARIABLES) -> str:
+def expand(
+    text: str, environ: Mapping[str, str], *, where: str, variables: Mapping[str, str] = MappingProxyType({})
+) -> str:
     """Replace the references in `text` with their values.
 
     ``${VAR}`` or ``${env:VAR}`` is the value of an environment variable, which must be set but may be empty.
@@ -95,7 +95,7 @@ def expand(text: str, environ: Mapping[str, str], *, where: str, variables: Mapp
     return expanded
 
 
-def parse(text: str, *, where: str, variables: Container[str] = NO_VARIABLES) -> tuple[Part, ...]:
+def parse(text: str, *, where: str, variables: Container[str] = ()) -> tuple[Part, ...]:
     """Split `text` into literal pieces and references.
 
     Args:
@@ -437,9 +437,6 @@ class NamedValues(Frozen[str, ConfigValue]):
 
     def __repr__(self) -> str:
         return "{" + ", ".join(f"{name!r}: {MASK}" for name in self) + "}"
-
-
-NO_VALUES: Final = NamedValues({})
 
 
 def check_value(owner: str, field: str, name: str, value: object) -> str | None:

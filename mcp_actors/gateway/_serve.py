@@ -26,6 +26,7 @@ import os
 import select
 import socket
 import sys
+from collections.abc import Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
@@ -35,7 +36,8 @@ from attrs import define, field
 
 from .._foreign import Log
 from .._tasks import TimeSlice
-from ..config import Secret
+from ..config import Secret, ServerConfig
+from ..servers import ServerGroup
 from ..transports import LineSplitter, LongLine
 from ..transports.socket import OK, REFUSED, NotProven, answer_line, is_ours, server_in
 from ._calls import full_line, is_id, parsed
@@ -47,10 +49,8 @@ from ._output import GAP, Heart, Output, poll
 from ._session import Gateway, Session
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator
 
-    from ..config import ServerConfig
-    from ..servers import ServerGroup
     from ._calls import Id
 
 logger = Log("mcp_actors.gateway")

@@ -9,4 +9,8 @@ Programs import the modules; no other folder does. They use ``gateway``, the ser
 
 from __future__ import annotations
 
+from .._exports import publish
+
 __all__: list[str] = []
+
+publish(__name__, globals())

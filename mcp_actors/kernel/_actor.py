@@ -178,6 +178,10 @@ class Actor(Receives[M_contra]):
         methods = ["handle"] if cls.handle is not Actor.handle else cls._handlers.values()
         cls._plain = frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
 
+    def __repr__(self) -> str:
+        name = "not started" if self._incarnation is None else repr(self._incarnation.record.name)
+        return f"<{type(self).__name__} {name}>"
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Acquire what the actor needs, ``yield``, release it. Entered and left by the owner task.

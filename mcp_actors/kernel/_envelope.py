@@ -205,6 +205,12 @@ class Envelope(Reply[Any], Sender):
         self.is_call = is_call
         self.scope = self.later = self.calls = None
 
+    def __repr__(self) -> str:
+        return f"<PendingCall {self.label}>"
+
+    def __dir__(self) -> list[str]:
+        return [name for name in dir(PendingCall) if not name.startswith("_")]  # programs see no more of it
+
     @property
     def handed_over(self) -> bool:
         """True while the actor handles it."""

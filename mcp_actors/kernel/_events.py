@@ -31,9 +31,6 @@ from .._pickling import Handle, pack, unpack
 
 _log: Final = Log("mcp_actors.kernel")
 
-EVENT_BUFFER: Final = 1024
-"""Default number of events that a subscriber may lag behind: a restart storm of a hundred actors fits."""
-
 
 @frozen(kw_only=True, eq=False, repr=False)
 class Event:
@@ -249,6 +246,9 @@ class EventHub(Handle):
     _closed: bool = field(default=False, init=False)
     _stops: deque[Callable[[], None]] = field(factory=deque, init=False)
 
+    def __repr__(self) -> str:
+        return f"<EventHub {len(self.observers)} observers>"
+
     def after_stop(self, pass_on: Callable[[], None]) -> None:
         """Let a supervisor that was asked to stop ask its first child, within this step.
 
@@ -335,7 +335,7 @@ class EventHub(Handle):
         self.observers = tuple(other for other in self.observers if other is not observer)
 
     @asynccontextmanager
-    async def subscribe(self, *, size: int = EVENT_BUFFER) -> AsyncIterator[EventStream]:
+    async def subscribe(self, *, size: int = 1024) -> AsyncIterator[EventStream]:
         """Yield a stream that receives every event from now on, until the block or the tree of actors ends.
 
         Args:
@@ -392,7 +392,7 @@ class EventStream(Handle):
     its subscription is closed or the tree of actors has ended. It is its own observer.
     """
 
-    def __init__(self, *, size: int = EVENT_BUFFER) -> None:
+    def __init__(self, *, size: int = 1024) -> None:  # a restart storm of a hundred actors fits
         if not is_whole(size, 1):
             raise ValueError(f"an event stream holds at least 1 event, not {size!r}; give size as a positive int")
         self.missed: int = 0
@@ -401,6 +401,9 @@ class EventStream(Handle):
         self._size = size
         self._closed = False
         self._news = trio.lowlevel.ParkingLot()
+
+    def __repr__(self) -> str:
+        return f"<EventStream {len(self._events)} waiting, {self.missed} missed>"
 
     def __call__(self, event: Event, /) -> None:
         """Take an event (as an `Observer`)."""

@@ -18,7 +18,7 @@ import contextvars
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain
-from typing import TYPE_CHECKING, Final, Literal, Protocol, get_args
+from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import outcome
 import trio
@@ -61,9 +61,6 @@ OverflowPolicy = Literal["wait", "fail", "drop_oldest"]
 
 Accepts = Callable[[str, type[Message]], object]
 """Raises a `TypeError`, with the name of the actor, for a class of messages that the actor does not handle."""
-
-MAILBOX_SIZE: Final = 256
-"""Default number of queued envelopes: a burst of that many costs well under a megabyte and a few milliseconds."""
 
 
 class Taker(Protocol):
@@ -138,7 +135,7 @@ class Mailbox(Home):
     """
 
     name: str
-    size: int = field(default=MAILBOX_SIZE, kw_only=True)
+    size: int = field(default=256, kw_only=True)  # well under a megabyte, and a few milliseconds
     policy: OverflowPolicy = field(default="wait", kw_only=True)
     taker: Taker | None = field(default=None, init=False)
     life: Sender | None = field(default=None, init=False)

@@ -17,6 +17,7 @@ answered; and once the root has started, a cancellation of the user's task does 
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final, Unpack
@@ -31,22 +32,17 @@ from .._misuse import check_flavor, explained, is_name
 from ._actor import Actor, check_actor
 from ._circles import current_sender, expect, is_bounded
 from ._envelope import M
-from ._events import EventHub, Outward
+from ._events import EventHub, Observer, Outward
 from ._incarnation import Incarnation, stop
-from ._mailbox import MAILBOX_SIZE, Mailbox, OverflowPolicy, check_mailbox
+from ._mailbox import Mailbox, OverflowPolicy, check_mailbox
 from ._record import Record, failure_of, not_started
-from ._ref import SupervisorRef, ref_to
+from ._ref import ActorRef, SupervisorRef, ref_to
 from ._requests import Sweeper
-from ._restart import ChildSpec, shows_options
+from ._restart import ChildSpec, SupervisorOptions, shows_options
 from ._supervisor import Supervisor
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterable
-
-    from ._events import Observer
     from ._record import End, EndReason
-    from ._ref import ActorRef
-    from ._restart import SupervisorOptions
 
 
 ON_ASYNCIO: Final = "use `from mcp_actors.bridge import open_supervisor`"
@@ -59,7 +55,7 @@ async def open_actor(
     actor: Actor[M],
     *,
     name: str,
-    mailbox_size: int = MAILBOX_SIZE,
+    mailbox_size: int = 256,
     overflow: OverflowPolicy = "wait",
     observers: Iterable[Observer] = (),
 ) -> AsyncIterator[ActorRef[M]]:

@@ -25,7 +25,7 @@ from .._misuse import check_states, explained_methods, unknown_argument
 from .._pickling import Handle
 from ._circles import current_sender, expect, explain, find_circle, is_bounded
 from ._envelope import Call, CallFor, Envelope, M, M_contra, Message, PendingCall, Receives
-from ._events import EVENT_BUFFER, EventStream
+from ._events import EventStream
 from ._record import (
     STATES,
     ActorState,
@@ -665,7 +665,7 @@ class SupervisorRef(ActorRef[Any]):
         """Return the number of children by kind. **Cancellation**: has no effect on the supervisor."""
         return await self.call(CountChildren())
 
-    def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
+    def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[EventStream]:
         """Subscribe to the events of the whole tree that this supervisor is in: ``async with`` yields the stream.
 
         The stream ends with the block or with the tree.

@@ -24,7 +24,7 @@ from .._foreign import plain_name
 from .._misuse import check_option, explained, is_name, is_seconds, is_whole
 from ._envelope import M_contra
 from ._incarnation import Shutdown
-from ._mailbox import MAILBOX_SIZE, OverflowPolicy, check_mailbox
+from ._mailbox import OverflowPolicy, check_mailbox
 from ._record import RestartType, Spec
 
 if TYPE_CHECKING:
@@ -180,12 +180,12 @@ class ChildSpec(Spec[M_contra]):
     id: str = field(converter=plain_name)
     factory: Callable[..., Actor[M_contra]]
     args: tuple[Any, ...] = field(default=(), kw_only=True)
-    kwargs: Mapping[str, Any] = field(factory=dict, kw_only=True, hash=False, converter=_copied)
+    kwargs: Mapping[str, Any] = field(default={}, kw_only=True, hash=False, converter=_copied)
     restart: RestartType = field(default="permanent", kw_only=True)
     start_timeout: float | None = field(default=None, kw_only=True)
     shutdown: Shutdown | None = field(default=None, kw_only=True)
     significant: bool = field(default=False, kw_only=True)
-    mailbox_size: int = field(default=MAILBOX_SIZE, kw_only=True)
+    mailbox_size: int = field(default=256, kw_only=True)
     overflow: OverflowPolicy = field(default="wait", kw_only=True)
 
     def __attrs_post_init__(self) -> None:

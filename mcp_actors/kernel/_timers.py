@@ -23,6 +23,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections import OrderedDict
+from collections.abc import Iterator
 from contextvars import Context
 from functools import partial
 from itertools import count
@@ -40,7 +41,7 @@ from ._envelope import Envelope, Message
 from ._ref import ActorRef, Down, Monitor
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterator
+    from collections.abc import Awaitable, Callable
 
     from ._record import Record
 
@@ -293,6 +294,9 @@ class LaterQueue(Generic[T]):
 
     def __init__(self) -> None:
         self._laters: OrderedDict[Later[T], Callable[[Later[T]], object] | None] = OrderedDict()
+
+    def __repr__(self) -> str:
+        return f"<LaterQueue {len(self)} waiting>"
 
     def __len__(self) -> int:
         return len(self._laters)

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
+from ..servers import ServerStatus, SourceStatus
 from ..servers.record import ACTIVE
-
-if TYPE_CHECKING:
-    from ..servers import ServerStatus, SourceStatus
-    from ._metrics import Metrics, Observable
+from ._metrics import Metrics, Observable
 
 
 class Answer(NamedTuple):

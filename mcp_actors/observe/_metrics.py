@@ -22,15 +22,23 @@ from attrs import define, field
 from mcp import MCPError
 
 from ..config import Http, Socket, Sse, Stdio, parse_address
-from ..servers import Attempt, CallObserver, ReplicaChanged, ServerRemoved, StateChanged
+from ..kernel import Event
+from ..servers import (
+    Attempt,
+    CallObserver,
+    ConnectionFacts,
+    ReplicaChanged,
+    ServerRemoved,
+    ServerStatus,
+    SourceStatus,
+    StateChanged,
+)
 from ..servers.record import CONNECTED
 
 if TYPE_CHECKING:
     from opentelemetry.metrics import Meter
 
     from ..config import ServerConfig
-    from ..kernel import Event
-    from ..servers import ConnectionFacts, ServerStatus, SourceStatus
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 """The upper bounds in seconds that OpenTelemetry's conventions for MCP advise."""
@@ -152,6 +160,9 @@ class Metrics(CallObserver):
             self._operation = histogram("mcp.client.operation.duration")
             self._session = histogram("mcp.client.session.duration")
             self._attempts = meter.create_counter("mcp_actors.attempts", unit="{attempt}")
+
+    def __repr__(self) -> str:
+        return f"<Metrics {len(self._series)} series>"
 
     def added(self, server: str, describe: Callable[[str], ConnectionFacts]) -> None:
         """Remember how to describe its sessions."""

@@ -19,6 +19,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Final, Self
 
 from attrs import field, frozen
+from mcp.types import Tool
 
 from .._errors import ToolNotFound
 from .._misuse import nearest
@@ -32,8 +33,6 @@ from ..config._values import mask_args
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-    from mcp.types import Tool
 
     from ..config import ServerConfig, ToolFilter, Transport
 
@@ -61,7 +60,7 @@ class ToolChanges:
     changed: tuple[str, ...] = ()
     removed: tuple[str, ...] = ()
     identity_changed: bool = False
-    _seen: Pins = field(factory=Pins, repr=False, alias="seen")
+    _seen: Pins = field(default=Pins(), repr=False, alias="seen")
 
     def __bool__(self) -> bool:
         """Return True if a tool waits for approval."""

@@ -14,7 +14,7 @@ can end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -33,11 +33,8 @@ from .._errors import (
 )
 from .._foreign import Log, shown
 from ..config import ServerConfig
+from ..kernel import Event
 from ._rules import meaning_of
-
-if TYPE_CHECKING:
-    from ..kernel import Event
-
 
 logger = Log("mcp_actors.servers")
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import random
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Final, Literal
 
 from attrs import define, field, frozen
@@ -36,7 +36,6 @@ from ..auth import SignInRequired
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from datetime import datetime
 
     from mcp.types import ToolAnnotations
 

@@ -16,13 +16,14 @@ from __future__ import annotations
 import atexit
 import os
 import weakref
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterable
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, suppress
 from functools import partial
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Final, NoReturn
 
 import trio
+from mcp.types import Implementation
 
 from .. import servers
 from .._foreign import Log
@@ -30,24 +31,17 @@ from .._misuse import Unopened, explained
 from .._text import with_remedy
 from ..bridge._block import BlockProxy, ThreadRun, reraise
 from ..bridge._callbacks import adapted_callbacks
-from ..catalog._names import DEFAULT_NAMING
-from ..servers._sources import anchored_all
-from ..servers.group import DRAIN_TIMEOUT, MAX_SERVERS, MAX_STARTING
+from ..config import Callbacks
+from ..kernel import Observer
+from ..servers._sources import Configured, anchored_all
 from ._generated_group import SyncServerGroup
 from ._wait import PATIENCE, Answer, ThreadBridge, config_from_thread, in_thread
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from contextlib import AbstractAsyncContextManager
     from types import TracebackType
 
-    from mcp.types import Implementation
-
     from ..bridge._bridge import Bridge
-    from ..config import Callbacks
-    from ..kernel import Observer
     from ..servers import ServerGroup
-    from ..servers._sources import Configured
 
 logger = Log("mcp_actors.bridge")
 
@@ -210,14 +204,14 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     watch: bool = False,
     callbacks: Callbacks | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
-    drain_timeout: float = DRAIN_TIMEOUT,
+    drain_timeout: float = 30.0,
     observers: Iterable[Observer] = (),
     env_file: str | os.PathLike[str] | None = None,
     start_gate: float | None = None,
-    naming: str = DEFAULT_NAMING,
+    naming: str = "mcp__{server}__{tool}",
     client_info: Implementation | None = None,
-    max_servers: int = MAX_SERVERS,
-    max_starting: int = MAX_STARTING,
+    max_servers: int = 50,
+    max_starting: int = 16,
     max_processes: int | None = None,
 ) -> AbstractContextManager[SyncServerGroup]:
     """Connect to servers around a ``with`` block, without an event loop; see `mcp_actors.open_servers`.

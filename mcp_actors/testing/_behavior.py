@@ -67,7 +67,7 @@ class Fail:
     """Answer with a JSON-RPC error; the request is not carried out."""
 
     message: str = "failed as scripted"
-    code: int = INTERNAL_ERROR
+    code: int = -32603  # an internal error
     data: object = None
 
 

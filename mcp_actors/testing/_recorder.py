@@ -12,6 +12,7 @@ from __future__ import annotations
 import gc
 import random
 from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, TypeGuard, TypeVar, TypeVarTuple
 
@@ -24,7 +25,7 @@ from ..kernel import Actor, Call, Event, Message
 from ._signal import News, Signal
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+    from collections.abc import AsyncIterator, Mapping
 
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
@@ -122,6 +123,9 @@ class Probe:
         self._answers: dict[type[Message], deque[_Answer]] = {}
         self._start_failures: deque[Exception] = deque()
         self._news = News()
+
+    def __repr__(self) -> str:
+        return f"<Probe {self.starts} starts, {len(self.received)} received>"
 
     def actor(self) -> Actor:
         """Return a new actor for `open_actor`, or for a `ChildSpec` as its factory."""

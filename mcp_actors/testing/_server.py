@@ -15,9 +15,11 @@ import os
 import secrets
 import signal
 import threading
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from types import MappingProxyType, TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
 
 import anyio
 import trio
@@ -26,20 +28,15 @@ from mcp.shared.message import SessionMessage
 from .._python import our_python
 from ..config import Http, InProcess, Sse, Stdio
 from ..transports import ElsewhereServer, Messages, MessageWriter
-from ._behavior import CONNECT, Answer, Era, Received, Script, ScriptedTool
+from ._behavior import CONNECT, Answer, Era, Fault, Received, Script, ScriptedTool
 from ._connections import Endpoint, LineConnection, StreamConnection
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-    from types import TracebackType
-    from typing import Self
+    from collections.abc import AsyncIterator
 
     from anyio.streams.memory import MemoryObjectSendStream
 
-    from ._behavior import Fault
-
 ECHO: Final = {"type": "object", "properties": {"text": {"type": "string"}}, "required": ["text"]}
-NO_ARGUMENTS: Final = {"type": "object"}
 
 
 class ScriptedServer:
@@ -118,7 +115,7 @@ class ScriptedServer:
         answer: Answer = "done",
         description: str = "",
         *,
-        input_schema: Mapping[str, Any] = NO_ARGUMENTS,
+        input_schema: Mapping[str, Any] = MappingProxyType({"type": "object"}),
         notify: bool = True,
     ) -> None:
         """Offer a tool, or another definition of one.

@@ -27,7 +27,6 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.kernel import Event
-from mcp_actors.kernel._mailbox import MAILBOX_SIZE
 from mcp_actors.servers.group._lifecycle import LifecycleActor
 
 from .groups import AT_ONCE, BOUND, NEVER, after, crash, pids_in, server, until
@@ -96,7 +95,7 @@ async def test_the_first_calls_to_different_servers_connect_them_side_by_side(tm
 async def test_the_first_calls_to_very_many_servers_connect_all_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
     """More of them than changes may wait in the mailbox of an actor by default."""
     monkeypatch.setattr(LifecycleActor, "max_in_flight", 1)
-    names = [f"s{number}" for number in range(MAILBOX_SIZE + 10)]
+    names = [f"s{number}" for number in range(256 + 10)]
     configs = [absent(name, connect="lazy", restarts=NEVER) for name in names]
     failed: set[str] = set()
 

@@ -17,6 +17,4 @@ from __future__ import annotations
 from ._facts import AnyServer as AnyServer, GroupFacts as GroupFacts
 from ._group import ServerGroup as ServerGroup
 from ._lifecycle import ReloadSummary as ReloadSummary, in_words as in_words
-from ._loop import DRAIN_TIMEOUT as DRAIN_TIMEOUT
 from ._open import open_servers as open_servers
-from ._tree import MAX_SERVERS as MAX_SERVERS, MAX_STARTING as MAX_STARTING

@@ -23,19 +23,19 @@ from ..._pickling import Frozen, Handle
 from ..._text import problem_of
 from ...catalog import CatalogSnapshot, CatalogTool, Listing
 from ...config import permitted
-from .._sources import SourceStatus
+from .._sources import Sources, SourceStatus
 from ..record import ACTIVE, CONNECTED, ServerStatus
 from ..ref import ServerFacts
+from ._tree import Roster
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from ...catalog import CatalogEntry
     from ...config import ToolContext
-    from .._sources import Sources
     from ..record import ServerState
     from ..ref import ServerRef
-    from ._tree import Member, Roster
+    from ._tree import Member
 
 logger = Log("mcp_actors.servers")
 

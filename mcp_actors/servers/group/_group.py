@@ -33,22 +33,20 @@ from ..._foreign import Log
 from ..._misuse import CALL, check_trio, explained_methods, outside_trio, unknown_argument
 from ...catalog import CatalogTool, check_call, result_value
 from ...config import ProgressCallback, ServerConfig, ToolContext
-from ...kernel import EVENT_BUFFER, EventStream, TreeNode
-from .._sources import Configured, anchored
+from ...kernel import EventHub, EventStream, SupervisorRef, TreeNode
+from .._sources import Configured, Sources, anchored
 from ..record import ACTIVE
 from ..ref import PendingRequest, ServerRef, reconnect, wait_started
 from ._facts import GroupFacts, Shelf, closed
 from ._lifecycle import Add, Reload, ReloadSummary, Remove, Replace
-from ._tree import GROUP, LIFECYCLE, ended_by, has_ended_group
+from ._tree import GROUP, LIFECYCLE, Roster, ended_by, has_ended_group
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ...kernel import Call, EventHub, SupervisorRef
-    from .._sources import Sources
+    from ...kernel import Call
     from ..record import ServerRecord
     from ._lifecycle import Reloaded
-    from ._tree import Roster
 
 
 T = TypeVar("T")
@@ -304,7 +302,7 @@ class ServerGroup(GroupFacts[ServerRef]):
             for ref in waiting:
                 await ref.wait_ready()
 
-    def watch_events(self, *, size: int = EVENT_BUFFER) -> AbstractAsyncContextManager[EventStream]:
+    def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[EventStream]:
         """Subscribe to all events: `StateChanged`, `ToolsChanged`, and those of the kernel.
 
         ``async with`` yields the stream, which ends with the block or with the group.

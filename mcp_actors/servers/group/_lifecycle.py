@@ -24,6 +24,7 @@ for the connect of an optional server: its caller does (`wait_started`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING, Final
@@ -42,7 +43,7 @@ from ._loop import ServerLoops
 from ._tree import server_spec, start_status
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+    from collections.abc import AsyncIterator, Callable, Iterable
 
     from ..._tasks import ClosingOrder
     from ...config import ServerConfig

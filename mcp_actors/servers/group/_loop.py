@@ -266,10 +266,6 @@ async def _watch(life: ServerLife, overtaken: Callable[[], bool], scope: trio.Ca
 # requests. They wait until the block is cancelled, as soon as all accepted requests are finished.
 
 
-DRAIN_TIMEOUT: Final = 30.0
-"""Default of ``drain_timeout``: what service managers wait before they kill a program, less the time for the stop."""
-
-
 async def drain(record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool) -> None:
     """Wait until connections have finished their requests, for a limited time; not at all if there are none.
 

@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from operator import attrgetter
@@ -42,22 +42,19 @@ from ..._misuse import check_flavor, is_number, opens_block
 from ..._tasks import ClosingOrder, Signals, name_of, open_background
 from ..._text import LOGGERS, bad_option, indented, plain_text, problem_of, some_of
 from ...catalog import check_naming
-from ...catalog._names import DEFAULT_NAMING
 from ...catalog._pins import CatalogStore, default_directory
 from ...config import Callbacks
-from ...kernel import ChildSpec, EventHub, open_supervisor
+from ...kernel import ChildSpec, EventHub, Observer, open_supervisor
 from .._sources import Configured, Sources, anchored
 from .._watch import StatusBoard, WatchActor
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
 from ._group import ServerGroup, translate
 from ._lifecycle import LifecycleActor, Reload, in_words
-from ._loop import DRAIN_TIMEOUT, GroupEnd
+from ._loop import GroupEnd
 from ._memory import CatalogMemory
 from ._tree import (
     GROUP,
     LIFECYCLE,
-    MAX_SERVERS,
-    MAX_STARTING,
     WATCH,
     GroupLimits,
     Roster,
@@ -67,10 +64,10 @@ from ._tree import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
     from datetime import datetime
 
-    from ...kernel import Event, Observer, SupervisorRef
+    from ...kernel import Event, SupervisorRef
     from .._sources import Given
     from ..record import ConnectionRecord, ServerRecord
 
@@ -85,15 +82,15 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     watch: bool = False,
     callbacks: Callbacks | None = None,
     catalog_store: str | os.PathLike[str] | bool | None = None,
-    drain_timeout: float = DRAIN_TIMEOUT,
+    drain_timeout: float = 30.0,
     stop_on: int | Iterable[int] = (),
     observers: Iterable[Observer] = (),
     env_file: str | os.PathLike[str] | None = None,
     start_gate: float | None = None,
-    naming: str = DEFAULT_NAMING,
+    naming: str = "mcp__{server}__{tool}",
     client_info: Implementation | None = None,
-    max_servers: int = MAX_SERVERS,
-    max_starting: int = MAX_STARTING,
+    max_servers: int = 50,
+    max_starting: int = 16,
     max_processes: int | None = None,
     reload_on: int | Iterable[int] = (),
 ) -> AsyncIterator[ServerGroup]:

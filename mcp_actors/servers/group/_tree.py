@@ -436,13 +436,6 @@ def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, connectio
 # --- Limit the servers, concurrent connects and processes of a group --------------------------------------------------
 
 
-MAX_SERVERS: Final = 50
-"""Default of ``max_servers``: more than people list in a file, and less than a loop adds by mistake."""
-
-MAX_STARTING: Final = 16
-"""Default of ``max_starting``: a cold start unpacks a package, and more of them at a time only take longer."""
-
-
 @frozen
 class GroupLimits:
     """The limits of a group.
@@ -456,8 +449,8 @@ class GroupLimits:
         ConfigError: a limit is not a whole number.
     """
 
-    max_servers: int = MAX_SERVERS
-    max_starting: int = MAX_STARTING
+    max_servers: int = 50  # more than people list in a file, and less than a loop adds by mistake
+    max_starting: int = 16  # a cold start unpacks a package, and more of them at a time only take longer
     max_processes: int | None = None
 
     def __attrs_post_init__(self) -> None:

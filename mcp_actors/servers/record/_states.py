@@ -12,16 +12,12 @@ the state that a server shows for its connections is not a step, so it may go fr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
+from typing import Final, Literal, TypeAlias, get_args
 
 from attrs import frozen
 
-from ..._errors import ServerState as ServerState
+from ..._errors import LimitExceeded, ServerState as ServerState
 from ...kernel import Crashed, Event, GaveUp, Restarting, Started, Starting, Stopped, Stopping
-
-if TYPE_CHECKING:
-    from ..._errors import LimitExceeded
-
 
 # --- Events about servers, in addition to the kernel's events about their actors --------------------------------------
 

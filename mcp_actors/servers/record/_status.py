@@ -13,19 +13,15 @@ The file uses the states, and types of the deadlines and the rules. It changes n
 from __future__ import annotations
 
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from attrs import asdict, field, frozen
+from mcp.types import ServerCapabilities
 
 from ..._errors import NotSupported
-from ._states import ACTIVE
-
-if TYPE_CHECKING:
-    from mcp.types import ServerCapabilities
-
-    from .._deadlines import Latency
-    from .._rules import HealthStatus
-    from ._states import ServerState
+from .._deadlines import Latency
+from .._rules import HealthStatus
+from ._states import ACTIVE, ServerState
 
 
 @frozen(kw_only=True)

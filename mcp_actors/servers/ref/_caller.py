@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Callable
 from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
@@ -58,7 +59,7 @@ from ._facts import ServerFacts
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
@@ -448,6 +449,9 @@ class PendingRequest(Handle, Generic[T]):
         self._request = request
         self._deadline = deadline
         self._failure: Exception | None = None
+
+    def __repr__(self) -> str:
+        return f"<PendingRequest {self.operation}>"
 
     @property
     def operation(self) -> str:

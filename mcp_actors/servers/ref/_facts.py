@@ -15,14 +15,15 @@ from ..._errors import ServerUnavailable
 from ..._misuse import explained_methods
 from ..._pickling import Handle
 from ...config import ServerConfig
+from ...kernel import ActorRef
 from .._admission import ToolChanges
-from ..record import CONNECTED, Replicas, ReplicaStatus, ServerInfo, ServerState, ServerStatus
+from ..record import CONNECTED, Replicas, ReplicaStatus, ServerInfo, ServerRecord, ServerState, ServerStatus
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from ...kernel import ActorRef, ActorStatistics
-    from ..record import ConnectionRecord, ServerRecord
+    from ...kernel import ActorStatistics
+    from ..record import ConnectionRecord
 
 
 @explained_methods

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from ._sse import SseLink as SseLink
     from ._streamable import StreamableHttpLink as StreamableHttpLink
 else:  # hidden from type checkers, which would otherwise accept every misspelled name
-    __getattr__, __dir__ = fetch_later(
+    __getattr__ = fetch_later(
         globals(),
         {
             "SseLink": "._sse",
