@@ -13,6 +13,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+import attrs
+
 import mcp_actors
 
 DOCS: Final = Path(__file__).parent
@@ -54,26 +56,50 @@ def _signature(module: Any, name: str) -> Iterator[str]:
         yield name
         return
     if not isinstance(thing, type):
-        is_function = inspect.isfunction(thing)
-        yield _line("def" if is_function else "", name, thing) if is_function else name
+        yield _line(name, thing) if inspect.isfunction(thing) else name
         return
-    yield _line("class", name, thing)
+    yield _line(name, thing)
     for each, member in inspect.getmembers(thing):
         if each.startswith("_") or issubclass(thing, BaseException):
             continue
         if inspect.isfunction(member) and member.__module__.startswith("mcp_actors"):
-            is_async = inspect.iscoroutinefunction(inspect.unwrap(member))
-            yield "    " + _line("async def" if is_async else "def", each, member)
+            yield "    " + _line(each, member)
         elif isinstance(member, property):
             yield f"    {each}: {inspect.signature(member.fget).return_annotation}" if member.fget else f"    {each}"
 
 
-def _line(kind: str, name: str, thing: Any) -> str:
+class _Source(str):
+    """A text that a signature shows as it is, without quotes."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+
+def _line(name: str, thing: Any) -> str:
+    inner = inspect.unwrap(thing)
+    kind = "class" if isinstance(thing, type) else "async def" if inspect.iscoroutinefunction(inner) else "def"
     try:
-        shown = str(inspect.signature(thing)).replace("'", "")
+        signature = inspect.signature(thing)
     except (TypeError, ValueError):
-        shown = "(…)"
+        return f"{kind} {name}(…)"
+    parameters = [
+        each.replace(
+            annotation=_written(each.annotation),
+            default=_Source("...") if each.default is attrs.NOTHING else each.default,
+        )
+        for each in signature.parameters.values()
+    ]
+    shown = str(signature.replace(parameters=parameters, return_annotation=_written(signature.return_annotation)))
+    if inner is not thing:  # a generator function that opens a block
+        shown = re.sub(r"-> (Async)?Iterator\[", r"-> Abstract\1ContextManager[", shown)
     return f"{kind} {name}{re.sub(r' at 0x[0-9a-f]+', '', shown)}"
+
+
+def _written(annotation: Any) -> Any:
+    annotation = getattr(annotation, "__forward_arg__", annotation)
+    return _Source(annotation) if isinstance(annotation, str) else annotation
 
 
 def write_signatures(app: Any) -> None:

@@ -26,7 +26,10 @@ def test_the_page_of_signatures_has_every_public_name() -> None:
             home = folder if f"mcp_actors.{folder}" in shown else ""
             assert re.search(rf"\b{name}\b", shown[f"mcp_actors.{home}".rstrip(".")]), f"{folder}: {name}"
     assert "async def call_tool(self, /, name: str, arguments: Mapping[str, Any] | None = None" in shown["mcp_actors"]
-    assert " at 0x" not in "".join(sections)
+    assert "connect: Literal['eager', 'lazy'] = 'eager'" in shown["mcp_actors"]
+    assert re.search(r"^def open_servers\(.* -> AbstractAsyncContextManager\[ServerGroup\]$", shown["mcp_actors"], re.M)
+    assert "async def serve(group: ServerGroup" in shown["mcp_actors.gateway"]
+    assert re.findall(r" at 0x|NOTHING|ForwardRef\(", "".join(sections)) == []
 
 
 def test_each_page_is_there_as_markdown_and_the_index_leads_to_them() -> None:
