@@ -179,8 +179,8 @@ class Actor(Receives[M_contra]):
         cls._plain = frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
 
     def __repr__(self) -> str:
-        name = "not started" if self._incarnation is None else repr(self._incarnation.record.name)
-        return f"<{type(self).__name__} {name}>"
+        run = self._incarnation
+        return f"<{type(self).__name__} not started>" if run is None else f"<{type(self).__name__} {run.record.name!r}>"
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 A = TypeVar("A")
 R = TypeVar("R")
 M_co = TypeVar("M_co", bound=Message, covariant=True)
+C = TypeVar("C", bound=Call[Any])
+M = TypeVar("M", bound=Message)
 
 Answer = Coroutine[Any, Any, R]
 
@@ -82,40 +84,55 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
             contradict the class of the message or its answer.
     """
 
-    def __init__(self, message: type[M_co]) -> None:
-        given: object = message
-        if not (isinstance(given, type) and issubclass(given, Message)):
-            raise TypeError(f"@handles takes a class derived from Message or Call[...], not {given!r}")
-        self._message = message
+    _message: type[Message]
 
-    # A Call is a Message too; the first overload that fits counts.
+    if TYPE_CHECKING:  # so that the error of a checker names the answer that a `Call` wants
+
+        @overload
+        def __new__(cls, message: type[C]) -> _HandlesCall[C]: ...
+        @overload
+        def __new__(cls, message: type[M]) -> handles[M]: ...
+        def __new__(cls, message: Any) -> Any: ...
+
+    else:
+
+        def __init__(self, message: type[M_co]) -> None:
+            given: object = message
+            if not (isinstance(given, type) and issubclass(given, Message)):
+                raise TypeError(f"@handles takes a class derived from Message or Call[...], not {given!r}")
+            self._message = message
+
     @overload
-    def __call__(  # type: ignore[overload-overlap]  # see above
-        self: handles[Call[R]], method: Callable[[A, M_co], Answer[R]]
-    ) -> Callable[[A, M_co], Answer[R]]: ...
+    def __call__(self, method: Callable[[A, M_co], Answer[None]]) -> Callable[[A, M_co], Answer[None]]: ...
     @overload
-    def __call__(  # type: ignore[overload-overlap]  # see above
-        self: handles[Call[R]], method: Callable[[A, M_co], Answer[R | Later[R]]]
-    ) -> Callable[[A, M_co], Answer[R | Later[R]]]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # see above
-        self: handles[Call[R]], method: Callable[[A, M_co], R]
-    ) -> Callable[[A, M_co], R]: ...
-    @overload
-    def __call__(  # type: ignore[overload-overlap]  # see above
-        self: handles[Call[R]], method: Callable[[A, M_co], R | Later[R]]
-    ) -> Callable[[A, M_co], R | Later[R]]: ...
-    @overload
-    def __call__(
-        self: handles[Message], method: Callable[[A, M_co], Answer[None]]
-    ) -> Callable[[A, M_co], Answer[None]]: ...
-    @overload
-    def __call__(self: handles[Message], method: Callable[[A, M_co], None]) -> Callable[[A, M_co], None]: ...
+    def __call__(self, method: Callable[[A, M_co], None]) -> Callable[[A, M_co], None]: ...
     def __call__(self, method: Any) -> Any:
         if hasattr(method, MARK):
             raise TypeError(f"{method.__qualname__}: @handles twice; write one method for each class of messages")
         setattr(method, MARK, self._message)
         return method
+
+
+if TYPE_CHECKING:
+
+    class _HandlesCall(handles[M_co]):
+        """The `handles` of a `Call`."""
+
+        @overload  # type: ignore[override]  # its answer is not None
+        def __call__(
+            self: handles[Call[R]], method: Callable[[A, M_co], Answer[R]]
+        ) -> Callable[[A, M_co], Answer[R]]: ...
+        @overload
+        def __call__(
+            self: handles[Call[R]], method: Callable[[A, M_co], Answer[R | Later[R]]]
+        ) -> Callable[[A, M_co], Answer[R | Later[R]]]: ...
+        @overload
+        def __call__(self: handles[Call[R]], method: Callable[[A, M_co], R]) -> Callable[[A, M_co], R]: ...
+        @overload
+        def __call__(
+            self: handles[Call[R]], method: Callable[[A, M_co], R | Later[R]]
+        ) -> Callable[[A, M_co], R | Later[R]]: ...
+        def __call__(self, method: Any) -> Any: ...
 
 
 def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:

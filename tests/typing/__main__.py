@@ -49,7 +49,7 @@ def wrong_lines(checker: str) -> Iterator[tuple[Line, bool]]:
     """Yield the wrong lines, and whether this checker must refuse each."""
     for path in sorted((ROOT / HERE / "wrong").glob("*.py")):
         for number, text in enumerate(path.read_text().splitlines(), start=1):
-            if found := re.search(r"# wrong(?:: (.*))?$", text):
+            if found := re.search(r"# wrong(?:: ([\w ]+))?(?:; says .+)?$", text):
                 yield (str(path.relative_to(ROOT)), number), found[1] is None or checker in found[1].split()
 
 
@@ -61,10 +61,15 @@ def refused_lines(checker: str) -> dict[Line, str]:
         if found := REFUSED.search(text):
             path = Path(found["path"] or found["file"])
             place = str(path.relative_to(ROOT) if path.is_absolute() else path), int(found["line"] or found["at"])
-            refused.setdefault(place, text)
+            refused[place] = f"{refused.get(place, '')}{text}\n"
     if not refused:
         sys.exit(f"{checker} did not run:\n{done.stdout}{done.stderr}")
     return refused
+
+
+def said(place: Line) -> str:
+    """Return the words that each error about a line must have, behind ``; says`` in its comment."""
+    return (ROOT / place[0]).read_text().splitlines()[place[1] - 1].partition("; says ")[2]
 
 
 def main(*checkers: str) -> None:
@@ -74,6 +79,7 @@ def main(*checkers: str) -> None:
         refused, wrong = refused_lines(checker), dict(wrong_lines(checker))
         accepted = [place for place, must in wrong.items() if must and place not in refused]
         others = [text for place, text in refused.items() if place not in wrong]
+        others += [text for place, text in refused.items() if said(place) not in text]
         for path, line in accepted:
             print(f"{checker} accepts {path}:{line}")
         for text in others:

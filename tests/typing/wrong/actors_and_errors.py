@@ -106,7 +106,7 @@ class TakesAnother(Actor):
 class AnswersAnother(Actor):
     """The answer is of another type."""
 
-    @handles(Add)  # wrong: mypy pyright
+    @handles(Add)  # wrong: mypy pyright; says int
     async def add(self, message: Add) -> str:
         return ""
 
