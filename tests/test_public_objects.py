@@ -20,6 +20,7 @@ import mcp_actors.adapters
 from mcp_actors import Http, InProcess, Secret, ServerConfig, Socket, Stdio, bridge, open_servers, sync
 from mcp_actors.auth import FileTokenStore, OAuth
 from mcp_actors.catalog import ToolChecks
+from mcp_actors.catalog._names import DEFAULT_NAMING
 from mcp_actors.config import DirectorySource, FileSource, PostgresSource, SqliteSource, TransportTemplate, load_config
 from mcp_actors.kernel import (
     Actor,
@@ -34,6 +35,7 @@ from mcp_actors.kernel import (
     open_supervisor,
 )
 from mcp_actors.observe import Metrics
+from mcp_actors.servers.group._tree import GroupLimits
 from mcp_actors.testing import Gate, Probe, ScriptedServer, Snapshot
 
 from .source import FOLDERS, PACKAGE, ROOT, parse, python_files
@@ -268,3 +270,13 @@ def defaults(node: ast.stmt) -> Iterator[tuple[str, ast.expr]]:
             yield from ((node.target.id, each.value) for each in node.value.keywords if each.arg == "default")
         elif node.value is not None:
             yield node.target.id, node.value
+
+
+def test_the_doors_of_servers_have_the_same_defaults() -> None:
+    """Each writes the value, so that an editor shows it."""
+    doors = [{**inspect.signature(each).parameters} for each in (open_servers, bridge.open_servers, sync.open_servers)]
+    for name in doors[0].keys() & doors[2].keys():
+        assert doors[0][name].default == doors[1][name].default == doors[2][name].default, name
+    limits = inspect.signature(GroupLimits).parameters
+    assert {name: limits[name].default for name in limits} == {name: doors[0][name].default for name in limits}
+    assert doors[0]["naming"].default == DEFAULT_NAMING
