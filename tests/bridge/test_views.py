@@ -138,8 +138,8 @@ def test_views_of_one_object_are_equal() -> None:
             assert len(servers) == 2
             assert "a" in servers
             assert servers == servers
-            assert repr(servers) == "<ServerGroup a: ready, b: ready>"
-            assert repr(servers["a"]) == "<ServerRef 'a' ready, 0 in flight, 0 queued>"
+            assert repr(servers) == "<AsyncioServerGroup a: ready, b: ready>"
+            assert repr(servers["a"]) == "<AsyncioServerRef 'a' ready, 0 in flight, 0 queued>"
             with pytest.raises(KeyError, match="its servers are: a, b"):
                 servers["c"]
 
