@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, assert_type
 
 from mcp.types import CallToolResult, InputRequiredResult, Tool
 
-from mcp_actors import ConnectFailed, McpActorsError, ServerGroup, ServerRef, ServerState, StateChanged, open_servers
+from mcp_actors import (
+    ConnectFailed,
+    LoadedConfig,
+    McpActorsError,
+    ServerGroup,
+    ServerRef,
+    ServerState,
+    StateChanged,
+    open_servers,
+)
+from mcp_actors.auth import OAuth
 from mcp_actors.bridge import AsyncioServerGroup, AsyncioServerRef
+from mcp_actors.config import Rank, Source
 from mcp_actors.kernel import Actor, ActorRef, Call, ChildSpec, handles, open_supervisor
 from mcp_actors.observe import health_app
 from mcp_actors.sync import SyncServerGroup, SyncServerRef
@@ -90,6 +101,47 @@ class Counter(Actor[Add]):
     async def add(self, message: Add) -> int:
         """Count."""
         return 1
+
+
+class Fixed:
+    """A source of a user."""
+
+    name = "fixed"
+    interval = 5.0
+    rank = Rank.CODE
+    settles = False
+
+    def look(self) -> Hashable:
+        """Return what changes with the content."""
+        return 1
+
+    def read(self) -> tuple[LoadedConfig, ...]:
+        """Return the content."""
+        return (LoadedConfig((), source=self.name),)
+
+
+class Memory:
+    """A store of a user."""
+
+    async def load(self, key: str) -> str | None:
+        """Return a value."""
+        return None
+
+    async def save(self, key: str, value: str) -> None:
+        """Keep a value."""
+
+    async def delete(self, key: str) -> None:
+        """Forget a value."""
+
+    @asynccontextmanager
+    async def lock(self, key: str) -> AsyncGenerator[None]:
+        """Exclude other processes."""
+        yield
+
+
+def sign_in() -> tuple[Source, OAuth]:
+    """Objects of users fit the protocols of this package."""
+    return Fixed(), OAuth(store=Memory(), scopes="read write")
 
 
 async def main() -> None:
