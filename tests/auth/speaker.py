@@ -46,14 +46,18 @@ class Speaker:
         found = {**said, "state": state} | ({} if iss is None else {"iss": self.read(iss)})
         return f"{asked['redirect_uri']}?{urlencode(found)}"
 
-    def answer(self, method: str, url: str, body: bytes, authorization: str | None) -> tuple[int, bytes, str]:
+    def answer(
+        self, method: str, url: str, body: bytes, authorization: str | None, session: str | None = None
+    ) -> tuple[int, bytes, str]:
         """Return the status, the body and the challenge or location of an answer."""
         path = urlsplit(url).path
         if path == "/authorization":
             self.visits += 1
             return 302, b"", self.redirect(url)
         if path == "/mcp":
-            return self._answer_mcp(body, authorization)
+            if method != "POST" and "streams" not in self.row:
+                return 405, b"", ""
+            return self._answer_mcp(body or b'{"method":"a stream"}', authorization, session)
         if path == "/token":
             self.forms.append(parse_qs(body.decode()))
             again = self.row.get("once") and len(self.forms) > 1
@@ -84,13 +88,15 @@ class Speaker:
         content = self.read(said.get("body", json.dumps(kept))).encode()
         return said.get("status", 200), bytes.fromhex(said.get("prefix_hex", "")) + content, said.get("location", "")
 
-    def _answer_mcp(self, body: bytes, authorization: str | None) -> tuple[int, bytes, str]:
+    def _answer_mcp(self, body: bytes, authorization: str | None, session: str | None) -> tuple[int, bytes, str]:
         asked = json.loads(body)
-        if authorization != f"Bearer {self.row.get('accepts', 'new')}":
+        is_open = asked["method"] in self.row.get("open", ())
+        accepted = is_open or authorization == f"Bearer {self.row.get('accepts', 'new')}"
+        if not accepted or session not in (self.row.get("session"), None if asked["method"] == "initialize" else ""):
             challenge = 'Bearer resource_metadata="BASE/.well-known/oauth-protected-resource/mcp"'
             return 401, b"", self.read(self.row.get("challenge", challenge))
         if "id" not in asked:
-            return 202, b"", ""
+            return (202, b"", "") if asked["method"] != "a stream" else (200, b"retry: 1\n\n", "")
         results: dict[str, object] = {
             "initialize": {
                 "protocolVersion": "2025-11-25",
@@ -117,9 +123,14 @@ def speaking() -> Iterator[Speaker]:
         def do_GET(self) -> None:
             """Answer a request."""
             body = self.rfile.read(int(self.headers.get("content-length") or 0))
-            status, content, header = speaker.answer(self.command, self.path, body, self.headers.get("authorization"))
+            path = urlsplit(self.path).path
+            credentials = self.headers.get("authorization"), self.headers.get("mcp-session-id")
+            status, content, header = speaker.answer(self.command, self.path, body, *credentials)
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            if "session" in speaker.row:
+                self.send_header("mcp-session-id", speaker.row["session"])
+            stream = status == 200 and (self.command, path) == ("GET", "/mcp")
+            self.send_header("content-type", "text/event-stream" if stream else "application/json")
             self.send_header("content-length", str(len(content)))
             if header:
                 self.send_header("www-authenticate" if status == 401 else "location", header)

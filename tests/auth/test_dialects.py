@@ -24,6 +24,8 @@ from mcp_actors.gateway._front import Front
 from mcp_actors.gateway.http._page import Page
 
 from ..gateway.hosts import BOUND, gateway
+from ..servers.processes import eventually
+from .authority import no_page
 from .speaker import Speaker, speaking
 from .test_hostile_answers import pasted
 
@@ -122,6 +124,42 @@ async def test_a_server_whose_refresh_is_refused_needs_a_person_at_once(speaker:
         await group["guarded"].sign_in(show=pasted)
         assert await group["guarded"].signed_in()
         assert await group["guarded"].call("now") == "noon"
+
+
+@pytest.mark.parametrize("streams", [{}, {"streams": "end at once"}], ids=["call", "stream of notifications"])
+async def test_a_new_session_is_tried_before_a_person_is_asked(
+    streams: dict[str, str], speaker: Speaker, tmp_path: Path
+) -> None:
+    """B-03: the server answers 401 to a session that it has forgotten, and accepts the token in the next one."""
+    config, oauth = configured(speaker, tmp_path, on_sign_in=no_page)
+    await store_old(speaker, oauth)
+    speaker.say(accepts="old", session="first", **streams, **REFUSED)
+    async with open_servers(config, strict=True) as group:
+        guarded = group["guarded"]
+        speaker.row["session"] = "second"
+        if not streams:
+            assert await guarded.call("now") == "noon"
+        await eventually(lambda: (guarded.state, guarded.statistics().incarnation) == ("ready", 2))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{}, {"session": "second"}, {"session": "second", "open": ["initialize"]}, {"open": ["initialize", "ping"]}],
+    ids=["the session is known", "it is unknown", "anybody begins a session", "only a call needs a token"],
+)
+async def test_a_person_is_asked_if_the_token_is_refused_in_any_session(
+    changes: dict[str, Any], speaker: Speaker, tmp_path: Path
+) -> None:
+    """D-21."""
+    config, oauth = configured(speaker, tmp_path)
+    await store_old(speaker, oauth)
+    speaker.say(accepts="old", session="first", **REFUSED)
+    async with open_servers(config, strict=True) as group:
+        speaker.row |= changes | {"accepts": "another"}
+        with pytest.raises(SignInRequired):
+            await group["guarded"].call("now")
+        await group["guarded"].wait_state("needs_auth")
+        assert len(speaker.forms) == 1
 
 
 async def test_a_client_of_a_gateway_hears_that_a_person_is_needed(speaker: Speaker, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ import httpx2
 import trio
 from attrs import define, field
 from mcp import MCPError
+from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.types import METHOD_NOT_FOUND, JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS
 
@@ -425,9 +426,6 @@ INITIALIZE: Final = PING | {
 PING_TIMEOUT: Final = 5.0
 """Seconds to wait for the ping. A refusal comes at once; without a response, it concerned the request alone."""
 
-SESSION_HEADERS: Final = (SESSION, "mcp-protocol-version")
-"""Headers that the ping copies from the refused request."""
-
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
 """The header that every POST needs. A request for a stream of notifications has another one."""
 
@@ -487,36 +485,57 @@ class Refusals:
         **Cancellation**: leaves at once and affects no other request.
         """
         refused = response.request
-        headers = ACCEPT | {name: refused.headers[name] for name in SESSION_HEADERS if name in refused.headers}
-        ping = self.client.build_request("POST", refused.url, headers=headers, json=PING)
+        status, pinged, _ = await self._ask(refused, PING, refused.headers.get(SESSION))
+        return status == response.status_code and _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
+
+    async def is_of_session(self, refused: httpx2.Request) -> bool:
+        """Return True if the token of a refused request is accepted in another session, and not even a ping in its own.
+
+        No other token is requested meanwhile.
+        """
+        async with self._turn:
+            name = refused.headers.get(SESSION)
+            if not self.forgotten and name is not None and "authorization" in refused.headers:
+                status, _, _ = await self._ask(refused, PING, name, auth=None)
+                unknown = status == HTTPStatus.UNAUTHORIZED
+                self.forgotten = unknown and await self._begins_another(refused, auth=None)
+        return self.forgotten
+
+    async def _begins_another(self, refused: httpx2.Request, **options: Any) -> bool:
+        """Return True if the refused credentials are accepted in another session, which is ended at once.
+
+        Many servers begin one for everybody, so it must answer a ping.
+        """
+        status, _, name = await self._ask(refused, INITIALIZE, None, **options)
+        if status != HTTPStatus.OK or name is None:
+            return status == HTTPStatus.OK
+        status, _, _ = await self._ask(refused, PING, name, **options)
+        await self._ask(refused, None, name, **options)
+        return status not in (0, HTTPStatus.UNAUTHORIZED)
+
+    async def _ask(
+        self, refused: httpx2.Request, message: Any, session: str | None, **options: Any
+    ) -> tuple[int, MCPError | None, str | None]:
+        """Send a message of our own with the token of a refused request, or end a session.
+
+        Returns:
+            The status, the MCP error and the session of the answer; the status 0 if there is none.
+        """
+        copied = ["authorization", *[MCP_PROTOCOL_VERSION_HEADER] * (message is not INITIALIZE)]
+        headers = ACCEPT | {name: refused.headers[name] for name in copied if name in refused.headers}
+        headers |= {} if session is None else {SESSION: session}
+        method = "DELETE" if message is None else "POST"
+        asked = self.client.build_request(method, refused.url, headers=headers, json=message)
         try:
             with trio.move_on_after(PING_TIMEOUT):
-                answer = await self.client.send(ping, stream=True, follow_redirects=False)
-                if answer.status_code != response.status_code:
-                    await answer.aclose()
-                    return False
-                body, pinged = await read_short(answer)
-                if pinged is not None:
+                answer = await self.client.send(asked, stream=True, follow_redirects=False, **options)
+                body, error = await read_short(answer)
+                if error is not None and message is PING:
                     check_refusal(body, PING_ID)
-                return _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
+                return answer.status_code, error, answer.headers.get(SESSION)
         except Exception:
             pass  # this proves nothing about the refusal; if the server is gone, other requests notice that
-        return False
-
-    async def _begins_another(self, refused: httpx2.Request) -> bool:
-        """Return True if the server begins a session with the credentials that it has refused. It is ended at once."""
-        begin = self.client.build_request("POST", refused.url, headers=ACCEPT, json=INITIALIZE)
-        try:
-            with trio.move_on_after(PING_TIMEOUT):
-                answer = await self.client.send(begin, stream=True, follow_redirects=False)
-                await read_short(answer)
-                if answer.is_success and (name := answer.headers.get(SESSION)) is not None:
-                    end = self.client.build_request("DELETE", refused.url, headers={SESSION: name})
-                    await read_short(await self.client.send(end, stream=True, follow_redirects=False))
-                return answer.is_success
-        except Exception:
-            pass  # as in `meets_all`
-        return False
+        return 0, None, None
 
 
 def _code(error: MCPError | None) -> int | None:

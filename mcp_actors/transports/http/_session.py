@@ -167,6 +167,12 @@ class HttpSession:
         except Exception as error:
             logger.debug("server %r: a message could not be sent", self.failures.server, exc_info=error)
 
+    async def judged(self, error: Exception, refused: httpx2.Request) -> Exception:
+        """Return the error of a request; a `ConnectionOver` if it asks for a sign-in that a new session spares."""
+        if not isinstance(error, SignInRequired) or not await self.refusals.is_of_session(refused):
+            return error
+        return self.failures.forgotten(None, httpx2.Response(401, request=refused), datetime.now(UTC))
+
     async def end(self) -> None:
         """End the session, unless the server is gone or does not know it."""
         if self.id is None or self.lifeline.lost or self.reach.gone or self.refusals.forgotten:
@@ -191,24 +197,25 @@ class HttpSession:
         headers: dict[str, str | bytes] = dict(OF_A_STREAM)
         if last_id is not None:
             headers["last-event-id"] = last_id
+        request = self._build("GET", headers)
         try:
-            response = await self._send_past_shortage(headers)
+            response = await self._send_past_shortage(request)
         except UNREACHED as exc:
             self.reach.refused(exc)
             raise
         except SignInRequired as exc:
             if self.listened:
-                self.lifeline.lose(exc)  # as in `_note_refusal`
+                self.lifeline.lose(await self.judged(exc, request))  # as in `_note_refusal`
             raise
         if not has_events(response):
             await self._note_refusal(response, last=last)
         return response
 
-    async def _send_past_shortage(self, headers: Mapping[str, str | bytes]) -> httpx2.Response:
+    async def _send_past_shortage(self, request: httpx2.Request) -> httpx2.Response:
         """Request a stream once a shortage in this program has passed: only so many attempts are made."""
         while True:
             try:
-                return await self.reach.follow(self._build("GET", headers))
+                return await self.reach.follow(request)
             except (*UNREACHED, RuntimeError) as exc:
                 if own_shortage(exc) is None:
                     raise

@@ -144,7 +144,8 @@ class HttpExchange:
             return await self._answer()
         except MCPError:
             raise
-        except Exception as exc:
+        except Exception as raised:
+            exc = await session.judged(raised, self._http)
             trace.failure = error = session.failures.of(exc, self._http, sent=self._body.was_sent(self._http, exc))
             if self._body.offered and isinstance(exc, httpx2.TransportError):
                 session.reach.look()
