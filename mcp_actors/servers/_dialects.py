@@ -161,6 +161,7 @@ class _Reader:
         if "TextContent" not in models or _is_valid(kind, mended):
             return mended
         given, text = (value.get("type"), value.get("text")) if type(value) is dict else (None, value)
+        text = to_json(text).decode() if type(text) is list else text  # several parts, where a prompt has one
         if isinstance(value, UnreadableItem):
             what = f"cannot be read: {value.problem}"
         elif any(given in get_args(_fields(each)["type"].annotation) for each in models.values()):
@@ -192,8 +193,8 @@ def _is_valid(kind: Any, value: Any) -> bool:
 
 
 def with_objects(schema: Any) -> Any:
-    """Return the schema of a tool with ``{}`` for each empty array where JSON schema has an object."""
-    if not any(type(part) is list and not part for part, _ in walk(schema)):
+    """Return the schema of a tool without nulls, and with ``{}`` for an empty array where JSON schema has an object."""
+    if not any(part is None or part == [] for part, _ in walk(schema)):
         return schema
     return _with_objects(schema)
 
@@ -205,10 +206,12 @@ def _with_objects(schema: Any) -> Any:
         return schema
     mended = dict[str, Any]()
     for name, each in schema.items():
+        if each is None and name not in ("const", "default"):
+            continue
         if each == [] and (name in SCHEMAS or name == "additionalProperties"):
             mended[name] = {}
         elif name in SCHEMAS and type(each) is dict:
-            mended[name] = {member: {} if part == [] else _with_objects(part) for member, part in each.items()}
+            mended[name] = {member: {} if part in ([], None) else _with_objects(part) for member, part in each.items()}
         else:
             mended[name] = each if name in ("const", "default", "enum", "examples") else _with_objects(each)
     return mended

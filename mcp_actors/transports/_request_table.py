@@ -30,7 +30,7 @@ Report: TypeAlias = Callable[[float, float | None, str | None], None]
 """Takes a report of progress: the progress, the total and a message. It returns at once and never raises."""
 
 
-NO_IDS: Final = (None, "", -1)
+NO_IDS: Final = (None, "", -1, 0)
 """What servers write as the id of an error if they do not know the request."""
 
 

@@ -49,14 +49,24 @@ class Speaker:
         self.modern = era == MODERN
         self.status = 200
         self.row: Json = rows[int(row)] if row.isdigit() else {}
+        self.sessions = self.forgotten = 0
+
+    def answer_in(self, session: str | None, text: bytes) -> list[bytes]:
+        """Return what `answer` does, unless the session is forgotten."""
+        if session is None or int(session) > self.forgotten:
+            return self.answer(text)
+        self.status = 200
+        return self._lines(json.dumps(json.loads(text).get("id")).encode(), ["line"])
 
     def answer(self, text: bytes | str) -> list[bytes]:
         """Return the lines that answer a message, or the data of as many events."""
         self.status = 200
         message = json.loads(text)
         method, params, number = message.get("method"), message.get("params") or {}, message.get("id")
+        self.sessions += method == "initialize"
         if params.get("name") == "use":
             self.row = self.rows[params["arguments"]["row"]]
+            self.forgotten = self.sessions
             return [self._right(method, number)]
         if method == "notifications/initialized" and self.row.get("at") == "initialized":
             return self._lines(b"null", ["line"])
@@ -116,7 +126,7 @@ class Handler(BaseHTTPRequestHandler):
             self.send_error(404)
             return
         speaker, out = self.server.speaker(rest)  # type: ignore[attr-defined]  # of the class below
-        answers = speaker.answer(text)
+        answers = speaker.answer_in(self.headers["mcp-session-id"], text)
         kind, body = "application/json", answers[0] if answers else b""
         if way == "sse":
             for each in answers:
@@ -124,7 +134,12 @@ class Handler(BaseHTTPRequestHandler):
             body = b""
         elif way == "events":
             kind, body = "text/event-stream", b"".join(map(event, answers))
+            body = body[:-1] if speaker.row.get("ends") == "in an event" else body
+        elif speaker.row.get("at") != "call" or b"right" not in body:
+            kind = speaker.row.get("kind", kind)
         self.send_response(speaker.status if body else 202)
+        if speaker.row.get("at") == "session":
+            self.send_header("mcp-session-id", str(speaker.sessions))
         self.send_header("content-type", kind)
         self.send_header("content-length", str(len(body)))
         self.end_headers()

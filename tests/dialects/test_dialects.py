@@ -36,7 +36,7 @@ from mcp_actors import (
 from mcp_actors.catalog import pins_of
 from tests.forkserver import serve_python
 
-from ..servers.groups import NEVER
+from ..servers.groups import AT_ONCE, NEVER
 from ..servers.processes import BOUND, eventually
 from . import server
 from .server import LEGACY, MODERN
@@ -87,7 +87,8 @@ async def connected(way: str, era: str, port: int, row: str = "-", **options: An
         command = ("-S", "-E", server.__file__, str(TABLE), era, row)
         transport = Stdio(sys.executable, command)
     protocol: Any = "legacy" if era == LEGACY else MODERN
-    config = ServerConfig("docs", transport, protocol=protocol, restarts=NEVER, validate="off", **options)
+    options = {"restarts": NEVER, "validate": "off", **options}
+    config = ServerConfig("docs", transport, protocol=protocol, **options)
     async with open_servers(config, callbacks=Callbacks(logging=hear), strict=True) as servers:
         yield Connection(servers["docs"], heard)
 
@@ -117,7 +118,9 @@ async def outcome(ref: ServerRef, row: Json) -> Json:
     match row["at"]:
         case "tools":
             tools = await ref.list_tools()
-            return {"items": [each.name for each in tools], "described": tools[0].description if tools else None}
+            first = tools[0] if tools else Tool(name="", input_schema={})
+            described, schema = first.description, first.input_schema
+            return {"items": [each.name for each in tools], "described": described, "schema": schema}
         case "resources":
             return {"items": [each.name for each in await ref.list_resources()]}
         case "prompts":
@@ -154,7 +157,7 @@ async def found_for(ref: ServerRef, row: Json) -> Json:
 CONTAINED: Final = {"error", "lost", "shown"}
 """What must contain the text of the row, and need not be it."""
 
-OF_A_RESULT: Final = (*CONTAINED, "text", "structured", "items", "described", "code", "data", "unknown")
+OF_A_RESULT: Final = (*CONTAINED, "text", "structured", "items", "described", "schema", "code", "data", "unknown")
 
 
 def differences(row: Json, found: Json) -> Iterator[str]:
@@ -335,9 +338,31 @@ async def test_the_value_of_a_call_is_where_the_server_put_it(
     await every_row("D-17", way, era, port, caplog)
 
 
+@pytest.mark.parametrize("way", ["body", "events"])
+async def test_a_forgotten_session_is_noticed_however_the_server_says_so(
+    way: str, port: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B-03: by a call that is then served by the next session, or at the latest fails and lets the next one pass."""
+    failed = list[str]()
+    for number, row in rows_of("B-03", way, LEGACY):
+        caplog.clear()
+        async with connected(way, LEGACY, port, str(number), restarts=AT_ONCE) as connection:
+            with trio.fail_after(BOUND):
+                await connection.ref.call_tool("use", {"row": number})
+                failed += [f"{number}: {problem}" for problem in differences(row, await found_for(connection.ref, row))]
+                assert result_of(await connection.ref.call_tool("go"))["text"] == "right"
+                assert connection.ref.statistics().incarnation == 2
+    assert not failed, "\n".join([way, *failed])
+
+
 def test_the_table_has_a_hundred_rows_that_differ_in_what_is_sent() -> None:
     sent = {
-        repr([each.get(name) for name in ("at", "before", "line", "line_hex", "second", "pages", "opened")])
+        repr(
+            [
+                each.get(name)
+                for name in ("at", "before", "line", "line_hex", "second", "pages", "opened", "kind", "ends")
+            ]
+        )
         for each in ROWS
     }
     assert len(sent) == len(ROWS) >= LEAST
