@@ -40,6 +40,9 @@ from .._messages import (
 )
 from ._failures import UNREACHED, error_in
 
+JSON: Final = "application/json"
+EVENTS: Final = "text/event-stream"
+
 SHORT: Final = 64 * 1024
 """Bytes of a body that are read if little is expected, as with the MCP error of an error status."""
 
@@ -308,14 +311,19 @@ async def read_body(
 
 
 async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:
-    """Read a short body; return it and the MCP error in it. A body that is long, broken or slow counts as empty."""
+    """Read a short body; return it and the MCP error in it. A body that is long, broken or slow counts as empty.
+
+    Of a stream of events, the body is the first one.
+    """
     body = b""
     try:
         with trio.move_on_after(SHORT_WAIT):
             body = await read_body(response, SHORT)
     except (BodyTooLong, httpx2.HTTPError):
         return b"", None
-    return body, error_in(body) if media_type(response) == "application/json" else None
+    if (kind := media_type(response)) == EVENTS:
+        body = next((each.data for each in EventParser(SHORT, SHORT).feed(body + b"\n\n") if each.data), b"")
+    return body, error_in(body) if kind in (JSON, EVENTS) else None
 
 
 def hang_up(response: httpx2.Response) -> None:
@@ -437,7 +445,7 @@ class EventParser:
         self._take(first)
         for part in others:
             if self._end_line():
-                yield self._event()
+                yield self.end_event()
             self._take(part)
 
     def _take(self, part: bytes) -> None:
@@ -478,7 +486,8 @@ class EventParser:
             self.partial.append(b"\n")
         return self.partial
 
-    def _event(self) -> Event:
+    def end_event(self) -> Event:
+        """Return the event that has arrived so far, and begin another one."""
         data = b"" if self.partial is None else self.partial.value
         event = Event(
             self._fields.get(b"event") or b"message",
@@ -541,7 +550,10 @@ async def read_events(
                     yield evolve(event, unpaced=size)
                     size = 0
                     await time_slice.checkpoint()
-                if idle and not parser.begun:
+                if parser.partial is not None and parser.partial.complete:  # some servers write no blank line after it
+                    yield evolve(parser.end_event(), unpaced=size)
+                    size = 0
+                elif idle and not parser.begun:
                     await trio.sleep(pace.wasted(trio.current_time() - began) or 0)
                 elif (partial := parser.partial) and partial.coming and not is_expected(partial.coming):
                     await trio.sleep(pace.unasked_part(trio.current_time(), size))

@@ -288,22 +288,28 @@ class HttpFailures:
             response: the response.
             now: the current time, with its zone.
             body: the MCP error in it, if any.
-            text: its body, which is shown with the status 400, unless it is a page.
+            text: its body, which is shown unless it is a page.
             remedy: the remedy; None for the one that fits the status.
         """
         status = response.status_code
         wait = retry_after(response.headers.get("retry-after"), now)
         cause = self._kept(body)
-        page = status != HTTPStatus.BAD_REQUEST or "html" in response.headers.get("content-type", "")
-        said = str(cause) if cause is not None else "" if page else self.masker(text.decode(errors="replace")).strip()
-        reason = _title(status) + (f" ({plain_text(said)})" if said else "")
+        said = f" ({plain_text(str(cause))})" if cause is not None else self.said(text, response)
+        reason = f"{self.url} answered with {_title(status)}{said}"
         error = HttpStatusError(
-            f"server {self.server!r}: {self.url} answered with {reason}; {remedy or self._remedy(response, wait)}",
+            f"server {self.server!r}: {reason}; {remedy or self._remedy(response, wait)}",
             server=self.server,
             status=status,
             retry_after=wait,
         )
         return caused_by(error, cause)
+
+    def said(self, text: bytes, response: httpx2.Response | None = None) -> str:
+        """Return what came in place of an answer, in brackets; empty for a page, and for what may be another result."""
+        if b'"result"' in text or (response is not None and "html" in response.headers.get("content-type", "")):
+            return ""
+        said = plain_text(self.masker(text.decode(errors="replace")).strip(), limit=200)
+        return f" ({said})" if said else ""
 
     def _remedy(self, response: httpx2.Response, wait: float | None) -> str:
         status = response.status_code

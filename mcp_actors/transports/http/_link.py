@@ -49,7 +49,9 @@ from ._failures import (
     MAX_REDIRECTS,
     UNREACHED,
     HttpFailures,
+    NoAnswer,
     Send,
+    answer_in,
     check_refusal,
     describe,
     is_about,
@@ -465,7 +467,8 @@ class Refusals:
             if not self.forgotten and self._asked <= refused:
                 asked = trio.current_time()
                 self.forgotten = await self.meets_all(response, error) and (
-                    response.status_code != HTTPStatus.UNAUTHORIZED or await self._begins_another(response.request)
+                    response.status_code != HTTPStatus.UNAUTHORIZED
+                    or await self._begins_another(response.request, error)
                 )
                 self._asked = asked
         return self.forgotten
@@ -488,30 +491,32 @@ class Refusals:
         status, pinged, _ = await self._ask(refused, PING, refused.headers.get(SESSION))
         return status == response.status_code and _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
 
-    async def is_of_session(self, refused: httpx2.Request) -> bool:
-        """Return True if the token of a refused request is accepted in another session, and not even a ping in its own.
+    async def is_of_session(self, refused: httpx2.Request, **options: Any) -> bool:
+        """Return True if a ping fails in the session of a request, and is answered in another one.
 
-        No other token is requested meanwhile.
+        Args:
+            refused: the request.
+            options: those of ``send``; ``auth=None`` sends the token of the request, and requests no other.
         """
         async with self._turn:
-            name = refused.headers.get(SESSION)
-            if not self.forgotten and name is not None and "authorization" in refused.headers:
-                status, _, _ = await self._ask(refused, PING, name, auth=None)
-                unknown = status == HTTPStatus.UNAUTHORIZED
-                self.forgotten = unknown and await self._begins_another(refused, auth=None)
+            if not self.forgotten and (name := refused.headers.get(SESSION)) is not None:
+                status, error, _ = await self._ask(refused, PING, name, **options)
+                failed = status != 0 and (status, error) != (HTTPStatus.OK, None)
+                self.forgotten = failed and await self._begins_another(refused, error, **options)
         return self.forgotten
 
-    async def _begins_another(self, refused: httpx2.Request, **options: Any) -> bool:
-        """Return True if the refused credentials are accepted in another session, which is ended at once.
+    async def _begins_another(self, refused: httpx2.Request, met: MCPError | None, **options: Any) -> bool:
+        """Return True if the server begins another session, which is ended at once, and answers a ping in it.
 
-        Many servers begin one for everybody, so it must answer a ping.
+        Many servers begin one whatever the credentials are. Some know no ping, which `met` tells: the error of the one
+        that was refused.
         """
         status, _, name = await self._ask(refused, INITIALIZE, None, **options)
         if status != HTTPStatus.OK or name is None:
             return status == HTTPStatus.OK
-        status, _, _ = await self._ask(refused, PING, name, **options)
+        status, error, _ = await self._ask(refused, PING, name, **options)
         await self._ask(refused, None, name, **options)
-        return status not in (0, HTTPStatus.UNAUTHORIZED)
+        return status == HTTPStatus.OK and (error is None or _code(error) != _code(met))
 
     async def _ask(
         self, refused: httpx2.Request, message: Any, session: str | None, **options: Any
@@ -519,7 +524,8 @@ class Refusals:
         """Send a message of our own with the token of a refused request, or end a session.
 
         Returns:
-            The status, the MCP error and the session of the answer; the status 0 if there is none.
+            The status, the MCP error and the session of the answer; the status 0 if none came, and 204 if it does not
+            answer the message.
         """
         copied = ["authorization", *[MCP_PROTOCOL_VERSION_HEADER] * (message is not INITIALIZE)]
         headers = ACCEPT | {name: refused.headers[name] for name in copied if name in refused.headers}
@@ -530,9 +536,11 @@ class Refusals:
             with trio.move_on_after(PING_TIMEOUT):
                 answer = await self.client.send(asked, stream=True, follow_redirects=False, **options)
                 body, error = await read_short(answer)
-                if error is not None and message is PING:
-                    check_refusal(body, PING_ID)
+                if message is PING and (answer.is_success or error is not None):
+                    (answer_in if answer.is_success else check_refusal)(body, PING_ID)
                 return answer.status_code, error, answer.headers.get(SESSION)
+        except NoAnswer:
+            return HTTPStatus.NO_CONTENT, None, None
         except Exception:
             pass  # this proves nothing about the refusal; if the server is gone, other requests notice that
         return 0, None, None

@@ -43,14 +43,13 @@ from .._exchange import CLOSED, IncomingRequests, Json, Receive, Unanswered, Una
 from .._link import Lifeline
 from .._messages import MessageLimits, ReadingPace, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import RequestTable
-from ._bodies import Event, NotificationBody, TooMuch, media_type, read_events, read_short
+from ._bodies import EVENTS, JSON, Event, NotificationBody, TooMuch, media_type, read_events, read_short
 from ._failures import UNREACHED, HttpFailures
 from ._link import ACCEPT, NOTIFICATION_TIMEOUT, SESSION, Reach, Refusals
 
 logger = Log("mcp_actors.servers.http")
 
-EVENTS: Final = "text/event-stream"
-OF_A_MESSAGE: Final = {**ACCEPT, "content-type": "application/json"}
+OF_A_MESSAGE: Final = {**ACCEPT, "content-type": JSON}
 OF_A_STREAM: Final = {"accept": EVENTS, "cache-control": "no-store"}
 
 POSTS: Final = 8
@@ -169,7 +168,7 @@ class HttpSession:
 
     async def judged(self, error: Exception, refused: httpx2.Request) -> Exception:
         """Return the error of a request; a `ConnectionOver` if it asks for a sign-in that a new session spares."""
-        if not isinstance(error, SignInRequired) or not await self.refusals.is_of_session(refused):
+        if not isinstance(error, SignInRequired) or not await self.refusals.is_of_session(refused, auth=None):
             return error
         return self.failures.forgotten(None, httpx2.Response(401, request=refused), datetime.now(UTC))
 

@@ -37,6 +37,8 @@ from .._link import ConnectionOver, RequestTrace, current_trace
 from .._messages import INITIALIZED, Excess, MessageLimits, TooManyValues, parse_message, unreadable_answer
 from .._request_table import RequestTable, comparable_id
 from ._bodies import (
+    EVENTS,
+    JSON,
     BodyTooLong,
     Event,
     ExchangeBody,
@@ -52,7 +54,7 @@ from ._bodies import (
 from ._client import real_url
 from ._failures import OF_HTTP, REMEDY_SERVER, NoAnswer, WrongId, answer_in, check_id, check_refusal, is_of_session
 from ._link import SESSION, HttpLink
-from ._session import EVENTS, MAX_REFUSED, HttpSession, NotificationStream, Reopening, has_events
+from ._session import MAX_REFUSED, HttpSession, NotificationStream, Reopening, has_events
 
 # --- One request over streamable HTTP, from its POST to its answer ----------------------------------------------------
 
@@ -76,6 +78,9 @@ logger = Log("mcp_actors.servers.http")
 
 Answer = JSONRPCResponse | JSONRPCError
 
+READABLE: Final = frozenset({JSON, "", "text/plain", "text/html"})
+"""Content types of bodies that are read. Many frameworks write the last two where a server names none."""
+
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 LISTEN: Final = "subscriptions/listen"
 ENDED: Final = "the event stream ended before the response"
@@ -98,6 +103,7 @@ class HttpExchange:
     _http: httpx2.Request = field(init=False)
     _body: ExchangeBody = field(init=False)
     _misdirected: WrongId | None = field(default=None, init=False)
+    _odd: bytes = field(default=b"", init=False)
 
     async def run(self) -> Json:
         """Send the request and return the result of its answer; see `Link.exchange`."""
@@ -213,11 +219,19 @@ class HttpExchange:
                 return await self._in_refusal(response)
             if response.status_code == 202:
                 raise failures.lost("it answered a request with 202 Accepted, which has no response")
-            if kind != "application/json":
+            body = b""
+            if kind in READABLE:
+                body = await read_body(response, limits.bytes, max_values=limits.values, small=is_small(response))
+            try:
+                answer = self._answer_in(body)
+            except NoAnswer as reason:
+                await self._note_silence()
                 found = plain_text(failures.masker(kind), limit=SHOWN) or "no content type"
-                raise failures.no_answer(f"it answered with {found!r}, which is not MCP")
-            body = await read_body(response, limits.bytes, max_values=limits.values, small=is_small(response))
-            return self._answer_in(body)
+                what = reason if kind == JSON else f"it answered with {found!r}, which is not MCP"
+                raise NoAnswer(f"{what}{failures.said(body, response)}") from None
+            if kind != JSON:
+                self._session.skipped.add("the wrong content type of a response", f" ({kind or 'none'})")
+            return answer
         except BodyTooLong:
             raise self._too_large("bytes") from None
         except TooManyValues:
@@ -229,6 +243,11 @@ class HttpExchange:
             raise failures.misdirected(reason) from None
         finally:
             await response.aclose()
+
+    async def _note_silence(self) -> None:
+        """Lose the connection if the server answers nothing in this session, and a ping in another one."""
+        if await self._session.refusals.is_of_session(self._http):
+            self._session.lifeline.lose(self._session.failures.forgotten(None))
 
     def _answer_in(self, body: bytes) -> Answer:
         try:
@@ -275,7 +294,7 @@ class HttpExchange:
         session, streams = self._session, Reopening()
         while True:
             streams.open(trio.current_time())
-            failure = session.failures.lost(ENDED)
+            failure: Exception | None = None
             try:
                 if (answer := await self._in_stream(response, streams)) is not None:
                     return answer
@@ -285,7 +304,11 @@ class HttpExchange:
                 failure = session.failures.broken(exc)
                 session.reach.look()
             if (following := await self._resume(streams)) is None:
-                raise failure if self._misdirected is None else session.failures.misdirected(self._misdirected)
+                if self._odd:
+                    await self._note_silence()
+                if self._misdirected is not None:
+                    raise session.failures.misdirected(self._misdirected)
+                raise failure or session.failures.lost(f"{ENDED}{session.failures.said(self._odd)}")
             response = following
 
     async def _in_stream(self, response: httpx2.Response, streams: Reopening) -> Answer | None:
@@ -305,6 +328,8 @@ class HttpExchange:
                 message = self._message_in(event)
                 if message is not None:
                     streams.deliver()
+                else:
+                    self._odd = event.data or self._odd
                 if isinstance(message, Answer):
                     answer = message
                     return answer

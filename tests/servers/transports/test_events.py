@@ -142,6 +142,15 @@ async def test_an_event_over_the_limit_is_not_read_for_ever(skipped: int) -> Non
     assert len(list(body.parts)) > 0
 
 
+@pytest.mark.parametrize("end", [b"", b"\n", b"\nid: 1\n", b"\n\n"])
+@pytest.mark.parametrize("text", [b'{"a":["}"]}', b'{\ndata: "a": 1\ndata: }'])
+async def test_an_event_with_a_whole_object_needs_no_blank_line(text: bytes, end: bytes) -> None:
+    """D-15: some servers leave it out, and keep the connection open."""
+    parts = [text[cut : cut + 1] for cut in range(len(text))]
+    events = read_events(stream_of(b"data: ", *parts, end), LIMITS, ReadingPace())
+    assert [each.data async for each in events if each.data] == [text.replace(b"data: ", b"")]
+
+
 @pytest.mark.parametrize(
     "parts",
     [(b"\n" * 50_000,), (b"data:\n\n" * 20_000,), (b":\n" * 40_000,), (b"\n",) * 5_000],

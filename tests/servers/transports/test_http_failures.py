@@ -89,9 +89,9 @@ def test_the_error_of_a_status_quotes_the_server_and_says_how_long_to_wait(said:
 
 @pytest.mark.parametrize(
     ("status", "kind", "shown"),
-    [(400, "text/plain", " (no key <key>: x)"), (400, "text/html", ""), (404, "text/plain", "")],
+    [(400, "text/plain", " (no key <key>: x)"), (400, "text/html", ""), (500, "text/plain", " (no key <key>: x)")],
 )
-def test_the_text_of_a_400_is_shown_without_credentials(status: int, kind: str, shown: str) -> None:
+def test_the_text_of_a_refusal_is_shown_without_credentials(status: int, kind: str, shown: str) -> None:
     """D-15."""
     masker = Masker()
     masker.add("<key>", "s3cret-k3y")

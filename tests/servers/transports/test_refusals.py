@@ -15,6 +15,8 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import (
     Backoff,
+    ConnectionLost,
+    HealthPolicy,
     Http,
     HttpStatusError,
     RestartPolicy,
@@ -32,6 +34,8 @@ from ..fleet import calls
 from ..groups import AT_ONCE, BOUND
 from ..links import text_of
 from ..test_dispatch import PROTOCOLS
+
+QUIET: Final = HealthPolicy(interval=None)
 
 WORDS: Final = "Bad Request: No valid session ID provided"
 
@@ -112,6 +116,18 @@ async def test_a_response_with_an_error_of_its_own_leaves_the_session(code: int)
                 await servers["web"].call_tool("raw", Raw(response(200, error), "keep")._asdict())
             assert servers["web"].statistics().incarnation == 1
             assert server.methods().count("ping") == 1
+
+
+async def test_no_answer_to_one_request_leaves_the_session_of_a_server_that_knows_no_ping() -> None:
+    """B-03: a ping is refused in each session alike."""
+    unknown = '{"jsonrpc":"2.0","error":{"code":-32601,"message":"Method not found"},"id":null}'
+    with faulty_server("legacy") as server:
+        server.scripts["ping"] = Raw(response(200, unknown), "keep")
+        async with open_servers(ServerConfig("web", Http(server.url()), protocol="legacy", health=QUIET)) as servers:
+            with pytest.raises(ConnectionLost, match=r"not an MCP message \({\"error\":\"odd\"}\);"):
+                await servers["web"].call_tool("raw", Raw(response(200, '{"error":"odd"}'), "keep")._asdict())
+            assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
+            assert (servers["web"].statistics().incarnation, server.methods().count("ping")) == (1, 2)
 
 
 @pytest.mark.parametrize("body", [ABOUT_THE_REQUEST, ABOUT_THE_REQUEST.replace("{id______}", "null"), ""])
@@ -218,9 +234,10 @@ async def test_a_call_that_is_always_answered_with_404_fails_alone(kind: str, bo
             assert (ref.state, ref.statistics().incarnation) == ("ready", 1)
         assert sent(server, "raw") == 1
     assert caught.value.status == 404
+    said = ' ({"message": "repository not found"})' if body == "JSON" else ""
     assert str(caught.value).endswith(
-        "answered with 404 Not Found; it has answered other requests, so check the arguments of this one, and the "
-        "rules of any gateway before the server"
+        f"answered with 404 Not Found{said}; it has answered other requests, so check the arguments of this one, and "
+        "the rules of any gateway before the server"
     )
 
 
