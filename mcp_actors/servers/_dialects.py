@@ -206,14 +206,14 @@ def _with_objects(schema: Any) -> Any:
         return schema
     mended = dict[str, Any]()
     for name, each in schema.items():
-        if each is None and name not in ("const", "default"):
-            continue
-        if each == [] and (name in SCHEMAS or name == "additionalProperties"):
-            mended[name] = {}
-        elif name in SCHEMAS and type(each) is dict:
-            mended[name] = {member: {} if part in ([], None) else _with_objects(part) for member, part in each.items()}
-        else:
-            mended[name] = each if name in ("const", "default", "enum", "examples") else _with_objects(each)
+        if name in SCHEMAS and type(each) is dict:
+            each = {member: {} if part in ([], None) else _with_objects(part) for member, part in each.items()}
+        elif each == [] and (name in SCHEMAS or name == "additionalProperties"):
+            each = {}
+        elif name not in ("const", "default", "enum", "examples"):
+            each = _with_objects(each)
+        if each is not None or name in ("const", "default"):
+            mended[name] = each
     return mended
 
 

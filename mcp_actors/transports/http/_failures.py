@@ -177,7 +177,7 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
     try:
         value = alone(parse_json(body))
         if type(value) is list:  # a batch, which existed until 2025-06-18
-            [value] = [each for each in value if _answers(each, request)]
+            [value] = [each for each in value if isinstance(each, dict) and _id_of(each) == comparable_id(request)]
             skip("the other messages of a batch")
         message = to_message(value)
     except ValueError:
@@ -191,11 +191,9 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
     return message
 
 
-def _answers(message: object, request: RequestId) -> bool:
-    """Return True if a part of a batch is the response to a request."""
-    if not isinstance(message, dict) or "method" in message:
-        return False
-    return comparable_id(message.get("id")) == comparable_id(request)
+def _id_of(message: dict[str, object]) -> RequestId | None:
+    """Return the id of the request that a message may answer."""
+    return None if "method" in message else comparable_id(message.get("id"))
 
 
 def is_of_session(error: ErrorData) -> bool:
@@ -212,9 +210,7 @@ def error_in(body: bytes) -> MCPError | None:
         message = to_message(parse_json(body))
     except ValueError:
         return None
-    if not isinstance(message, JSONRPCError):
-        return None
-    return MCPError(message.error.code, message.error.message, message.error.data)
+    return MCPError.from_error_data(message.error) if isinstance(message, JSONRPCError) else None
 
 
 def check_refusal(body: bytes, request: RequestId) -> None:
@@ -227,7 +223,7 @@ def check_refusal(body: bytes, request: RequestId) -> None:
         WrongId: the error is the response to another request.
     """
     refusal = alone(parse_json(body))
-    request_id = comparable_id(refusal.get("id")) if isinstance(refusal, dict) else None
+    request_id = _id_of(refusal) if isinstance(refusal, dict) else None
     if isinstance(request_id, int) and request_id != comparable_id(request):
         raise WrongId(f"the response is to request {request_id}, not to {request!r}")
 
@@ -280,6 +276,7 @@ class HttpFailures:
         body: MCPError | None = None,
         text: bytes = b"",
         *,
+        answered: bool = False,
         remedy: str | None = None,
     ) -> HttpStatusError:
         """Return the error for a response with an error status.
@@ -289,9 +286,11 @@ class HttpFailures:
             now: the current time, with its zone.
             body: the MCP error in it, if any.
             text: its body, which is shown unless it is a page.
+            answered: whether the server has answered other requests over this connection.
             remedy: the remedy; None for the one that fits the status.
         """
         status = response.status_code
+        remedy = _REMEDY_REQUEST if answered and status in OF_A_REQUEST else remedy
         wait = retry_after(response.headers.get("retry-after"), now)
         cause = self._kept(body)
         said = f" ({plain_text(str(cause))})" if cause is not None else self.said(text, response)
@@ -406,13 +405,6 @@ class HttpFailures:
         why = _reason(root) or late or describe(cause, self.masker)
         what = f"could not connect to {self.url}{way} ({why}); {remedy}"
         return caused_by(ConnectionOver(what), self._kept(cause))
-
-    def of_request(
-        self, response: httpx2.Response, now: datetime, body: MCPError | None = None, text: bytes = b""
-    ) -> HttpStatusError:
-        """Like `status`, for a server that has answered other requests over this connection."""
-        remedy = _REMEDY_REQUEST if response.status_code in OF_A_REQUEST else None
-        return self.status(response, now, body, text, remedy=remedy)
 
     def of_endpoint(self, response: httpx2.Response, now: datetime) -> HttpStatusError:
         """Like `status`, for the endpoint that an event stream has named, and that does not exist."""

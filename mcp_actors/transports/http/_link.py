@@ -462,14 +462,13 @@ class Refusals:
         known = error is not None if response.is_success else response.status_code in OF_A_SESSION
         if not known or _code(error) == METHOD_NOT_FOUND:
             return False
+        if response.status_code == HTTPStatus.UNAUTHORIZED:
+            return await self.is_of_session(response.request)
         refused = trio.current_time()
         async with self._turn:  # many requests are refused at the same time, and one ping decides for all
             if not self.forgotten and self._asked <= refused:
                 asked = trio.current_time()
-                self.forgotten = await self.meets_all(response, error) and (
-                    response.status_code != HTTPStatus.UNAUTHORIZED
-                    or await self._begins_another(response.request, error)
-                )
+                self.forgotten = await self.meets_all(response, error)
                 self._asked = asked
         return self.forgotten
 

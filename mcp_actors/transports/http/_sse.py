@@ -329,8 +329,7 @@ class SseLink(HttpLink[Sse]):
         text, error = await read_short(response)
         if (request.method, response.status_code) == ("POST", HTTPStatus.NOT_FOUND) and not self._has_answered:
             raise self._failures.of_endpoint(response, datetime.now(UTC))
-        describe = self._failures.of_request if self._has_answered else self._failures.status
-        refusal = describe(response, datetime.now(UTC), error, text)
+        refusal = self._failures.status(response, datetime.now(UTC), error, text, answered=self._has_answered)
         if request.method == "POST":
             if await self._refusals.end_all(response, error):
                 self._lifeline.lose(refusal)

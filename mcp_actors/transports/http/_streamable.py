@@ -253,16 +253,12 @@ class HttpExchange:
         try:
             return answer_in(body, self._request.id, self._session.skipped.add)
         except NoAnswer:
-            if (page := self._unreadable_page(body)) is None:
+            # It may be a list of which some items can be read.
+            page = unreadable_answer(body) if self._request.method.endswith("/list") else None
+            if page is None:
                 raise
-            return page
-
-    def _unreadable_page(self, text: bytes) -> Answer | None:
-        """Return an error for a text that may be a list of which some items can be read; None for any other text."""
-        page = unreadable_answer(text) if self._request.method.endswith("/list") else None
-        if page is not None:
             check_id(page, self._request.id)
-        return page
+            return page
 
     def _too_large(self, excess: Excess) -> LimitExceeded:
         return self._session.failures.too_large(self._session.limits.response_too_large(excess))
@@ -274,8 +270,7 @@ class HttpExchange:
         if error is not None:
             check_refusal(body, self._request.id)
         await self._check_session(response, error)
-        describe = session.failures.of_request if session.negotiated else session.failures.status
-        refusal = describe(response, datetime.now(UTC), error, body)
+        refusal = session.failures.status(response, datetime.now(UTC), error, body, answered=session.negotiated)
         if session.negotiated and await session.refusals.end_all(response, error, body):
             session.lifeline.lose(refusal)
         if error is not None and response.status_code not in OF_HTTP:
