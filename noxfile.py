@@ -233,6 +233,14 @@ def compare(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def places(session: nox.Session) -> None:
+    """Run the programs of examples/places/ with their frameworks, as users do: ``nox -s places -- -k Celery``."""
+    session.install("--editable", ".[places,test]")
+    words = ["-n", "0", "tests/places", "tests/test_patched.py", *session.posargs]
+    session.run("python", "-m", "pytest", *PATIENT, *words)
+
+
+@nox.session(python=OLDEST)
 def field(session: nox.Session) -> None:
     """Commit dozens of faults to this client and nine others, in an hour: ``nox -s field -- --clients strands``."""
     session.install("--editable", ".[test]")

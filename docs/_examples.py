@@ -42,6 +42,7 @@ Read these programs to run the code of a guide or of the tutorial, which shows t
 
 *
 ../patterns/*
+../places/*
 ../servers/*
 ```
 """

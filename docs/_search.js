@@ -10,9 +10,9 @@ const WORTH = { title: 4, keyword: 4, heading: 2.5, text: 1 };
 /* The score of a page that has all words in its title. A word of search.toml that is the whole query has 100. */
 const BEST = 40;
 
-/* Pages for those who change the code, and the programs that other pages show, come after all others. Of two pages with
+/* Pages for those who change the code, and the programs that other pages show or link to, come after all others. Of two pages with
  * the same words, the guide comes before the reference. */
-const LAST = /^(design|examples\/pages|examples\/servers)\/|^reference\/internal$/;
+const LAST = /^(design|examples\/pages|examples\/places|examples\/servers)\/|^reference\/internal$/;
 const LOOKED_UP = /^(reference|examples)\/|^(glossary|guarantees)$/;
 
 Scorer.score = ([page, , , , score, , kind]) => {

@@ -30,6 +30,9 @@ SCRIPTS: Final = Path(sys.executable).parent
 NOT_HERE: Final = {"main_job.py"}
 """Has tests of its own, in ``test_main_job.py``."""
 
+PLACES: Final = sorted(str(path.relative_to(EXAMPLES)) for path in python_files(EXAMPLES / "places"))
+"""The programs of frameworks, which ``tests/places`` runs as their users do."""
+
 NOT_SINCE: Final = {"trio_program_with_asyncio_agents.py": (3, 14)}
 """From this version of Python on, what the example shows does not work, and says so."""
 
@@ -102,7 +105,7 @@ def examples() -> list[str]:
     """List the examples; a file whose name begins with ``_`` is only a part of one, and so is a server."""
     paths = {path.relative_to(EXAMPLES) for path in python_files(EXAMPLES)}
     programs = {str(path) for path in paths if path.parts[0] != "servers" and not path.name.startswith("_")}
-    return sorted(programs - NOT_HERE)
+    return sorted(programs - NOT_HERE - {*PLACES})
 
 
 def missing(source: str) -> str | None:

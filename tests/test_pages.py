@@ -38,7 +38,7 @@ from mcp_actors.auth import OAuth
 from .cli.terminal import accept_found
 from .forkserver import interpreter, start_python
 from .source import EXAMPLES, FENCE, PACKAGE, PAGES, ROOT, Block, blocks, parse, project, python_files
-from .test_examples import SCRIPTS, TIMEOUT, agrees, examples, missing, readers_environment
+from .test_examples import PLACES, SCRIPTS, TIMEOUT, agrees, examples, missing, readers_environment
 
 BLOCKS: Final = blocks(*PAGES)
 RUN: Final = {"python", "text", "json", "toml", "console", "bash", "yaml", "ini", "dockerfile"}
@@ -48,7 +48,7 @@ gateway over HTTP, which ``gateway/http/test_page.py`` reads."""
 NO_CODE: Final = {"": "─", "{toctree}": ":maxdepth:", "{eval-rst}": ".. ", "{glossary}": "\n  "}
 """The other kinds of blocks, drawings and three directives of Sphinx, and what shows that one is of its kind."""
 
-PROGRAMS: Final = [(EXAMPLES / path).read_text() for path in examples()]
+PROGRAMS: Final = [(EXAMPLES / path).read_text() for path in [*examples(), *PLACES]]
 Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 INSTALL: Final = re.compile(
@@ -161,7 +161,8 @@ def test_a_program_for_the_pages_is_shown_on_one(program: Path) -> None:
 
 def test_every_other_example_is_linked_to_by_a_page() -> None:
     pages = "".join(page.read_text() for page in PAGES)
-    unknown = [path for path in examples() if not path.startswith("pages/") and f"examples/{path})" not in pages]
+    linked = [path for path in [*examples(), *PLACES] if not path.startswith("pages/")]
+    unknown = [path for path in linked if f"examples/{path})" not in pages]
     assert unknown == []
 
 

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
 
-from mcp_actors import ServerConfig, Stdio
+from mcp_actors import ServerConfig, ServerError, Stdio
 from mcp_actors.bridge import AsyncioServerGroup, open_servers
 
 
@@ -42,9 +42,14 @@ async def health(request: Request) -> JSONResponse:
     return JSONResponse(states, status_code=503 if servers.errors else 200)
 
 
+async def unavailable(request: Request, error: Exception) -> JSONResponse:
+    return JSONResponse({"error": str(error)}, status_code=503)
+
+
 app = Starlette(
     routes=[Route("/now/{zone:path}", now), Route("/health", health)],
     lifespan=lifespan,
+    exception_handlers={ServerError: unavailable},
 )
 
 
