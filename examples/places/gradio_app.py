@@ -27,7 +27,9 @@ def main() -> None:
             except ServerError as error:
                 raise gr.Error(str(error)) from error
 
-        interface = gr.Interface(now, inputs="text", outputs="json", api_name="now")
+        interface = gr.Interface(
+            now, inputs="text", outputs="json", api_name="now", concurrency_limit=50
+        )
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
         interface.launch()
 

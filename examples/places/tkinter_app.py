@@ -45,7 +45,10 @@ class Clock:
 
 
 def main() -> None:
-    with ThreadPoolExecutor() as threads, open_servers(TIME) as servers:
+    with (
+        ThreadPoolExecutor() as threads,
+        open_servers(TIME, drain_timeout=5) as servers,
+    ):
         root = tk.Tk()
         Clock(root, threads, servers)
         root.mainloop()

@@ -65,7 +65,8 @@ class Program:
             shutil.copy(EXAMPLES / file, folder)
         path = os.pathsep.join([str(commands), str(SCRIPTS), os.environ["PATH"]])
         kept = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "COV_"))}
-        self.environment = {**kept, "HOME": str(folder), "PATH": path, "PYTHONUNBUFFERED": "1", **variables}
+        self.environment = {**kept, "HOME": str(folder), "PATH": path, "PYTHONUNBUFFERED": "1"}
+        self.environment |= {name: value.format(port=self.port) for name, value in variables.items()}
         self.command = [word.format(port=self.port) for word in command]
         self.process = subprocess.Popen(
             self.command,
