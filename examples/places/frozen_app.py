@@ -6,7 +6,7 @@ which it must notice that it is to be the server.
 
 Prints::
 
-    {'result': 5}
+    5
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from mcp_actors import ConnectionLost
+from mcp_actors import ConnectionLost, RequestTimedOut
 from tests.source import EXAMPLES
 
 from .ledger import BOUND
@@ -24,19 +24,18 @@ CALLS: Final = [f"Call/{number}" for number in range(50)]
 HELD: Final = ["Held/1", "Held/2"]
 ENDS: Final = DRAIN + STOP
 
-REQUEST: Final = 60.0
-"""The default ``request_timeout``."""
-
 CELERY: Final = 15.0
-"""Seconds that Celery takes by itself to end: it looks at its processes once a second, and more often only if busy."""
+"""Seconds that Celery takes by itself to end."""
 
 
 # --- Celery -----------------------------------------------------------------------------------------------------------
 
 
 @contextmanager
-def worker(folder: Path, pool: str) -> Iterator[tuple[Program, Callable[[str], Any]]]:
+def worker(folder: Path, pool: str, option: str = "") -> Iterator[tuple[Program, Callable[[str], Any]]]:
     """Run a worker of Celery, with a folder in place of a broker; yield it, and what sends it a task."""
+    text = (EXAMPLES / "places" / "celery_app.py").read_text()
+    (folder / "celery_app.py").write_text(text.replace('Stdio("mcp-server-time")', f'Stdio("mcp-server-time"){option}'))
     celery = pytest.importorskip("celery", reason="Celery: needs celery; install the extra 'places'")
     for name in ("data_in", "results"):
         (folder / name).mkdir()
@@ -51,7 +50,7 @@ def worker(folder: Path, pool: str) -> Iterator[tuple[Program, Callable[[str], A
     }
     command = f"celery --app celery_app worker --pool {pool} --concurrency 2 --loglevel INFO"
     variables = {"CELERY_BROKER_URL": "filesystem://", "CELERY_RESULT_BACKEND": results}
-    with running(folder, command.split(), ["places/celery_app.py"], variables) as program:
+    with running(folder, command.split(), [], variables) as program:
         program.wait_log("ready")
         yield program, lambda zone: client.send_task("celery_app.now", args=[zone])
     client.close()
@@ -77,6 +76,18 @@ def test_each_task_of_celery_is_done_once_or_names_its_reason(pool: str, tmp_pat
         assert last.get(BOUND)["timezone"] == "Held/last"
         assert program.end(ENDS + CELERY) == 0
     assert max(program.ledger.calls().values()) == 1
+
+
+@pytest.mark.parametrize("pool", ["prefork", "threads", "solo"])
+def test_ctrl_c_ends_celery_in_time_although_a_server_never_answers(pool: str, tmp_path: Path) -> None:
+    with worker(tmp_path, pool, ", request_timeout=2") as (program, send):
+        sent = send("Held/1")
+        program.ledger.wait_called({"Held/1"})
+        program.signal(signal.SIGINT, group=True)
+        assert program.end(2.0 + ENDS + CELERY) == 0
+        with pytest.raises(RequestTimedOut):
+            sent.get(BOUND)
+    assert [*program.ledger.calls().values()] == [1]
 
 
 # --- APScheduler ------------------------------------------------------------------------------------------------------

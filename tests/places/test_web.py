@@ -16,11 +16,17 @@ from attrs import frozen
 
 from .program import Answer, Program, running
 
+GRACE: Final = 5.0
+"""What the command lines below give to requests at the end."""
+
 DRAIN: Final = 5.0
 """The ``drain_timeout`` of all programs."""
 
 STOP: Final = 5.0
 """The default ``stop_timeout``."""
+
+BUSY: Final = 5.0
+"""Seconds more, for a machine that is busy with other things."""
 
 
 @frozen(kw_only=True)
@@ -32,7 +38,7 @@ class Place:
         program: the file in ``examples``.
         command: the words of the command line.
         needs: the modules that must be installed.
-        grace: the seconds that the web server gives its requests at the end.
+        seconds: the sum that the table on the page gives.
         at_once: the requests that reach a server at the same time.
         servers: how many are started before the first request: one in each worker process.
         at_sigterm: the status of a request that was in flight; 0 if its connection is closed.
@@ -46,7 +52,7 @@ class Place:
     program: str
     command: str
     needs: tuple[str, ...] = ()
-    grace: float = 5.0
+    seconds: float = GRACE + DRAIN + STOP
     at_once: int = 5
     servers: int = 1
     at_sigterm: int = 200
@@ -54,11 +60,6 @@ class Place:
     files: tuple[str, ...] = ()
     hidden: str = ""
     codes: tuple[int, int] = (0, 0)
-
-    @property
-    def seconds(self) -> float:
-        """Return the sum that the table gives."""
-        return self.grace + DRAIN + STOP
 
     def start(self, folder: Path) -> AbstractContextManager[Program]:
         """Start the program."""
@@ -118,6 +119,7 @@ PLACES: Final = [
         id="gunicorn's uvicorn workers, FastAPI",
         program=FASTAPI,
         command=GUNICORN.format("fastapi_app:app") + " --workers 2 --worker-class uvicorn_worker.UvicornWorker",
+        seconds=GRACE,
         needs=("fastapi", "gunicorn", "uvicorn_worker"),
         servers=2,
     ),
@@ -139,7 +141,7 @@ PLACES: Final = [
         program=FLASK,
         command="flask --app flask_app run --port {port}",
         needs=("flask",),
-        grace=0,
+        seconds=STOP,
         servers=0,
         at_sigterm=0,
         codes=(KILLED, 0),
@@ -150,7 +152,7 @@ PLACES: Final = [
         command="flask --app flask_app run --debug --port {port}",
         hidden="watchdog",  # which Streamlit brings along; it follows this whole checkout
         needs=("flask",),
-        grace=0,
+        seconds=STOP,
         servers=0,
         at_sigterm=0,
         reloads=True,
@@ -159,6 +161,7 @@ PLACES: Final = [
         id="gunicorn's sync workers, Flask",
         program=FLASK,
         command=f"{HOOKS} --worker-class sync",
+        seconds=GRACE,
         needs=("flask", "gunicorn"),
         servers=2,
         at_once=2,
@@ -168,6 +171,7 @@ PLACES: Final = [
         id="gunicorn's threads, Flask",
         program=FLASK,
         command=HOOKS,
+        seconds=GRACE,
         needs=("flask", "gunicorn"),
         servers=2,
         files=CONFIGURATION,
@@ -176,6 +180,7 @@ PLACES: Final = [
         id="gunicorn --preload, Flask",
         program=FLASK,
         command=f"{HOOKS} --preload",
+        seconds=GRACE,
         needs=("flask", "gunicorn"),
         servers=2,
         files=CONFIGURATION,
@@ -185,7 +190,7 @@ PLACES: Final = [
         program=DJANGO,
         command=f"{sys.executable} django_site.py runserver {{port}}",
         needs=("django",),
-        grace=0,
+        seconds=STOP,
         servers=0,
         at_sigterm=0,
         reloads=True,
@@ -194,6 +199,7 @@ PLACES: Final = [
         id="gunicorn without hooks, Django",
         program=DJANGO,
         command=GUNICORN.format("django_site:application") + " --threads 8",
+        seconds=GRACE,
         needs=("django", "gunicorn"),
         servers=0,
     ),
@@ -233,7 +239,7 @@ def test_every_request_is_answered_or_names_its_reason_and_none_is_carried_out_t
         if place.at_sigterm == 200:
             program.ledger.release()
         assert last.result().status == place.at_sigterm, last.result()
-        assert program.end(place.seconds) == place.codes[0]
+        assert program.end(place.seconds + BUSY) == place.codes[0]
     assert max(program.ledger.calls().values()) == 1
 
 
@@ -244,7 +250,7 @@ def test_ctrl_c_ends_the_program_in_time_although_a_server_never_answers(place: 
         asked = threads.submit(program.ask, "Held/for ever")
         program.ledger.wait_called({"Held/for ever"})
         program.signal(signal.SIGINT, group=True)
-        assert program.end(place.seconds) == place.codes[1]
+        assert program.end(place.seconds + BUSY) == place.codes[1]
         assert asked.result().status in {0, 500, 503}, asked.result()
     assert max(program.ledger.calls().values()) == 1
 
