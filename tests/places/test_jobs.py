@@ -18,11 +18,12 @@ from tests.source import EXAMPLES
 
 from .ledger import BOUND
 from .program import Program, running
-from .test_web import DRAIN, STOP
+from .test_web import BUSY, DRAIN, STOP
 
 CALLS: Final = [f"Call/{number}" for number in range(50)]
 HELD: Final = ["Held/1", "Held/2"]
-ENDS: Final = DRAIN + STOP
+ENDS: Final = DRAIN + STOP + BUSY
+"""The sum that the table on the page gives, on a busy machine."""
 
 CELERY: Final = 15.0
 """Seconds that Celery takes by itself to end."""
@@ -84,7 +85,7 @@ def test_ctrl_c_ends_celery_in_time_although_a_server_never_answers(pool: str, t
         sent = send("Held/1")
         program.ledger.wait_called({"Held/1"})
         program.signal(signal.SIGINT, group=True)
-        assert program.end(2.0 + ENDS + CELERY) == 0
+        assert program.end(2.0 + ENDS + CELERY) in {0, 1}  # 1 if a task has failed meanwhile
         with pytest.raises(RequestTimedOut):
             sent.get(BOUND)
     assert [*program.ledger.calls().values()] == [1]

@@ -23,7 +23,7 @@ from tests.source import EXAMPLES, parse
 from .ledger import BOUND
 from .program import Program, running
 from .test_jobs import CALLS, ENDS
-from .test_web import STOP
+from .test_web import BUSY, STOP
 
 
 def needs(place: str, *modules: str) -> None:
@@ -237,7 +237,7 @@ def test_sessions_of_streamlit_share_servers_and_show_why_a_call_failed(tmp_path
         wait_shown(page, "connection lost")
         page.close()
         program.signal(signal.SIGTERM)
-        assert program.end(STOP) == 0
+        assert program.end(STOP + BUSY) == 0
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
