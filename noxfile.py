@@ -237,7 +237,7 @@ def places(session: nox.Session) -> None:
     """Run the programs of examples/places/ with their frameworks, as users do: ``nox -s places -- -k Celery``."""
     session.install("--editable", ".[places,test]")
     words = ["-n", "0", "tests/places", "tests/test_patched.py", *session.posargs]
-    session.run("python", "-m", "pytest", *PATIENT, *words)
+    session.run("python", "-m", "pytest", *PATIENT, *words, env={"PLACES": "1"})
 
 
 @nox.session(python=OLDEST)

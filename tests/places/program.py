@@ -21,12 +21,17 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
+import pytest
+
 from tests.source import EXAMPLES
 
 from .ledger import BOUND, Ledger
 
 SERVER: Final = Path(__file__).with_name("time_server.py")
 SCRIPTS: Final = Path(sys.executable).parent
+
+dear: Final = pytest.mark.skipif("PLACES" not in os.environ, reason="for nox -s places only")
+"""Marks the tests that need no framework, and whose kind other tests of the suite have."""
 
 
 class Answer(NamedTuple):

@@ -13,7 +13,7 @@ import pytest
 from tests.source import EXAMPLES
 
 from .ledger import BOUND
-from .program import SCRIPTS
+from .program import SCRIPTS, dear
 
 PROGRAM: Final = EXAMPLES / "places" / "frozen_app.py"
 LEFT_OUT: Final = (
@@ -34,6 +34,7 @@ def printed(folder: Path, *command: str | Path) -> list[str]:
     return done.stdout.splitlines()
 
 
+@dear
 def test_the_program_is_its_own_server_before_it_is_frozen(tmp_path: Path) -> None:
     assert printed(tmp_path, sys.executable, PROGRAM) == ["5"]
 
@@ -55,7 +56,7 @@ def test_a_program_of_shiv_is_its_own_server(tmp_path: Path) -> None:
     site.mkdir()
     shutil.copy(PROGRAM, site)
     words = ["--site-packages", str(site), "--entry-point", "frozen_app:run", "--output-file", "app.pyz"]
-    command = [SCRIPTS / "shiv", *words, "--python", sys.executable]
+    command = [str(SCRIPTS / "shiv"), *words, "--python", sys.executable]
     done = subprocess.run(command, cwd=tmp_path, timeout=BUILD, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert printed(tmp_path, tmp_path / "app.pyz") == ["5"]

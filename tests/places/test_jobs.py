@@ -17,7 +17,7 @@ from mcp_actors import ConnectionLost, RequestTimedOut
 from tests.source import EXAMPLES
 
 from .ledger import BOUND
-from .program import Program, running
+from .program import Program, dear, running
 from .test_web import BUSY, DRAIN, STOP
 
 CALLS: Final = [f"Call/{number}" for number in range(50)]
@@ -125,7 +125,7 @@ def test_a_signal_lets_jobs_of_apscheduler_finish_in_time(number: int, answers: 
 # --- Pools of processes -----------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["spawn", pytest.param("forkserver", marks=dear)])
 def test_each_call_of_a_pool_of_processes_is_made_once_or_names_its_reason(method: str, tmp_path: Path) -> None:
     command = [sys.executable, "process_pool.py", method, *CALLS, *HELD]
     with running(tmp_path, command, ["places/process_pool.py"]) as program:
@@ -136,6 +136,7 @@ def test_each_call_of_a_pool_of_processes_is_made_once_or_names_its_reason(metho
     assert max(program.ledger.calls().values()) == 1
 
 
+@dear
 def test_sigterm_lets_a_pool_of_processes_finish(tmp_path: Path) -> None:
     command = [sys.executable, "process_pool.py", "spawn", *HELD]
     with running(tmp_path, command, ["places/process_pool.py"]) as program:
@@ -146,6 +147,7 @@ def test_sigterm_lets_a_pool_of_processes_finish(tmp_path: Path) -> None:
     assert [*program.ledger.calls().values()] == [1, 1]
 
 
+@dear
 def test_ctrl_c_ends_a_pool_of_processes_although_a_server_never_answers(tmp_path: Path) -> None:
     command = [sys.executable, "process_pool.py", "spawn", *HELD]
     with running(tmp_path, command, ["places/process_pool.py"]) as program:
@@ -171,6 +173,7 @@ def test_a_fixture_of_each_scope_opens_servers(tmp_path: Path) -> None:
     assert len(program.ledger.of("end")) == len(program.ledger.of("start")) == 2 * len(SCOPES)
 
 
+@dear
 def test_ctrl_c_in_a_test_runs_the_end_of_its_fixture(tmp_path: Path) -> None:
     text = (EXAMPLES / "places" / "test_time.py").read_text()
     (tmp_path / "test_time.py").write_text(text.replace("Europe/Paris", "Held/1"))
@@ -178,7 +181,7 @@ def test_ctrl_c_in_a_test_runs_the_end_of_its_fixture(tmp_path: Path) -> None:
         program.ledger.wait_called({"Held/1"})
         program.signal(signal.SIGINT, group=True)
         assert program.end(ENDS) == pytest.ExitCode.INTERRUPTED
-    assert program.ledger.of("end") == program.ledger.of("start")
+    assert {*program.ledger.of("end")} == {*program.ledger.of("start")}
 
 
 # --- The first process of a container ---------------------------------------------------------------------------------
@@ -194,7 +197,7 @@ def container() -> list[str]:
     return ALONE
 
 
-@pytest.mark.parametrize("answers", [True, False])
+@pytest.mark.parametrize("answers", [True, pytest.param(False, marks=dear)])
 def test_the_first_process_of_a_container_finishes_calls_at_sigterm(
     container: list[str], answers: bool, tmp_path: Path
 ) -> None:

@@ -21,7 +21,7 @@ import pytest
 from tests.source import EXAMPLES, parse
 
 from .ledger import BOUND
-from .program import Program, running
+from .program import Program, dear, running
 from .test_jobs import CALLS, ENDS
 from .test_web import BUSY, STOP
 
@@ -66,7 +66,7 @@ tkinter_app.main()
 """
 
 
-@pytest.fixture(params=["Qt", "Tkinter"])
+@pytest.fixture(params=["Qt", pytest.param("Tkinter", marks=dear)])
 def window(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[list[str], str, dict[str, str]]:
     """Return the command, the program and the environment of a window that is driven by its own events."""
     if request.param == "Qt":
