@@ -16,8 +16,9 @@ graceful_timeout = 30  # longer than drain_timeout and stop_timeout together
 def post_worker_init(worker: Any) -> None:
     """Open the servers of a worker process.
 
-    The import belongs here: at the top of this file it would run before the fork. In `post_fork`, gunicorn would not
-    notice a SIGTERM while servers start; and it passes arguments, so that `servers.get` itself cannot be the hook.
+    The import belongs here: at the top of this file it would run before the fork. In
+    `post_fork`, gunicorn would not notice a SIGTERM while servers start. gunicorn
+    passes arguments, so `servers.get` itself cannot be the hook.
     """
     from flask_app import servers
 

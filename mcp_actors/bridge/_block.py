@@ -2,7 +2,8 @@
 
 `Door` is the ``async with`` that `open_servers` and `open_supervisor` of ``_open`` return. It makes a `Bridge`, a
 `BlockProxy`, whose `run` is the work of Trio's main task, and by `trio_run` a `ThreadRun` or a `GuestRun`.
-Of ``_signals``, `InterruptGuard` delays Ctrl-C in protected code of a guest, and `SignalWakeup` wakes the event loop.
+Of ``_signals``, `InterruptGuard` delays Ctrl-C in protected code of a guest, `SignalWakeup` wakes the event loop, and
+`StopNotes` ends a long start.
 
 The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule it
 is left when the Trio run has ended, and with it what it opened. The exception that leaves is that of the opened thing,
@@ -36,7 +37,7 @@ from .._collapse import collapse, is_exit
 from .._misuse import Block, check_flavor
 from .._text import with_remedy
 from ._bridge import Bridge, Lane
-from ._signals import InterruptGuard, SignalWakeup
+from ._signals import InterruptGuard, SignalWakeup, StopNotes
 
 if TYPE_CHECKING:
     import asyncio
@@ -66,7 +67,8 @@ class TrioRun(ABC):
         self.block = block
         self.on_ended = on_ended
         self.failure: BaseException | None = None
-        self.wakeup = SignalWakeup(bridge.loop, self._hurry)
+        self.wakeup = SignalWakeup(bridge.loop)
+        self.stops = StopNotes(self._hurry)
 
     @abstractmethod
     def start(self) -> None:
@@ -75,6 +77,16 @@ class TrioRun(ABC):
     @abstractmethod
     def abort(self) -> None:
         """End the run before its block has begun. Called on the event loop's side."""
+
+    def watch_signals(self) -> None:
+        """Wake the event loop at signals, and let those that stop the program end a long start."""
+        self.wakeup.install()
+        self.stops.install()
+
+    def ignore_signals(self) -> None:
+        """Undo that. Any thread may call this, but only the main thread changes handlers."""
+        self.stops.uninstall()
+        self.wakeup.uninstall()
 
     def _hurry(self) -> None:
         with suppress(RuntimeError, AttributeError):  # Trio's side has ended by itself, or has not begun
@@ -122,10 +134,10 @@ class ThreadRun(TrioRun):
         self._lanes.append(lane)
         self.bridge.to_loop = lane.put
         try:
-            self.wakeup.install()
+            self.watch_signals()
             self._thread.start()
         except BaseException:
-            self.wakeup.uninstall()
+            self.ignore_signals()
             lane.close()
             raise
         atexit.register(self.at_exit)
@@ -144,11 +156,11 @@ class ThreadRun(TrioRun):
     def at_exit(self) -> None:
         super().at_exit()
         self._thread.join()
-        self.wakeup.uninstall()
+        self.ignore_signals()
 
     def finish(self) -> None:
         self._thread.join()
-        self.wakeup.uninstall()
+        self.ignore_signals()
         for lane in self._lanes:
             lane.close()
         super().finish()
@@ -193,8 +205,8 @@ class GuestRun(TrioRun):
                 "use host='thread', or open everything in one block"
             )
         self.bridge.to_loop = self.bridge.to_trio = self._interrupts.step
-        self._interrupts.install()
-        self.wakeup.install()
+        self.watch_signals()
+        self._interrupts.install()  # last: it takes a handler that is no longer its own for the end of its time
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
             self._main,
@@ -244,7 +256,7 @@ class GuestRun(TrioRun):
     def _done(self, result: outcome.Outcome[None]) -> None:
         self._ended = True
         self._interrupts.uninstall()
-        self.wakeup.uninstall()
+        self.ignore_signals()
         atexit.unregister(self.at_exit)
         if isinstance(result, outcome.Error):
             self.failure = result.error  # Trio itself has failed
@@ -456,7 +468,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         if not self._opened.done():
             error, _ = await self._wait_ended()
             reraise(error)
-        self._run.wakeup.block_begins()
+        self._run.stops.uninstall()
         return self._view(self._bridge, self._opened.result())
 
     def _start(self) -> None:

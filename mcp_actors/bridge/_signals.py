@@ -2,10 +2,10 @@
 
 The main thread runs handlers of signals, and Trio may be in another, or be a guest that a handler must not interrupt.
 `InterruptGuard` delays Ctrl-C in protected code of a guest. `SignalWakeup` wakes the event loop at each signal, and
-notes those that stop a program while its block is about to begin. `TrioRun` of ``_block`` owns one of each.
+`StopNotes` notices those that stop a program while its block starts. `TrioRun` of ``_block`` owns one of each.
 
-The guard may replace the handler of SIGINT, and the other one sets the wake-up descriptor to a pipe that it owns. This
-file starts nothing.
+The first and the last one may replace handlers of SIGINT and SIGTERM, and the other one sets the wake-up descriptor to
+a pipe that it owns. This file starts nothing.
 """
 
 from __future__ import annotations
@@ -107,54 +107,79 @@ class SignalWakeup:
 
     The kernel may give a signal to any thread, also to those of Trio, but handlers run in the main thread only. While
     that waits in an event loop, nothing wakes it: asyncio sets a wake-up descriptor only if a handler was added to the
-    loop. uvloop always sets one. That gets its signals by way of this one until the block begins, and then this one is
-    taken away. Nothing is installed outside the main thread.
+    loop. uvloop always sets one. Then nothing is installed here, and nothing outside the main thread.
 
     Args:
         loop: the event loop that runs in this thread.
-        on_stop: called at a SIGINT or SIGTERM, after the program's own handler, until the block begins. A web server
-            notes such a signal, and acts on it when its application has started.
     """
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, on_stop: Callable[[], object]) -> None:
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._on_stop = on_stop
-        self._found = -1
         self._pipe: tuple[int, int] | None = None
 
     def install(self) -> None:
-        """Set the wake-up descriptor."""
+        """Set the wake-up descriptor, if there is none."""
         if threading.current_thread() is not threading.main_thread():
+            return
+        if (found := signal.set_wakeup_fd(-1)) != -1:
+            signal.set_wakeup_fd(found)
             return
         reader, writer = self._pipe = os.pipe()
         os.set_blocking(reader, False)
         os.set_blocking(writer, False)
         self._loop.add_reader(reader, self._drain, reader)
-        self._found = signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-
-    def block_begins(self) -> None:
-        """Stop noting signals, and leave them to the descriptor that was found."""
-        self._on_stop = lambda: None
-        if self._found != -1:
-            self.uninstall()
+        signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def uninstall(self) -> None:
-        """Restore the wake-up descriptor that was found, unless another one has replaced this one."""
+        """Take the wake-up descriptor away, unless another one has replaced it."""
         if self._pipe is None:
             return
         (reader, writer), self._pipe = self._pipe, None
-        if threading.current_thread() is threading.main_thread():
-            found = signal.set_wakeup_fd(-1)
-            signal.set_wakeup_fd(self._found if found == writer else found, warn_on_full_buffer=False)
-            self._drain(reader)
+        if threading.current_thread() is threading.main_thread() and (found := signal.set_wakeup_fd(-1)) != writer:
+            signal.set_wakeup_fd(found)
         self._loop.remove_reader(reader)  # False if the loop is closed
         os.close(reader)
         os.close(writer)
 
-    def _drain(self, reader: int) -> None:
+    @staticmethod
+    def _drain(reader: int) -> None:
         with suppress(BlockingIOError):
-            numbers = os.read(reader, 4096)
-            if self._found != -1:
-                os.write(self._found, numbers)
-            if signal.SIGINT in numbers or signal.SIGTERM in numbers:
-                self._on_stop()
+            os.read(reader, 4096)
+
+
+# --- Notice that a program is asked to stop while it starts -----------------------------------------------------------
+
+
+class StopNotes:
+    """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's own handlers.
+
+    A web server's handler notes such a signal, and acts on it when its application has started. Nothing is installed
+    outside the main thread, and where a signal is ignored or has its default action.
+
+    Args:
+        on_stop: called in the main thread, between any two lines.
+    """
+
+    def __init__(self, on_stop: Callable[[], object]) -> None:
+        self._on_stop = on_stop
+        self._handler: Final = self._note
+        self._found: dict[int, Callable[[int, FrameType | None], object]] = {}
+
+    def install(self) -> None:
+        """Put the handlers before the current ones."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if callable(found := signal.getsignal(number)):
+                self._found[number] = found
+                signal.signal(number, self._handler)
+
+    def uninstall(self) -> None:
+        """Restore the handlers that were found, unless others have replaced these."""
+        for number, found in self._found.items():
+            if signal.getsignal(number) is self._handler and threading.current_thread() is threading.main_thread():
+                signal.signal(number, found)
+
+    def _note(self, number: int, frame: FrameType | None) -> None:
+        self._on_stop()
+        self._found[number](number, frame)

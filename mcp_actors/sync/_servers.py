@@ -28,6 +28,7 @@ from mcp.types import Implementation
 from .. import servers
 from .._foreign import Log
 from .._misuse import Unopened, explained
+from .._tasks import Signals
 from .._text import with_remedy
 from ..bridge._block import BlockProxy, ThreadRun, reraise
 from ..bridge._callbacks import adapted_callbacks
@@ -59,6 +60,7 @@ class LoneRun(ThreadRun):
 
     def start(self) -> None:
         """Start, without waiting."""
+        self.stops.install()
         self._thread.start()
         atexit.register(self.at_exit)
 
@@ -141,6 +143,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
             run.start()
         except BaseException as exc:
             run.abort()  # if the thread has started nevertheless, it opens nothing
+            run.stops.uninstall()
             reraise(with_remedy(exc))
         try:
             group = self._owner.opened.wait()
@@ -150,6 +153,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         if group is None:
             error, interruption = self._wait_ended(run, run.abort)
             reraise(interruption or error)
+        run.stops.uninstall()
         return SyncServerGroup(self._bridge, group)
 
     def __exit__(
@@ -241,6 +245,8 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     configs, env_file, catalog_store = anchored_all(configs, env_file, catalog_store)
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
+        stops = Signals("stop_on", ())  # none, but a handler of the program may note one during a long start
+        bridge.hurry = lambda: stops.hurry()
         return servers.open_servers(
             *(config_from_thread(bridge, config) for config in configs),
             strict=strict,
@@ -255,6 +261,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
             max_starting=max_starting,
             max_processes=max_processes,
             drain_timeout=drain_timeout,
+            stop_on=stops,
             observers=tuple(observers),
         )
 
