@@ -316,7 +316,7 @@ def test_the_middleware_offers_what_langchain_tools_gives() -> None:
             return "done"
 
         middleware = LangChainMiddleware(servers, servers=["b"])
-        assert repr(middleware).startswith("<LangChainMiddleware 'b': b of <ServerGroup")
+        assert repr(middleware).startswith("<LangChainMiddleware 'b': b of <AsyncioServerGroup")
         assert await say(create_agent(LangChainModel(think=think), middleware=[middleware])) == "done"
         with pytest.raises(TypeError, match=r"give the group that it belongs to, and servers=\['a'\]"):
             LangChainMiddleware(servers["a"])  # type: ignore[arg-type]  # it is refused

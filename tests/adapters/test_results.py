@@ -310,7 +310,7 @@ def test_toolsets_of_one_agent_have_different_ids() -> None:
         async with open_servers(server("a"), server("b")) as servers:
             first = PydanticAIToolset(servers, servers=["a"], id="first")
             assert first.id == "first"
-            assert repr(first).startswith("<PydanticAIToolset a of <ServerGroup")
+            assert repr(first).startswith("<PydanticAIToolset a of <AsyncioServerGroup")
             model = TestModel(call_tools=["mcp__a__pid", "mcp__b__pid"])
             agent = pydantic_ai.Agent(model, toolsets=[first, PydanticAIToolset(servers, servers=["b"])])
             assert (await agent.run("hello")).output.count("mcp__") == 2
