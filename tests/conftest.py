@@ -28,6 +28,7 @@ from . import certificates
 from .durations import Meter
 from .forkserver import interpreter
 from .idle_clock import IdleClock
+from .importing import FRAMEWORKS
 from .messages import WRITE, Said, check, table_for
 from .node.packages import NodeMissing, fetch, node
 from .programs import FULL_SIZE, SEED, number_of
@@ -57,6 +58,9 @@ signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 
 WORKERS: Final = 2
+
+FRAMEWORKS_AT_FIRST: Final = pytest.StashKey[frozenset[str]]()
+"""The frameworks that were imported when all tests had been collected."""
 
 
 @pytest.hookimpl(tryfirst=True)  # before that of pytest-xdist
@@ -105,6 +109,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
     try:
         return (yield)
     finally:
+        session.config.stash[FRAMEWORKS_AT_FIRST] = frozenset(FRAMEWORKS) & sys.modules.keys()
         gc.enable()
         gc.freeze()
         gc.set_threshold(20_000, 20, 20)

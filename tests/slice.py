@@ -27,6 +27,10 @@ MATRIX: Final = "tests/servers/faults/"
 """Tests that make one table, which has to be whole: ``--rest`` runs all of them."""
 
 
+FIRST: Final = ("tests/adapters/", "tests/test_examples.py")
+"""Tests that import frameworks, each of which takes a second or more: they run first, which is in one worker of two."""
+
+
 class Chosen(NamedTuple):
     """A test of the slice.
 
@@ -108,7 +112,12 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one side of the slice."""
+    """Keep one side of the slice, and let one worker have all tests that import frameworks.
+
+    Each worker begins with an equal part of the tests, in their order, and one that has ended takes from the end of
+    another's.
+    """
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if config.getoption("slice") or config.getoption("rest"):
         wanted = in_slice if config.getoption("slice") else in_rest
         config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])

@@ -16,6 +16,8 @@ import trio
 
 from mcp_actors.testing import Snapshot, _leftovers
 
+from .conftest import FRAMEWORKS_AT_FIRST
+
 pytest_plugins = ["pytester"]
 
 SLEEP_FOR_EVER = [sys.executable, "-c", "import time; print(flush=True); time.sleep(3600)"]
@@ -54,6 +56,11 @@ def test_a_test_that_hangs_fails_and_is_named(
     result = run_pytest("-o", "faulthandler_timeout=0.1", "-o", "faulthandler_exit_on_timeout=true")
     assert result.ret != 0
     result.stderr.fnmatch_lines(["*Timeout*", "*test_that_hangs*"])
+
+
+def test_no_framework_is_imported_to_collect_tests(pytestconfig: pytest.Config) -> None:
+    """They take several seconds of each worker; a test imports its framework when it runs."""
+    assert pytestconfig.stash[FRAMEWORKS_AT_FIRST] == set()
 
 
 def test_nothing_is_found_when_nothing_is_left() -> None:

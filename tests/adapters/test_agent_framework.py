@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import importlib.util
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from mcp.server import Server
@@ -22,28 +23,23 @@ from mcp.types import (
     Tool,
 )
 
-from mcp_actors import InProcess, RequestTimedOut, ServerConfig
-from mcp_actors.adapters import McpClient
+from mcp_actors import InProcess, RequestTimedOut, ServerConfig, adapters
 from mcp_actors.bridge import AsyncioServerGroup, open_servers
 from mcp_actors.config import ToolContext, ToolFilter
 from tests.servers.groups import server
 
-pytest.importorskip("agent_framework", reason="needs agent-framework-core")
-
-from agent_framework import (
-    Agent,
-    FunctionInvocationContext,
-    FunctionMiddleware,
-    MCPStdioTool,
-    Message,
-    tool as function_tool,
-)
-
-from mcp_actors.adapters import AgentFrameworkProvider
-
 from ..messages import Said
-from .agent_framework_client import PlayedClient
+from .frameworks import Think
+from .later import Later
 from .test_tool_names import DELETE, PUBLIC, Shop
+
+if TYPE_CHECKING:
+    import agent_framework as af
+else:
+    af = Later("agent_framework")
+
+if importlib.util.find_spec("agent_framework") is None:
+    pytest.skip("needs agent-framework-core", allow_module_level=True)
 
 PIXEL = base64.b64encode(b"a picture").decode()
 ECHO = "mcp__a__echo"
@@ -62,6 +58,12 @@ def played(*thoughts: Any, heard: list[str] | None = None, offered: list[list[st
     return think
 
 
+def PlayedClient(think: Think, **options: Any) -> Any:  # noqa: N802 - it stands for a class on the framework
+    from .agent_framework_client import PlayedClient
+
+    return PlayedClient(think, **options)
+
+
 def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: ServerConfig, **options: Any) -> Any:
     async def main() -> Any:
         async with open_servers(*(configs or (server("a"),)), **options) as servers:
@@ -70,8 +72,8 @@ def in_group(use: Callable[[AsyncioServerGroup], Awaitable[Any]], *configs: Serv
     return asyncio.run(main())
 
 
-def agent(servers: AsyncioServerGroup, client: PlayedClient, *, tools: Any = None, **options: Any) -> Agent:
-    return Agent(client, tools=tools, context_providers=[AgentFrameworkProvider(servers, **options)])
+def agent(servers: AsyncioServerGroup, client: Any, *, tools: Any = None, **options: Any) -> af.Agent:
+    return af.Agent(client, tools=tools, context_providers=[adapters.AgentFrameworkProvider(servers, **options)])
 
 
 def test_a_stream_sees_the_tools_of_each_turn() -> None:
@@ -126,8 +128,8 @@ def test_a_failed_tool_is_shown_as_the_framework_shows_its_own(details: bool, wo
 def test_an_error_of_a_call_reaches_the_programs_middleware_as_it_is() -> None:
     seen: list[Exception] = []
 
-    class Watch(FunctionMiddleware):
-        async def process(self, context: FunctionInvocationContext, call_next: Any) -> None:
+    class Watch(af.FunctionMiddleware):
+        async def process(self, context: af.FunctionInvocationContext, call_next: Any) -> None:
             try:
                 await call_next()
             except Exception as exc:
@@ -136,7 +138,7 @@ def test_an_error_of_a_call_reaches_the_programs_middleware_as_it_is() -> None:
 
     async def use(servers: AsyncioServerGroup) -> None:
         client = PlayedClient(played(("mcp__a__sleep", {"seconds": 600}), "done"))
-        who = Agent(client, context_providers=[AgentFrameworkProvider(servers)], middleware=[Watch()])
+        who = af.Agent(client, context_providers=[adapters.AgentFrameworkProvider(servers)], middleware=[Watch()])
         await who.run("hello")
 
     in_group(use, server("a", request_timeout=0.1))
@@ -153,7 +155,7 @@ def test_a_call_that_needs_approval_waits_for_it_and_is_made_in_the_next_run(app
         asked = await who.run("hello", session=session)
         [request] = asked.user_input_requests
         assert (request.function_call.name, client.turn) == (ECHO, 1)
-        answer = Message("user", [request.to_function_approval_response(approved=True)])
+        answer = af.Message("user", [request.to_function_approval_response(approved=True)])
         assert (await who.run(answer, session=session)).text == "done"
         return heard
 
@@ -186,7 +188,7 @@ def test_another_approval_is_refused(approval: Any, kind: type[Exception], said:
 
     async def use(servers: AsyncioServerGroup) -> None:
         with pytest.raises(kind) as caught:
-            AgentFrameworkProvider(servers, approval=approval)
+            adapters.AgentFrameworkProvider(servers, approval=approval)
         row = "approval is another text" if kind is ValueError else "approval is no collection of names"
         said(row, str(caught.value), approval=repr(approval))
 
@@ -255,7 +257,7 @@ def test_of_two_tools_of_one_name_the_agents_own_is_offered() -> None:
 
     async def use(servers: AsyncioServerGroup) -> None:
         client = PlayedClient(played((ECHO, {"text": "x"}), "done", heard=heard, offered=offered))
-        await agent(servers, client, tools=[function_tool(mine, name=ECHO)]).run("hello")
+        await agent(servers, client, tools=[af.tool(mine, name=ECHO)]).run("hello")
 
     in_group(use)
     assert heard == ["mine: x"]
@@ -273,7 +275,7 @@ def test_the_predicate_gets_the_agent_and_its_session_and_may_be_async() -> None
     async def use(servers: AsyncioServerGroup) -> None:
         offered: list[list[str]] = []
         client = PlayedClient(played("done", offered=offered))
-        who = Agent(client, name="waiter", context_providers=[AgentFrameworkProvider(servers)])
+        who = af.Agent(client, name="waiter", context_providers=[adapters.AgentFrameworkProvider(servers)])
         session = who.create_session()
         await who.run("hello", session=session)
         assert offered == [[ECHO]]
@@ -284,7 +286,7 @@ def test_the_predicate_gets_the_agent_and_its_session_and_may_be_async() -> None
 
 @pytest.mark.parametrize("include", [False, True])
 def test_instructions_of_servers_are_added_if_that_is_wanted(include: bool) -> None:
-    async def use(servers: AsyncioServerGroup) -> list[str | None]:
+    async def use(servers: AsyncioServerGroup) -> Any:
         client = PlayedClient(played("done"))
         await agent(servers, client, include_instructions=include).run("hello")
         return client.instructions
@@ -322,12 +324,12 @@ def test_results_are_those_of_the_frameworks_own_tool(result: CallToolResult) ->
         return result
 
     async def use(servers: AsyncioServerGroup) -> None:
-        async with MCPStdioTool(
-            "theirs", "unused", session=McpClient(servers), tool_result_content="content_first"
+        async with af.MCPStdioTool(
+            "theirs", "unused", session=adapters.McpClient(servers), tool_result_content="content_first"
         ) as theirs:
             [expected] = theirs.functions
             wanted = await expected.invoke(arguments={})
-        who = AgentFrameworkProvider(servers)
+        who = adapters.AgentFrameworkProvider(servers)
         [ours] = who._functions(await who._offer.known_tools(None), ())
         found = await ours.invoke(arguments=arguments)
         shown = [

@@ -6,14 +6,10 @@ import asyncio
 import os
 import re
 import signal
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import agents
-import pydantic_ai
 import pytest
-from langchain_core.tools import ToolException
 from mcp import MCPError
-from pydantic_ai.models.test import TestModel
 
 from mcp_actors import (
     ConfigError,
@@ -25,14 +21,21 @@ from mcp_actors import (
     ToolFailed,
     ToolFilter,
     ToolNotFound,
+    adapters,
 )
-from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
 from mcp_actors.bridge import AsyncioServerGroup, open_servers
 from mcp_actors.config import ToolContext
 from tests.servers.groups import BOUND, LATER, NEVER, server
 
 from ..messages import Said
 from .frameworks import FRAMEWORKS, Call
+from .later import Later
+
+if TYPE_CHECKING:
+    import agents
+    import pydantic_ai
+else:
+    agents, pydantic_ai = Later("agents"), Later("pydantic_ai")
 
 FAIL: Call = ("mcp__a__fail", {})
 TIME_OUT: Call = ("mcp__a__sleep", {"seconds": 600})
@@ -127,6 +130,8 @@ def test_an_unhandled_failure_ends_the_run(
 
 
 def test_a_tool_of_langchain_that_failed_raises_what_langchain_expects() -> None:
+    from langchain_core.tools import ToolException
+
     with pytest.raises(ToolException, match=r"^failed as asked$"):
         heard_of("langchain", FAIL)
 
@@ -202,10 +207,12 @@ def test_a_server_that_is_down_is_unavailable_at_once_if_configured_so() -> None
 
 
 def test_the_model_is_out_of_tries_after_as_many_as_configured() -> None:
+    from pydantic_ai.models.test import TestModel
+
     async def main() -> None:
         async with open_servers(config()) as servers:
             model = TestModel(call_tools=["mcp__a__fail"])
-            agent = pydantic_ai.Agent(model, toolsets=[PydanticAIToolset(servers, max_retries=0)])
+            agent = pydantic_ai.Agent(model, toolsets=[adapters.PydanticAIToolset(servers, max_retries=0)])
             with pytest.raises(pydantic_ai.UnexpectedModelBehavior, match="mcp__a__fail"):
                 await agent.run("hello")
 
@@ -218,7 +225,7 @@ def test_a_behavior_that_does_not_exist_is_refused() -> None:
             with pytest.raises(
                 ValueError, match="server_error_behavior='ignore' is not valid; give one of 'retry', 'failed', 'error'"
             ):
-                PydanticAIToolset(servers, server_error_behavior="ignore")  # type: ignore[arg-type]  # it is refused
+                adapters.PydanticAIToolset(servers, server_error_behavior="ignore")  # type: ignore[arg-type]  # it is refused
 
     asyncio.run(main())
 
@@ -228,13 +235,13 @@ def test_a_filter_with_a_predicate_needs_a_context() -> None:
         asking = ToolFilter(predicate=lambda tool, context: context.agent == "me")
         async with open_servers(server("a", tool_filter=asking)) as servers:
             with pytest.raises(ConfigError, match="pass context=ToolContext"):
-                await langchain_tools(servers)
+                await adapters.langchain_tools(servers)
             with pytest.raises(ConfigError, match="pass context=ToolContext"):
-                await McpClient(servers).list_tools()
+                await adapters.McpClient(servers).list_tools()
             with pytest.raises(ConfigError, match="pass context=ToolContext"):
-                await OpenAIAgentsServer(servers).list_tools()
-            assert await langchain_tools(servers, context=ToolContext("me"))
-            assert await langchain_tools(servers, context=ToolContext("you")) == []
+                await adapters.OpenAIAgentsServer(servers).list_tools()
+            assert await adapters.langchain_tools(servers, context=ToolContext("me"))
+            assert await adapters.langchain_tools(servers, context=ToolContext("you")) == []
 
     asyncio.run(main())
 
@@ -242,10 +249,10 @@ def test_a_filter_with_a_predicate_needs_a_context() -> None:
 def test_a_tool_of_another_server_is_not_there() -> None:
     async def main() -> None:
         async with open_servers(server("a"), server("b")) as servers:
-            client = McpClient(servers, servers=["a"])
+            client = adapters.McpClient(servers, servers=["a"])
             with pytest.raises(ToolNotFound, match=r"it belongs to server 'b'; add that to servers \(now: a\)"):
                 await client.call_tool("mcp__b__echo", {"text": "x"})
-            none = McpClient(servers, servers=[])
+            none = adapters.McpClient(servers, servers=[])
             assert (await none.list_tools()).tools == []
             with pytest.raises(ToolNotFound, match=r"add that to servers \(now: none\)"):
                 await none.call_tool("mcp__b__echo", {"text": "x"})
@@ -258,9 +265,9 @@ def test_what_only_one_server_can_answer_is_not_asked_of_several() -> None:
         async with open_servers(server("a"), server("b")) as servers:
             both = r"prompts need an adapter of one server, and this one has 2 \(a, b\); .* servers=\['NAME'\]"
             with pytest.raises(ValueError, match=both):
-                await OpenAIAgentsServer(servers).list_prompts()
+                await adapters.OpenAIAgentsServer(servers).list_prompts()
             with pytest.raises(ValueError, match=both):
-                await McpClient(servers).get_prompt("x")
+                await adapters.McpClient(servers).get_prompt("x")
 
     asyncio.run(main())
 
@@ -268,7 +275,7 @@ def test_what_only_one_server_can_answer_is_not_asked_of_several() -> None:
 def test_a_tool_of_langchain_that_is_not_awaited_says_how_to(said: Said) -> None:
     async def main() -> None:
         async with open_servers(server("a")) as servers:
-            [echo] = [tool for tool in await langchain_tools(servers) if tool.name == "mcp__a__echo"]
+            [echo] = [tool for tool in await adapters.langchain_tools(servers) if tool.name == "mcp__a__echo"]
             with pytest.raises(NotImplementedError) as caught:
                 echo.invoke({"text": "x"})
             said("tool of LangChain without await", str(caught.value))
@@ -283,7 +290,7 @@ def test_an_adapter_is_used_on_the_event_loop_of_its_group() -> None:
 
     async def elsewhere() -> None:
         with pytest.raises(RuntimeError, match="belongs to another event loop"):
-            await langchain_tools(kept[0])
+            await adapters.langchain_tools(kept[0])
 
     async def main() -> None:
         async with open_servers(server("a")) as servers:

@@ -9,7 +9,6 @@ import pickle
 from contextlib import nullcontext, suppress
 from typing import Any, Final
 
-import pydantic_ai
 import pytest
 from attrs import frozen
 from mcp.server import Server
@@ -24,11 +23,8 @@ from mcp.types import (
     TextResourceContents,
     Tool,
 )
-from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
-from pydantic_ai.models.function import AgentInfo, FunctionModel
 
-from mcp_actors import InProcess, ServerConfig, ServerUnavailable, ToolFailed, result_value
-from mcp_actors.adapters import McpClient, OpenAIAgentsServer, PydanticAIToolset, langchain_tools
+from mcp_actors import InProcess, ServerConfig, ServerUnavailable, ToolFailed, adapters, result_value
 from mcp_actors.adapters._offer import binary_of, parts_of
 from mcp_actors.bridge import open_servers
 
@@ -155,6 +151,10 @@ def test_structured_content_is_not_shown_twice(data: Any, texts: list[str]) -> N
 
 def test_the_metadata_of_a_result_reaches_what_a_framework_has_for_it() -> None:
     """D-25: but not what the protocol puts there."""
+    import pydantic_ai
+    from pydantic_ai.messages import ModelMessage, ModelResponse, TextPart, ToolCallPart, ToolReturnPart
+    from pydantic_ai.models.function import AgentInfo, FunctionModel
+
     meta = {"io.modelcontextprotocol/serverInfo": {"name": "x", "version": "1"}, "trace": 7}
     shared = {"trace": 7}
     seen: dict[str, Any] = {}
@@ -166,12 +166,12 @@ def test_the_metadata_of_a_result_reaches_what_a_framework_has_for_it() -> None:
 
     async def main() -> None:
         async with open_servers(serving(result(TextContent(text="hi"), _meta=meta))) as servers:
-            await pydantic_ai.Agent(FunctionModel(model), toolsets=[PydanticAIToolset(servers)]).run("hello")
-            [tool] = await langchain_tools(servers)
+            await pydantic_ai.Agent(FunctionModel(model), toolsets=[adapters.PydanticAIToolset(servers)]).run("hello")
+            [tool] = await adapters.langchain_tools(servers)
             called = await tool.ainvoke({"type": "tool_call", "id": "1", "name": tool.name, "args": {}})
             seen["langchain"] = called.artifact["_meta"]
-            seen["openai-agents"] = (await OpenAIAgentsServer(servers).call_tool(tool.name, {})).meta
-            seen["client"] = (await McpClient(servers).call_tool(tool.name, {})).meta
+            seen["openai-agents"] = (await adapters.OpenAIAgentsServer(servers).call_tool(tool.name, {})).meta
+            seen["client"] = (await adapters.McpClient(servers).call_tool(tool.name, {})).meta
             if "agent-framework" in FRAMEWORKS:
                 from mcp_actors.adapters._agent_framework import _contents
 
@@ -225,7 +225,7 @@ def test_a_tool_of_langchain_can_be_pickled() -> None:
 
     async def main() -> None:
         async with open_servers(serving(result(TextContent(text="hi")))) as servers:
-            [tool] = await langchain_tools(servers)
+            [tool] = await adapters.langchain_tools(servers)
             again = pickle.loads(pickle.dumps(tool))
             assert (again.name, again.args_schema, again.metadata) == (tool.name, tool.args_schema, tool.metadata)
             with pytest.raises(ServerUnavailable, match=r"was pickled, .* again by langchain_tools\(group\)$"):

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import pydantic_ai
 import pytest
 from mcp.server import Server
 from mcp.types import CallToolResult, ListToolsResult, TextContent, Tool
-from pydantic_ai import ModelRetry, RunContext
 
 from mcp_actors import InProcess, ServerConfig
 from mcp_actors.bridge import open_servers
 
 from .frameworks import Call, PydanticAI
+from .later import Later
+
+if TYPE_CHECKING:
+    import pydantic_ai
+else:
+    pydantic_ai = Later("pydantic_ai")
 
 
 class Pantry:
@@ -50,7 +54,7 @@ def run_with(hook: Any, think: Any = take_flour, **options: Any) -> tuple[str, l
 
 
 def test_the_hook_has_the_context_of_the_run_and_may_change_everything() -> None:
-    async def hook(ctx: RunContext[str], call_tool: Any, name: str, arguments: dict[str, Any]) -> Any:
+    async def hook(ctx: pydantic_ai.RunContext[str], call_tool: Any, name: str, arguments: dict[str, Any]) -> Any:
         assert (ctx.deps, ctx.agent and ctx.agent.name, ctx.tool_name) == ("the run", "agent", name)
         result = await call_tool(name, {**arguments, "grams": 500}, metadata={"tenant": ctx.deps})
         return f"{name}: {result}, weighed"
@@ -69,7 +73,7 @@ def test_a_hook_that_calls_nothing_answers_itself() -> None:
 
 def test_a_hook_refuses_with_the_exceptions_of_the_framework() -> None:
     async def hook(ctx: Any, call_tool: Any, name: str, arguments: dict[str, Any]) -> Any:
-        raise ModelRetry("not before noon")
+        raise pydantic_ai.ModelRetry("not before noon")
 
     said, calls = run_with(hook)
     assert "not before noon" in said
