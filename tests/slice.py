@@ -59,6 +59,7 @@ def chosen() -> dict[str, list[Chosen]]:
     return found
 
 
+@cache
 def path_of(test: Path) -> str:
     """Return the path of a module as the list has it."""
     return test.relative_to(ROOT).as_posix()
@@ -120,5 +121,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: not item.nodeid.startswith(FIRST))
     if config.getoption("slice") or config.getoption("rest"):
         wanted = in_slice if config.getoption("slice") else in_rest
-        config.hook.pytest_deselected(items=[item for item in items if not wanted(item)])
-        items[:] = filter(wanted, items)
+        sides: tuple[list[pytest.Item], list[pytest.Item]] = [], []
+        for item in items:
+            sides[wanted(item)].append(item)
+        config.hook.pytest_deselected(items=sides[0])
+        items[:] = sides[1]

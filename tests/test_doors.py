@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import pydoc
 from collections.abc import Iterator
+from functools import cache
 
 import pytest
 
@@ -30,24 +31,24 @@ DOORS: list[type] = [
 ]
 
 
-CLASSES = {
-    node.name: node
-    for path in python_files(*(PACKAGE / folder for folder in ("bridge", "kernel", "servers", "sync")))
-    for node in parse(path).body
-    if isinstance(node, ast.ClassDef)
-}
+@cache
+def classes() -> dict[str, ast.ClassDef]:
+    """Return the classes of the folders of the doors, as they are written."""
+    folders = [PACKAGE / folder for folder in ("bridge", "kernel", "servers", "sync")]
+    found = (node for path in python_files(*folders) for node in parse(path).body)
+    return {node.name: node for node in found if isinstance(node, ast.ClassDef)}
 
 
 def own_classes(kind: type) -> Iterator[type]:
     """Yield the classes of this package that a class has its members from."""
-    return (each for each in kind.__mro__ if each.__name__ in CLASSES and each.__module__.startswith("mcp_actors"))
+    return (each for each in kind.__mro__ if each.__name__ in classes() and each.__module__.startswith("mcp_actors"))
 
 
 @pytest.mark.parametrize("kind", DOORS, ids=lambda kind: kind.__name__)
 def test_each_member_is_a_def_of_its_class_with_its_docstring(kind: type) -> None:
     """D-90: a value that is called like a method has no documentation in an editor, and fits no `Protocol`."""
     for owner in own_classes(kind):
-        tree = CLASSES[owner.__name__]
+        tree = classes()[owner.__name__]
         defined = {
             node.name: node for node in ast.walk(tree) if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         }

@@ -12,12 +12,6 @@ from mcp_actors._text import escaped, one_line, plain_text
 
 from .processor_time import takes_less_than
 
-NOT_DRAWN = [
-    character
-    for character in map(chr, range(sys.maxunicode + 1))
-    if unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
-]
-
 acting = st.sampled_from(
     ["\x1b", "[", "]", "\x9b", "\x9d", "0;1", "m", "H", "\x07", "\\", "\n", "\r\n", "\u202e", "\u200b"]
 )
@@ -95,7 +89,12 @@ def test_a_long_text_of_beginnings_takes_no_longer_than_any_other(part: str) -> 
 
 def test_a_text_that_is_searched_lacks_all_that_is_not_drawn() -> None:
     """B-18: or a credential with such a character in it would not be found, and be shown whole."""
-    assert one_line("".join(NOT_DRAWN)) == ""
+    not_drawn = [
+        character
+        for character in map(chr, range(sys.maxunicode + 1))
+        if unicodedata.category(character) in ("Cc", "Cf") and not character.isspace()
+    ]
+    assert one_line("".join(not_drawn)) == ""
 
 
 @given(texts)
