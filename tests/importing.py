@@ -89,6 +89,13 @@ from mcp_actors import open_servers
 found["with servers"] = sorted({{*{OPTIONAL!r}}} & sys.modules.keys())
 look("mcp_actors.servers")
 
+import mcp_actors.catalog as catalog, mcp.types
+tool = mcp.types.Tool(name="find", input_schema={{"type": "object", "required": ["q"]}})
+found["the validator with checks"] = checked = {{}}
+for mode in "off", "schema":
+    catalog.ToolChecks("docs", [tool], mode).check_arguments("find", {{"q": 1}})
+    checked[mode] = "jsonschema" in sys.modules
+
 import mcp_actors.bridge
 dir(mcp_actors.bridge)
 look("mcp_actors.bridge")

@@ -27,8 +27,15 @@ MATRIX: Final = "tests/servers/faults/"
 """Tests that make one table, which has to be whole: ``--rest`` runs all of them."""
 
 
-FIRST: Final = ("tests/adapters/", "tests/test_examples.py")
-"""Tests that import frameworks, each of which takes a second or more: they run first, which is in one worker of two."""
+FIRST: Final = (
+    "tests/adapters/",
+    "tests/bridge/test_imports.py",
+    "tests/catalog/test_validation.py::test_mode_off_checks_nothing",
+    "tests/test_examples.py",
+    "tests/test_exports.py",
+)
+"""Tests that import frameworks, or ask what the package imports: each takes a second or more, and a process that has
+done it once need not do it again. They run first, which is in one worker of two."""
 
 
 class Chosen(NamedTuple):
@@ -113,7 +120,7 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Keep one side of the slice, and let one worker have all tests that import frameworks.
+    """Keep one side of the slice, and let one worker have the tests that should be in one process.
 
     Each worker begins with an equal part of the tests, in their order, and one that has ended takes from the end of
     another's.

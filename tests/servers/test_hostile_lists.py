@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from attrs import evolve
 
 from mcp_actors import ConnectFailed, LimitExceeded, Limits, open_servers
 from mcp_actors.servers import LimitReached
@@ -28,7 +29,7 @@ async def test_a_list_that_is_just_within_the_limits_delays_no_task() -> None:
 
 
 async def test_a_list_that_is_too_large_as_a_whole_is_an_event_and_an_error_and_delays_no_task() -> None:
-    events, config = Events(), hostile("--values", "2000000", restarts=LATER, limits=MANY)
+    events, config = Events(), hostile("--values", "500000", restarts=LATER, limits=evolve(MANY, max_list_bytes=2**21))
     with LongestStep() as longest:
         async with open_servers(config, server("good"), observers=[events]) as group:
             assert state(group, "evil") == "backoff"

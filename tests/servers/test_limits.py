@@ -140,10 +140,11 @@ def test_tools_that_are_left_out_count_towards_the_size_of_the_list() -> None:
 
 
 def test_a_list_of_very_many_tiny_values_is_too_much() -> None:
-    """Each counts for 8 bytes, so that a list has no more than a million of them."""
+    """Each counts for 8 bytes, so that a list has no more than a million of them if it may have 8 MiB."""
+    assert Limits().max_list_bytes == 8 * 2**20
     values = [1] * 30_000
-    meter = ListMeter("docs", "tools", Limits())
-    for number in range(8 * 1024 * 1024 // (9 * 30_000)):
+    meter = ListMeter("docs", "tools", Limits(max_list_bytes=2**20))
+    for number in range(2**20 // (9 * 30_000)):
         meter.admits(tool(str(number), input_schema={"enum": values}))
     with pytest.raises(LimitExceeded, match="max_list_bytes"):
         meter.admits(tool("one more", input_schema={"enum": values}))

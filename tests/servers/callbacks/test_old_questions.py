@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-import sys
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +21,7 @@ from mcp_actors import Callbacks, RetryPolicy, ServerConfig, Stdio, ToolFailed, 
 from mcp_actors.servers import NotSupported
 from tests.gateway.hosts import LEGACY, gateway, in_process
 
+from ...forkserver import interpreter
 from ...source import ROOT
 from ..asking import ACCEPTED, ELICIT, SAMPLE, accept, asking, folders, say
 from ..groups import AT_ONCE
@@ -134,7 +134,7 @@ async def test_a_client_of_a_gateway_keeps_the_questions_of_its_own_server(trans
         program = f"import os; os.mkdir({str(tmp_path / 'started')!r}); os._exit(1)"
         code = "from tests.servers.callbacks.test_old_questions import Curious; Curious().server.run()"
         restart = f"try: {program}\nexcept FileExistsError: pass\n{code}"
-        own = ServerConfig("own", Stdio(sys.executable, ("-c", restart), cwd=str(ROOT)), restarts=AT_ONCE)
+        own = ServerConfig("own", Stdio(interpreter(__name__), ("-c", restart), cwd=str(ROOT)), restarts=AT_ONCE)
     async with gateway(tmp_path, per_session=[own]) as door:
         host, silent = await door.connect(LEGACY, elicitation={}), await door.connect(LEGACY)
         answers(host)
