@@ -24,6 +24,9 @@ from . import forkserver
 GLANCE: Final = 0.002
 """Seconds between two looks at whether anybody does anything."""
 
+WORK: Final = 0.006
+"""The same while one of them works: a program that starts does so for a third of a second."""
+
 SLOWNESS: Final = 10.0
 """Seconds of work for each second that passes on the clock."""
 
@@ -62,7 +65,7 @@ class IdleClock(trio.abc.Clock, trio.abc.Instrument):
             return left * SLOWNESS
         was_idle, self._idle = self._idle, AT_WORK.isdisjoint(_states(self._known))
         if not (was_idle and self._idle):
-            return GLANCE
+            return GLANCE if self._idle else WORK
         self._skipped += left
         return 0.0
 

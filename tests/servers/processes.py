@@ -104,9 +104,14 @@ async def wait_ended(pids: Iterable[int], *, within: float = BOUND) -> None:
 async def eventually(condition: Callable[[], bool], *, within: float = BOUND) -> None:
     """Wait for something that another process does, and for which there is no portable event.
 
+    The longer it takes, the longer are the pauses between two looks: up to a twentieth of a second, and as long as a
+    tenth of the time so far.
+
     Raises:
         trio.TooSlowError: it is not so after `within` seconds.
     """
+    pause = 0.005
     with trio.fail_after(within):
-        while not condition():  # noqa: ASYNC110 - there is no event, see above
-            await trio.sleep(0.005)
+        while not condition():
+            await trio.sleep(pause)
+            pause = min(1.1 * pause, 0.05)

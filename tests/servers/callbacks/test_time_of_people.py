@@ -16,6 +16,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, Http, RequestTimedOut, ServerConfig, bridge, open_servers
 from mcp_actors.config import CallbackContext
+from mcp_actors.gateway import _output
 from mcp_actors.servers._deadlines import Deadline, Deadlines, DeadlineTimer
 from tests.gateway.hosts import LEGACY, gateway
 from tests.idle_clock import IdleClock
@@ -63,6 +64,13 @@ async def test_over_http_a_person_may_think_as_long(server: Running, protocol: A
         assert text_of(await servers["a"].call_tool("greet")) == "hello 240"
 
 
+@pytest.fixture
+def looks_rarely_at_the_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a gateway look for gaps once in a minute; four times in each second of a person, it would work for long."""
+    monkeypatch.setattr(_output, "BEAT", 60.0)
+
+
+@pytest.mark.usefixtures("looks_rarely_at_the_clock")
 async def test_a_client_of_a_gateway_may_think_as_long(tmp_path: Path, idle_clock: IdleClock) -> None:
     """D-08: the person is at the client, and the gateway has a limit of its own for the request."""
     async with gateway(tmp_path, per_session=[asking(name="own", request_timeout=30)]) as door:
@@ -95,6 +103,7 @@ async def answer_slowly(host: Any, seconds: float, number: int) -> None:
     await host.send({"jsonrpc": "2.0", "id": host.asked[number]["id"], "result": answer})
 
 
+@pytest.mark.usefixtures("looks_rarely_at_the_clock")
 async def test_a_client_of_a_gateway_has_the_time_of_a_callback(tmp_path: Path, idle_clock: IdleClock) -> None:
     """D-08: for a question of a modern server, which no other limit of the gateway counts."""
     async with asked_by_a_modern_server(tmp_path, ELICIT) as (host, request):
@@ -106,6 +115,7 @@ async def test_a_client_of_a_gateway_has_the_time_of_a_callback(tmp_path: Path, 
         assert (await host.notice("notifications/cancelled"))["requestId"] == host.asked[0]["id"]
 
 
+@pytest.mark.usefixtures("looks_rarely_at_the_clock")
 async def test_a_client_of_a_gateway_has_ten_times_that_for_one_request(tmp_path: Path, idle_clock: IdleClock) -> None:
     """D-08: however many questions a modern server has."""
     async with asked_by_a_modern_server(tmp_path, *[ELICIT] * 11) as (host, request):
