@@ -136,8 +136,13 @@ def is_worker(config: pytest.Config) -> bool:
 def pytest_runtest_makereport(
     item: pytest.Item, call: pytest.CallInfo[None]
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
-    """Add to the report of a failure what a contributor needs to see it again; fold skips for one reason."""
+    """Add to the report of a failure what a contributor needs to see it again; fold skips for one reason.
+
+    A worker sends three reports of each test, and half of what they say are keywords, which are not used.
+    """
     report = yield
+    if report.passed:
+        report.keywords = {}
     if report.skipped and report.when == "setup" and call.excinfo is not None:
         places = [entry for entry in call.excinfo.traceback if Path(entry.path).is_relative_to(ROOT / "tests")]
         if isinstance(report.longrepr, tuple):

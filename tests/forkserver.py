@@ -35,6 +35,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache, partial
+from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Final, NamedTuple, NoReturn, Self, TypeAlias
@@ -52,6 +53,9 @@ IMPORTED: Final = (
     *("truststore", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "encodings.idna"),
 )
 """Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""
+
+FRAMEWORKS: Final = ("agents", "pydantic_ai", "anthropic", "langchain.agents", "agent_framework")
+"""Large modules that the programs of several tests import; to import them all takes three seconds."""
 
 running: Final[list[int]] = []
 """The processes that fork, once they have been started. All forks are their children."""
@@ -197,6 +201,11 @@ def run_python(*arguments: str | Path, cwd: Path, timeout: float, **options: Any
         stdout.seek(0)
         stderr.seek(0)
         return subprocess.CompletedProcess(arguments, code, stdout.read(), stderr.read())
+
+
+def frameworks() -> tuple[str, ...]:
+    """Return the frameworks that are installed, for forks that have imported them: one process does it for all."""
+    return tuple(name for name in FRAMEWORKS if find_spec(name.partition(".")[0]))
 
 
 @contextmanager

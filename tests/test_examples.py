@@ -20,7 +20,7 @@ from typing import Final
 
 import pytest
 
-from .forkserver import interpreter, run_python
+from .forkserver import frameworks, interpreter, run_python
 from .servers.transports.test_sandbox import HAS_LANDLOCK
 from .source import EXAMPLES, parse, python_files
 
@@ -59,23 +59,11 @@ OPTIONAL: Final = re.compile(
 NEEDS: Final = {"pydantic_ai.mcp": "fastmcp"}
 """Module of a framework → the package that it cannot be imported without."""
 
-AGENTS: Final = ("agents", "pydantic_ai")
-"""Imported by the same process, as one example needs both."""
-
 PYTEST: Final = ("mcp_actors.testing", "pytest_trio.plugin")
 """What pytest imports for an example that is a module of tests."""
 
-IMPORTED: Final = {
-    "agents": AGENTS,
-    "anthropic": ("anthropic",),
-    "langchain": ("langchain.agents",),
-    "langchain_core": ("langchain.agents",),
-    "pydantic_ai": AGENTS,
-    "OpenAIAgentsServer": AGENTS,
-    "PydanticAIToolset": AGENTS,
-    "pytest": PYTEST,
-}
-"""A name in an example → what the process has imported already that forks for it, which takes about a second."""
+FRAMEWORKS: Final = "agents|anthropic|langchain|langchain_core|pydantic_ai|OpenAIAgentsServer|PydanticAIToolset"
+"""The names of frameworks in examples."""
 
 PLUGINS: Final = "-p pytest_trio.plugin -W ignore::pytest.PytestAssertRewriteWarning"
 """What replaces the search for plugins. In a fork they are imported before pytest can rewrite their assertions."""
@@ -117,9 +105,9 @@ def missing(source: str) -> str | None:
 
 
 def imported_by(source: str) -> tuple[str, ...]:
-    """Return the large modules that an example imports, or that the package imports for it."""
-    found = re.findall(rf"\b({'|'.join(IMPORTED)})\b", source)
-    return next((IMPORTED[name] for name in found), ())
+    """Return the large modules of which an example imports some, or the package for it; a fork has them already."""
+    found = re.search(rf"\b(?:(pytest)|{FRAMEWORKS})\b", source)
+    return () if found is None else PYTEST if found[1] else frameworks()
 
 
 def readers_environment(home: Path, python: str) -> dict[str, str]:

@@ -25,7 +25,7 @@ from mcp_actors import (
 )
 from mcp_actors.bridge import AsyncioServerGroup, Host, open_servers
 from mcp_actors.config import ToolContext
-from tests.forkserver import run_python
+from tests.forkserver import frameworks, run_python
 from tests.servers.groups import AT_ONCE, BOUND, NEVER, lines_of, pids_in, server
 from tests.source import ROOT
 
@@ -64,7 +64,7 @@ def test_a_whole_run(framework: Framework, host: Host, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
 def test_a_whole_run_in_a_program_on_trio() -> None:
-    finished = run_python("-m", "tests.adapters.on_trio_asyncio", cwd=ROOT, timeout=300)
+    finished = run_python("-m", "tests.adapters.on_trio_asyncio", cwd=ROOT, timeout=300, imported=frameworks())
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout.splitlines() == [f"{name} hi" for name in FRAMEWORKS]
 
