@@ -22,6 +22,7 @@ from typing import Final
 import hypothesis
 import pytest
 
+from mcp_actors.config import _template
 from mcp_actors.testing import Snapshot
 
 from . import certificates
@@ -192,6 +193,7 @@ def npm_packages() -> None:
 def programs_in_forks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run the Python programs that a test starts by `sys.executable` in forks."""
     monkeypatch.setattr(sys, "executable", interpreter())
+    monkeypatch.setitem(_template.INTERPRETERS, ".py", interpreter())
 
 
 @pytest.fixture

@@ -41,6 +41,7 @@ from types import TracebackType
 from typing import IO, Any, Final, NamedTuple, NoReturn, Self, TypeAlias
 
 import mcp_actors
+from mcp_actors.config import _template
 
 from . import certificates
 from .source import ROOT
@@ -345,12 +346,19 @@ def become(request: Request) -> NoReturn:
     if request.prepare:
         pickle.loads(request.prepare)()
     sys.executable = request.executable
+    scripts_run_in(request.executable)
     encoding, _, errors = request.environment.get("PYTHONIOENCODING", "").partition(":")
     errors = errors or ("strict" if encoding else sys.stdout.errors or "")
     stream = partial(_stream, request.streams, encoding or sys.stdout.encoding)
     sys.stdin, sys.stdout, sys.stderr = stream(0, errors), stream(1, errors), stream(2, "backslashreplace")
     sys.path[1:1] = filter(None, request.environment.get("PYTHONPATH", "").split(os.pathsep))
     _end(_outcome([*request.arguments]))
+
+
+def scripts_run_in(python: str) -> None:
+    """Let this package run scripts in an interpreter. It looks once which one that is: when it is imported."""
+    interpreters: Any = _template.INTERPRETERS
+    interpreters[".py"] = python
 
 
 def _outcome(words: list[str]) -> int:
