@@ -127,7 +127,7 @@ class Actor(Receives[M_contra]):
     """Owns a resource and answers messages, one incarnation at a time.
 
     An instance is *one* incarnation: a supervisor makes a new one for every start. Its owner task enters and leaves
-    `running`; each message runs through `handle`: an ``async def`` in a task of its own, a plain ``def`` in the step
+    `running`; each message runs through `handle`: an ``async def`` in a task of the actor, a plain ``def`` in the step
     that delivers the message.
 
     ``class Counter(Actor[Add | Get])`` declares its messages for type checkers, which then refuse all others where they

@@ -179,7 +179,7 @@ class Envelope(Reply[Any], Sender):
         number: its position in the order of arrival.
         since: the Trio time at which its handling began; not set by a plain handler that answers in its step.
         context: the sender's `contextvars` context when it sent the message.
-        scope: the cancel scope around its handler, once there is one; its `later` if no handler runs for it.
+        scope: the slot of its handler, once there is one; its `later` if no handler runs for it.
         later: the `Later` that settles it; None if its handler does.
         calls: the calls that its handler has made; see ``_circles``.
     """
@@ -244,8 +244,7 @@ class Envelope(Reply[Any], Sender):
 
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
         """Return True for the task of its handler."""
-        slot = task.parent_nursery
-        return slot is not None and slot.cancel_scope is self.scope
+        return getattr(self.scope, "task", None) is task
 
     def blockers(self) -> list[Node]:
         """Return the nodes that its handler waits for."""

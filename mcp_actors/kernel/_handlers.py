@@ -73,7 +73,7 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
         def look_up(self, message: Lookup) -> str | None:
             return self._numbers.get(message.name)
 
-    An ``async def`` runs in a task of its own. A plain ``def`` runs without a task, in the step that delivers the
+    An ``async def`` runs in a task of the actor. A plain ``def`` runs without a task, in the step that delivers the
     message, and so costs less; it must be quick, as nothing else runs meanwhile.
 
     Subclasses inherit handlers, and override them by the name of the method or by the class of the message.

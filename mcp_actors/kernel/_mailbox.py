@@ -74,10 +74,10 @@ class Taker(Protocol):
     def free(self) -> int:
         """The number of free in-flight slots; for a pool, of the member that has the most."""
 
-    def take(self, envelope: Envelope, *, here: bool = False) -> None:
+    def take(self, envelope: Envelope) -> None:
         """Become its holder and begin to serve it in the context that it was sent in; or put it back.
 
-        Called if a slot is free, or for a control message. ``here`` means that its context is the running one.
+        Called if a slot is free, or for a control message.
         """
 
     def works(self, sender: Sender) -> bool:
@@ -238,7 +238,7 @@ class Mailbox(Home):
             return self._put_control(envelope, wait)
         taker = self.taker
         if taker is not None and taker.free > 0 and not self._queue:
-            taker.take(envelope, here=True)
+            taker.take(envelope)
             if self._queue:  # the actor has refused it, or has sent messages while it took this one
                 self.feed()
             return True
@@ -250,7 +250,7 @@ class Mailbox(Home):
 
     def _put_control(self, envelope: Envelope, wait: bool | None) -> bool:
         if self.owner is not None and self.owner.free_control > 0 and not self._control:
-            self.owner.take(envelope, here=True)
+            self.owner.take(envelope)
             return True
         if len(self._control) >= self.size:
             self._make_room(self._control, wait)

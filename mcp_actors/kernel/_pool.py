@@ -174,10 +174,10 @@ class Crew:
             self.place(taker)
         return self._top
 
-    def take(self, envelope: Envelope, *, here: bool = False) -> None:
+    def take(self, envelope: Envelope) -> None:
         """Give an envelope to the member that is next."""
         taker = next(reversed(self._ranks[self._top]))
-        taker.take(envelope, here=here)
+        taker.take(envelope)
         if taker.free > self._rank.get(taker, taker.free):
             # Its actor has answered in this step. While an actor takes a message without a task, it looks busy.
             self.place(taker)

@@ -13,12 +13,12 @@ record. ``_open`` runs the `Sweeper`, which closes idle slots.
 Theory of operation
 -------------------
 A request must be cancellable by itself, and must run in its sender's context variables, so an ``async def`` handler
-gets its own task. It gets no cancel scope of its own, because that would add half of the cost of a call. Instead every
-*slot* is a nursery, kept open by a task that sleeps; requests run in it one after the other, each as its only child.
-Cancelling a request cancels its slot: both end together, and the next request without an idle slot opens a new one. As
-nearly all requests end by themselves, an actor rarely opens more slots than it has requests at the same time.
+runs in a task. To make a task and a cancel scope for each request would double the cost of a call. Instead a *slot* has
+both, and serves one request after the other, each in the context variables of its sender. Cancelling a request cancels
+its slot: both end together, and the next request without an idle slot opens a new one. As nearly all requests end by
+themselves, an actor rarely opens more slots than it has requests at the same time.
 
-*Handed over* means that the request task has made its first step, or the plain handler or `Actor.take` was called, and
+*Handed over* means that the slot has begun with the request, or the plain handler or `Actor.take` was called, and
 that neither the caller had left nor the incarnation ended by then. Until that step an envelope can go back to the
 mailbox; after it, only by `NotSent`, or if `Actor.take` leaves it to a handler that has not begun.
 
@@ -28,7 +28,6 @@ one idle slot, and after a minute without requests none, because a slot is half 
 
 from __future__ import annotations
 
-import contextvars
 import math
 from collections import deque
 from functools import partial
@@ -44,7 +43,7 @@ from .._errors import ActorError
 from ._actor import Actor
 from ._circles import serving
 from ._record import Change
-from ._serving import HERE, Taken
+from ._serving import HERE, Slot, Taken
 from ._timers import Later
 
 if TYPE_CHECKING:
@@ -198,8 +197,8 @@ class Plain(Taken):
         finally:
             self._running = None
             if held:
-                envelope.scope = scope = trio.CancelScope()
-                self._nursery.start_soon(self._hold, envelope, scope, name=f"{self.name}:not sent")
+                envelope.scope = slot = Slot()
+                self._nursery.start_soon(self._hold, envelope, slot, name=f"{self.name}:not sent")
             else:
                 self._handler_ended(envelope)
 
@@ -207,10 +206,10 @@ class Plain(Taken):
         with self._noted(message) as note:
             return note(_call(handler, message))
 
-    async def _hold(self, envelope: Envelope, scope: trio.CancelScope) -> None:
+    async def _hold(self, envelope: Envelope, slot: Slot) -> None:
         """Keep the slot of a message whose handler has raised `NotSent` until the end of the incarnation is decided."""
         try:
-            with scope:
+            with slot.scope:
                 await self._not_sent(envelope)
         finally:
             self._handler_ended(envelope)
@@ -251,13 +250,13 @@ class Requests(Plain):
         self._record.reentrant = actor.reentrant
         # Without its own `handle`, the handler is called directly, which saves a coroutine.
         self._handle = actor._dispatch if type(actor).handle is Actor.handle else actor.handle
-        self._idle_slots: list[trio.Nursery] = []
+        self._idle_slots: list[Slot] = []
         self._swept = self._used = False
 
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
 
-    def take(self, envelope: Envelope, *, here: bool = False) -> None:
-        """Begin to serve a message: offer it to the actor, run its plain handler, or start a request task for it."""
+    def take(self, envelope: Envelope) -> None:
+        """Begin to serve a message: offer it to the actor, run its plain handler, or give it to a slot."""
         envelope.holder = self
         needs_slot = not envelope.message.control
         if self._take is not None and needs_slot and self._is_taken(envelope, self._take):
@@ -267,17 +266,10 @@ class Requests(Plain):
             return
         self._used = True
         name = f"{self._record.name}:{type(envelope.message).__name__}"
-        if not self._idle_slots:
-            # A slot outlives its first request, so its task must not keep that sender's context alive.
-            slot_name = f"{self._record.name}:slot"
-            open_slot = partial(self._nursery.start_soon, self._open_slot, envelope, name, name=slot_name)
-            contextvars.Context().run(open_slot)
-        elif here:
-            slot = self._idle_slots.pop()
-            slot.start_soon(self._serve, slot, envelope, name=name)
+        if self._idle_slots:
+            self._idle_slots.pop().give(envelope, name)
         else:
-            slot = self._idle_slots.pop()
-            envelope.context.run(partial(slot.start_soon, self._serve, slot, envelope, name=name))
+            envelope.context.run(partial(self._nursery.start_soon, self._open_slot, envelope, name=name))
         # Only now: if start_soon raises (a closed nursery, another thread), no task would ever free the slot again.
         if needs_slot:
             self.free -= 1
@@ -296,7 +288,7 @@ class Requests(Plain):
             for envelope in left:
                 if isinstance(envelope.scope, Later):
                     self._cancel_later(envelope, envelope.scope)
-                elif isinstance(envelope.scope, trio.CancelScope):
+                elif isinstance(envelope.scope, Slot):
                     envelope.scope.cancel("its caller has left")
 
     def close(self, interruption: Callable[[Envelope], ActorError]) -> None:
@@ -312,11 +304,11 @@ class Requests(Plain):
         self._settle_unsent()
         # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
         # `self.fail(...)`. If it does not, `_was_cancelled` answers. An answer from here would be the first and only.
-        own_slot = trio.lowlevel.current_task().parent_nursery
+        running = trio.lowlevel.current_task()
         for envelope in sorted(self.in_flight, key=attrgetter("number")):
             scope = envelope.scope
-            if isinstance(scope, trio.CancelScope):
-                if own_slot is None or scope is not own_slot.cancel_scope:
+            if isinstance(scope, Slot):
+                if scope.task is not running:
                     self._interrupt(envelope)
                 scope.cancel("the incarnation that handles it ends")
             # If `take` or a plain handler decides the end, that answers by itself too.
@@ -328,28 +320,43 @@ class Requests(Plain):
         """Close idle slots: all but one if there was a request since the last sweep. Return when to sweep again."""
         keep, self._used = int(self._used), False
         while len(self._idle_slots) > keep:
-            self._idle_slots.pop().cancel_scope.cancel("the slot is not needed any more")
+            self._idle_slots.pop().cancel("the slot is not needed any more")
         self._swept = bool(self._idle_slots)
         return SWEEP_PERIOD if self._swept else None
 
-    # --- a request task ---------------------------------------------------------------------------------------------
+    # --- the task of a slot -----------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
-    async def _open_slot(self, envelope: Envelope, name: str) -> None:
-        """Keep a slot open for later requests, and serve the first one in it."""
-        async with trio.open_nursery() as slot:
-            envelope.context.run(partial(slot.start_soon, self._serve, slot, envelope, name=name))
-            del envelope
-            await trio.lowlevel.wait_task_rescheduled(_leave)  # sleep_forever() would be 400 bytes more for each slot
+    async def _open_slot(self, envelope: Envelope) -> None:
+        """Serve a request, and later those that the slot is given."""
+        slot = Slot()
+
+        def leave(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
+            if not slot.cancelled:  # but the nursery around all of them: none may be given a message any more
+                self._idle_slots.clear()
+            return trio.lowlevel.Abort.SUCCEEDED
+
+        try:
+            with slot.scope:
+                slot.begin()
+                while await self._serve(slot, envelope):
+                    del envelope
+                    envelope = await slot.wait(leave)
+        except RuntimeError:
+            if not slot.left_open:
+                raise
 
     @trio.lowlevel.enable_ki_protection
-    async def _serve(self, slot: trio.Nursery, envelope: Envelope) -> None:
-        """Hand an envelope over, unless its caller has left or the incarnation ends; then free the slot."""
+    async def _serve(self, slot: Slot, envelope: Envelope) -> bool:
+        """Hand an envelope over, unless its caller has left or the incarnation ends; then free the slot.
+
+        Return False if the slot ends.
+        """
         try:
             if self._interruption is not None:
                 self._return(envelope)
             elif envelope.open or not envelope.withdrawn:
-                envelope.scope = slot.cancel_scope
+                envelope.scope = slot
                 envelope.since = self._now()
                 self._in_flight.add(envelope)
                 if not self._watched:
@@ -359,18 +366,20 @@ class Requests(Plain):
                 result = await interruptible(handle, envelope.message)
                 self._answer(envelope, result)
         except BaseException as exc:
-            # A cancellation stops here too. It is that of the slot, whose own task raises it as well.
+            # A cancellation stops here too. It is that of the slot, whose scope is left next.
             self._in_flight.discard(envelope)
             if self._raised(envelope, exc):
                 await self._not_sent(envelope)
         finally:
             # In this order: `feed` may take the next envelope in this very step, and then uses the slot freed here.
-            if not slot.cancel_scope.cancel_called:
+            usable = slot.is_usable()
+            if usable:
                 self._idle_slots.append(slot)
                 if not self._swept and self._interruption is None:
                     self._swept = True
                     self._sweeper.add(self._sweep, SWEEP_PERIOD)
             self._handler_ended(envelope)
+        return usable
 
     async def _handle_observed(self, message: Message) -> object:
         with self._noted(message) as note:
@@ -434,10 +443,6 @@ class Sweeper:
     def stop(self) -> None:
         """End `run`."""
         self._scope.cancel("the tree of actors has ended")
-
-
-def _leave(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-    return trio.lowlevel.Abort.SUCCEEDED
 
 
 @trio.lowlevel.disable_ki_protection

@@ -41,6 +41,7 @@ scope around it, or a mark for a plain one). Once it has returned the `Later`, t
 from __future__ import annotations
 
 from contextlib import contextmanager
+from contextvars import Context
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
@@ -63,6 +64,70 @@ if TYPE_CHECKING:
     from ._circles import Sender
     from ._envelope import Envelope, Message
     from ._record import Sweeps
+
+
+# --- The tasks of handlers --------------------------------------------------------------------------------------------
+
+
+class Slot:
+    """A task that runs one handler after the other, and the cancel scope around it.
+
+    Attributes:
+        task: the task; None before it has begun.
+        scope: the cancel scope.
+        cancelled: True once the scope was cancelled.
+        left_open: True if a handler has left a cancel scope open, as an asynchronous generator does that it has not
+            exhausted. The next handler would run in it, so the task ends; Trio raises a `RuntimeError` then.
+    """
+
+    __slots__ = ("_context", "_next", "_status", "_waits", "cancelled", "left_open", "scope", "task")
+
+    def __init__(self) -> None:
+        self.task: trio.lowlevel.Task | None = None
+        self.scope = trio.CancelScope()
+        self.cancelled = self.left_open = self._waits = False
+        self._context = Context()
+        self._next: Envelope | None = None
+
+    def begin(self) -> None:
+        """Note the calling task, which is in the scope."""
+        self.task = trio.lowlevel.current_task()
+        self._status = self.task._cancel_status  # private, and the only way to see which scope a task is in
+
+    def cancel(self, why: str) -> None:
+        """Cancel the handler, and end the task."""
+        self.cancelled = True
+        self.scope.cancel(why)
+
+    def is_usable(self) -> bool:
+        """Return True if another handler may run, after one has ended."""
+        assert self.task is not None
+        self.left_open = self.task._cancel_status is not self._status
+        return not (self.cancelled or self.left_open)
+
+    def give(self, envelope: Envelope, name: str) -> None:
+        """Hand a message to the task, which begins with it in its next step."""
+        task = self.task
+        assert task is not None
+        self._next = envelope
+        task.name = name
+        task.context = envelope.context.copy()  # Trio enters it for every step of the task
+        if self._waits:
+            self._waits = False
+            trio.lowlevel.reschedule(task)
+
+    async def wait(self, leave: Callable[[trio.lowlevel.RaiseCancelT], trio.lowlevel.Abort]) -> Envelope:
+        """Return the next message, in a step of its own, which runs in the context of that."""
+        if self._next is None:
+            assert self.task is not None
+            self.task.context = self._context  # that of the last sender is not kept alive
+            self._waits = True
+            await trio.lowlevel.wait_task_rescheduled(leave)
+        else:
+            await trio.lowlevel.cancel_shielded_checkpoint()
+        envelope, self._next = self._next, None
+        assert envelope is not None
+        return envelope
 
 
 # --- Decide how each message ends -------------------------------------------------------------------------------------
@@ -162,7 +227,7 @@ class Answers(Holder):
     def _was_cancelled(self, envelope: Envelope) -> None:
         """Answer for a cancelled handler. A `trio.Cancelled` from another task is an error, and stops here."""
         scope = envelope.scope
-        if scope.cancel_called if isinstance(scope, trio.CancelScope) else not envelope.open:
+        if scope.cancelled if isinstance(scope, Slot) else not envelope.open:
             self._interrupt(envelope)
             return
         name = self._record.name

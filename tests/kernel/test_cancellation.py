@@ -282,6 +282,45 @@ async def test_a_cancelled_request_ends_alone_and_its_slot_is_replaced() -> None
         gate.open()
 
 
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_scope_that_a_handler_has_left_open_does_not_surround_the_next_one(cancelled: bool) -> None:
+    """As an asynchronous generator leaves it that is not exhausted: handlers share a task, so the next has another."""
+    left_open: list[trio.CancelScope] = []
+
+    async def leave_open() -> None:
+        left_open.append(trio.CancelScope())
+        left_open[-1].__enter__()
+        if cancelled:
+            await trio.sleep_forever()
+
+    async def is_not_cancelled() -> bool:
+        left_open[-1].cancel("when the next handler runs")
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async with open_actor(Host(), name="host") as ref, trio.open_nursery() as nursery:
+        assert await ref.call(Get(1)) == 1
+        with trio.CancelScope() as scope:
+            if cancelled:
+                nursery.start_soon(cancel_when_settled, scope)
+            await ref.call(Do(leave_open))
+        assert scope.cancelled_caught is cancelled
+        await settle()
+        assert await ref.call(Do(is_not_cancelled)) is True
+
+
+async def test_a_nursery_that_a_handler_has_left_open_crashes_its_actor() -> None:
+    """Trio cannot close it, so whatever runs in it would be lost."""
+
+    async def leave_open() -> None:
+        await trio.open_nursery().__aenter__()
+
+    with leaving(ActorCrashed, "stack corrupted"):
+        async with open_actor(Host(), name="host") as ref:
+            await ref.call(Do(leave_open))
+            await trio.sleep_forever()
+
+
 async def test_a_chain_of_many_waiting_actors_is_cancelled_without_recursion() -> None:
     """K3: each owner wakes in a tick of its own."""
     length = 500

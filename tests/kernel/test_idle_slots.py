@@ -32,7 +32,7 @@ async def test_after_a_burst_one_slot_is_left_and_after_a_minute_none(mock_clock
             nursery.start_soon(ref.call, Do(gate))
         await settle()
         await pass_time(mock_clock, SWEEP_PERIOD)
-        assert tasks() == before + 30  # callers, slots, handlers
+        assert tasks() == before + 20  # callers and slots
         gate.open()
         await settle()
         assert tasks() == before + 10

@@ -30,7 +30,7 @@ class Taker(Holder):
         self.free = free
         self.taken: list[Envelope] = []
 
-    def take(self, envelope: Envelope, *, here: bool = False) -> None:
+    def take(self, envelope: Envelope) -> None:
         envelope.holder = self
         self.free -= not envelope.message.control
         self.taken.append(envelope)

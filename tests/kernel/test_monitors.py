@@ -30,7 +30,7 @@ from mcp_actors.kernel import (
 
 from ..messages import Said
 from .actors import Boom, Do, Fatal, Gate, Host, open_child, raising, shielded
-from .test_timers import OnSpawn, in_handler
+from .test_timers import OnTaken, in_handler
 from .workers import Echo, Yard, crash, door_raises, finish, nest
 
 
@@ -261,7 +261,7 @@ async def test_a_watched_actor_that_is_not_restarted_after_all_is_not_running(on
             ) as outer:
                 a = outer.find("inner/a")
                 await watch(watcher, a)
-                OnSpawn("watcher:Down", partial(watcher.watch, a))
+                OnTaken("watcher:Down", partial(watcher.watch, a))
                 await crash(a)
         await settle()
         assert watcher.take_seen() == [("a", "crashed", True), ("a", "not_running", False)]
@@ -526,7 +526,7 @@ async def test_a_monitor_may_be_canceled_in_the_step_that_reports_to_another() -
     ):
         a = supervisor.child("a")
         first, second = await watch(watcher, a, a)
-        OnSpawn("watcher:Down", second.cancel)
+        OnTaken("watcher:Down", second.cancel)
         await supervisor.stop_child("a")
         await settle()
         assert watcher.take_seen() == [("a", "shutdown", False)]

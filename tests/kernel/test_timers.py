@@ -289,15 +289,15 @@ async def test_cancel_removes_a_message_that_is_queued(autojump_clock: MockClock
         assert host.seen == []
 
 
-class OnSpawn(trio.abc.Instrument):
-    """Does something in the step in which the task of a request is started: its message was taken, not handed over."""
+class OnTaken(trio.abc.Instrument):
+    """Does something in the step in which a message was taken, and not yet handed over to its handler."""
 
     def __init__(self, name: str, fn: Callable[[], object]) -> None:
         self.name = name
         self.fn = fn
         trio.lowlevel.add_instrument(self)
 
-    def task_spawned(self, task: trio.lowlevel.Task) -> None:
+    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
         if task.name == self.name:
             trio.lowlevel.remove_instrument(self)
             self.fn()
@@ -307,7 +307,7 @@ async def test_cancel_stops_a_message_that_was_taken_and_not_yet_handed_over(aut
     host = Host()
     async with open_actor(host, name="host") as ref:
         timer = await in_handler(ref, lambda: host.after(1, Put("tick")))
-        OnSpawn("host:Put", timer.cancel)
+        OnTaken("host:Put", timer.cancel)
         await trio.sleep(2)
         assert host.seen == []
         assert await ref.call(Get(1)) == 1
@@ -472,7 +472,7 @@ async def test_a_message_that_was_taken_when_the_end_is_decided_is_not_returned(
     async with open_child(factory) as supervisor:
         ref = supervisor.child("child")
         await in_handler(ref, lambda: hosts[0].after(1, Put("timer")))
-        OnSpawn("child:Put", lambda: hosts[0].fail(Fatal("in that step")))
+        OnTaken("child:Put", lambda: hosts[0].fail(Fatal("in that step")))
         await trio.sleep(2)
         assert (ref.statistics().incarnation, ref.statistics().queued, seen) == (2, 0, [])
 

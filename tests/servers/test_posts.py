@@ -16,6 +16,9 @@ from pydantic_core import PydanticSerializationError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, ServerRef, ServerUnavailable, open_servers
+from mcp_actors.kernel._circles import serving
+from mcp_actors.kernel._envelope import Envelope
+from mcp_actors.kernel._serving import Slot
 from mcp_actors.transports import open_link
 from mcp_actors.transports._messages import parse_message
 from mcp_actors.transports.http import _streamable
@@ -333,9 +336,10 @@ async def test_a_caller_that_leaves_as_a_message_arrives_cancels_its_call_once(m
     leaving = trio.CancelScope()
 
     def leave(data: bytes) -> JSONRPCMessage:
-        slot = trio.lowlevel.current_task().parent_nursery
-        assert slot is not None
-        slot.cancel_scope.cancel()
+        envelope = serving.get()
+        assert isinstance(envelope, Envelope)
+        assert isinstance(envelope.scope, Slot)
+        envelope.scope.cancel("its caller leaves in this step")
         leaving.cancel()
         return parse_message(data)
 

@@ -170,8 +170,8 @@ def test_calls_that_one_replica_has_alone_are_found() -> None:
         taker = next(iter(crew._rank), None)
         return 0 if taker is None else max(taker.free, 0)
 
-    def take_by_the_first(crew: Crew, envelope: Envelope, *, here: bool = False) -> None:
-        next(iter(crew._rank)).take(envelope, here=here)
+    def take_by_the_first(crew: Crew, envelope: Envelope) -> None:
+        next(iter(crew._rank)).take(envelope)
 
     with patch.object(Crew, "free", property(free_of_the_first)), patch.object(Crew, "take", take_by_the_first):
         world = busy_replicas(World)
