@@ -14,8 +14,6 @@ ends the supervisor, once that has started, for a significant child:
 
 - one *owner* per running child (`Run.run`), from its start to its end. It puts the end of a child that has started, or
   was overdue, into the job queue;
-- one task per stop, and per end of a child by itself, which bounds it. A start is bounded by the task that waits for
-  it;
 - one *alarm* per group in back-off, and per parked child with a retry. It sleeps, then puts the start into the queue;
 - one task per group that is due while a member is overdue, which waits for that member and then does the same;
 - in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job in the order
@@ -25,9 +23,9 @@ ends the supervisor, once that has started, for a significant child:
   (`carry_out`), in the manager's own nursery.
 
 If the manager waits for a job, a change that is requested begins in the step of its request (`change`), in the context
-variables of the supervisor. A start concludes in the step in which its child serves, and the manager takes no job
-until then; all else about that change is the first job of the manager. So changes are made in the same order, and a
-start needs no task but that of the child.
+variables of the supervisor. A start concludes in the step in which its child serves, a stop in that in which its child
+has ended, and the manager takes no job until then; all else about that change is the first job of the manager. So
+changes are made in the same order, and need no task but that of the child.
 
 The manager waits for starts and stops as long as ``start_timeout`` and ``shutdown`` let it. One that a shield holds up
 after that is reported as overdue, and the rest of the manager's work for it becomes a job at its end.
@@ -66,7 +64,6 @@ if TYPE_CHECKING:
 
     from .._errors import ChildProblem
     from ._circles import Sender
-    from ._incarnation import Shutdown
     from ._record import End
     from ._restart import ChildSpec, SupervisorPolicy
     from ._table import Fate
@@ -230,8 +227,12 @@ class Children(Node, ABC):
         return end
 
     def note_over(self, run: Run) -> None:
-        """Let the manager handle the end of an incarnation."""
-        self.put_job(partial(self.ended, run))
+        """Handle the end of an incarnation that was asked to stop; let the manager handle another one."""
+        if run.fate is None:
+            self.put_job(partial(self.ended, run))
+        else:
+            self.finish(run)
+            run.forget_error()
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
@@ -257,9 +258,8 @@ class Children(Node, ABC):
             return None
         if run.fate == fate and run.ending:
             return run  # `ask_first` has begun: to do it again would close all mailboxes below it a second time
-        if run.fate is None:
-            self._nursery.start_soon(self._bound, run, child.spec.shutdown, name=f"{child.spec.id}:stop")
-        if run.fate is None or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
+        first = run.fate is None
+        if first or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
             run.fate = fate
         if drain and run.started and not run.ending:
             child.record.refuse("it was stopped")
@@ -270,22 +270,15 @@ class Children(Node, ABC):
             run.end("shutdown", comes_back=comes_back)
         else:
             run.ask(comes_back=comes_back, drain=drain)
+        if first:
+            run.bound(child.spec.shutdown, asked_at=trio.current_time())
         return run
 
     def bound_end(self, run: Run) -> None:
         """Bound the clean-up of a child that ends by itself."""
         # "brutal_kill" applies to a requested stop; a child that ends by itself may clean up.
         shutdown = None if run.child.spec.shutdown == "brutal_kill" else run.child.spec.shutdown
-        self._nursery.start_soon(self._bound, run, shutdown, name=f"{run.child.spec.id}:end")
-
-    @trio.lowlevel.enable_ki_protection
-    async def _bound(self, run: Run, shutdown: Shutdown | None) -> None:
-        """Kill an incarnation after its time, in a task of its own, so that all others may leave while they wait."""
-        # The shield ends with the incarnation, or once that is overdue. A supervisor whose start is cancelled needs it:
-        # its children are asked to stop, and have their time for it.
-        with trio.CancelScope(shield=True):
-            await stop_within(run, shutdown, asked_at=trio.current_time())
-        self.finish(run)
+        run.bound(shutdown, asked_at=trio.current_time())
 
     async def wait_stopped(self, run: Run) -> Run:
         """Wait until a stop is done, or until its child is overdue; `finish` is still due then."""
@@ -422,7 +415,7 @@ class Children(Node, ABC):
     ) -> Later[Any] | None:
         """Make a change, after the manager's current jobs. If the caller leaves before that, it is not made.
 
-        If the manager waits for a job, the change begins in this step, and a start needs no task but that of the child.
+        If the manager waits for a job, the change begins in this step, and needs no task but that of the child.
 
         Args:
             request: the handling of the message of the caller.
@@ -475,24 +468,45 @@ class Children(Node, ABC):
         waits = self._policy.start_order == "sequential"
         if waits:
             self._life.awaits.add(run)
-        if run.fate is not None or run.child.spec.start_timeout is not None:
+        if run.fate is None and run.child.spec.start_timeout is not None:
             self._continue(run, later, rest)
             return
         if waits:
             self._under_way = run
-        run.on_outcome(partial(self._has_outcome, run, later, rest))
+        if run.fate is None:
+            run.on_outcome(partial(self._has_outcome, run, later, rest))
+        else:
+            run.on_bounded(partial(self._has_stopped, run, later))
 
     def _has_outcome(self, run: Run, later: Later[Any], rest: Rest) -> None:
-        if self._under_way is run:
-            self._under_way = None
         if not run.started:
+            self._under_way = None if self._under_way is run else self._under_way
             self._continue(run, later, rest)
             return
-        self._life.awaits.discard(run)
         run.child.alone = False
         later.reply(ref_to(run.child.record))
+        self._followed(run)
+
+    def _has_stopped(self, run: Run, later: Later[Any]) -> None:
+        if run.final is not None:
+            later.reply(None)
+        else:  # for an overdue child the caller waits, the manager does not
+            self.in_context(partial(self.start_task, self.answer_finished, run, later))
+        self._followed(run)
+
+    def _followed(self, run: Run) -> None:
+        """Let the manager take jobs again, after a change that was made without it."""
+        self._life.awaits.discard(run)
+        if self._under_way is run:
+            self._under_way = None
         if self._jobs:
             self._change()
+
+    @trio.lowlevel.enable_ki_protection
+    async def answer_finished(self, run: Run, later: Later[None]) -> None:
+        """Answer the request of a stop once it is done, however long that takes."""
+        await self.wait_finished(run)
+        later.reply(None)
 
     def _continue(self, run: Run, later: Later[Any], rest: Rest) -> None:
         """Let the manager go on with a change, before its other jobs."""

@@ -211,6 +211,8 @@ def find_circle(caller: Node, first: Node) -> list[str]:
     Returns:
         The labels along the circle, from the caller back to the caller.
     """
+    if first is not caller and not first.blockers():
+        return []  # as nearly always
     waits: dict[Node, Sequence[Node]] = {}
     waiters: defaultdict[Node, list[Node]] = defaultdict(list)
     reached = [first]

@@ -6,8 +6,8 @@ timers and monitors, writes the record, and emits and logs how it starts and end
 may wait for it in the graph of ``_circles``.
 
 `Run` in ``_children`` and `Root` in ``_open`` derive from it: four abstract methods make the actor, say whether it
-comes back, and react to its end. `stop` and `stop_within`, at the end of the file, ask an incarnation to stop, kill it
-after its time (`Shutdown`), and report it if it is overdue; supervisors and ``_open`` call them. Handlers are run in
+comes back, and react to its end. Supervisors and ``_open`` ask an incarnation to stop, and bound its end: the sweeper
+of the tree kills it after its time (`Incarnation.bound`), and reports it if it is overdue. Handlers are run in
 ``_requests``.
 
 Theory of operation
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ._actor import Actor
     from ._circles import Calls, Node
     from ._envelope import Envelope
-    from ._record import EndReason, Record
+    from ._record import EndReason, Record, Sweeps
 
 
 @define(eq=False, repr=False)
@@ -112,6 +112,9 @@ class Incarnation(Sender):
     _change: Change = field(factory=Change, init=False)
     _owner: trio.lowlevel.Task | None = field(default=None, init=False)
     _outer_deadline: float = field(default=math.inf, init=False)
+    _asked_at: float = field(default=math.inf, init=False)
+    _patience: float = field(default=math.inf, init=False)
+    _brutal: bool = field(default=False, init=False)
 
     # --- its supervisor ---------------------------------------------------------------------------------------------
 
@@ -125,7 +128,7 @@ class Incarnation(Sender):
 
     @abstractmethod
     def ends_by_itself(self) -> None:
-        """React to an end that was not requested, in the same step: have `stop_within` bound the clean-up."""
+        """React to an end that was not requested, in the same step: `bound` the clean-up."""
 
     @abstractmethod
     def is_over(self, end: End) -> None:
@@ -162,10 +165,13 @@ class Incarnation(Sender):
             del late  # whose traceback refers to this frame
         self._end_own()
         self.record.mailbox.life = None
-        self._change()
+        if self._patience < math.inf:
+            self._sweeper.discard(self._kill_late)
+            self._sweeper.discard(self._report_late)
         self.record.end_run(self.final, self._late, comes_back=self.comes_back and (self.started or self.retried))
         self._release()
         self.is_over(self.final)
+        self._change()
 
     def _release(self) -> None:
         """Refer to nothing of the run any more, so that it is freed at once, and not by the garbage collector later.
@@ -187,7 +193,7 @@ class Incarnation(Sender):
 
     def forget_error(self) -> None:
         """Forget the failure that has ended it, once that was handled: its traceback refers to this object."""
-        if self.final is not None:
+        if self.final is not None and self.final.error is not None:
             self.final = self.verdict = evolve(self.final, error=None)
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
@@ -333,6 +339,13 @@ class Incarnation(Sender):
         else:
             self._change.call(partial(self.on_outcome, fn))
 
+    def on_bounded(self, fn: Callable[[], object]) -> None:
+        """Call a function once it has left everything, or it was reported that this takes too long, in that step."""
+        if self._is_bounded:
+            fn()
+        else:
+            self._change.call(partial(self.on_bounded, fn))
+
     def time_out(self) -> None:
         """Fail the start because it took too long, and cancel it."""
         name = self.record.name
@@ -441,6 +454,44 @@ class Incarnation(Sender):
         if self._scope is not None:  # else it has not begun
             self._scope.cancel(why)
 
+    @property
+    def _sweeper(self) -> Sweeps:
+        sweeper = self.record.top.sweeper
+        assert sweeper is not None  # open_actor() and open_supervisor() set it
+        return sweeper
+
+    def bound(self, shutdown: Shutdown | None, *, asked_at: float) -> None:
+        """Have it killed after its time, and reported if it outlives that. Of several bounds the first one counts.
+
+        Args:
+            shutdown: seconds between both, ``"brutal_kill"``, ``"infinity"``, or None for the time of its actor.
+            asked_at: the Trio time of the first request to stop.
+        """
+        brutal = shutdown == "brutal_kill"
+        seconds = 0.0 if brutal else _seconds(self, shutdown)
+        if self._is_bounded or asked_at + seconds >= self._asked_at + self._patience:
+            return
+        self._asked_at, self._patience, self._brutal = asked_at, seconds, brutal
+        self._sweeper.discard(self._kill_late)
+        self._sweeper.add(self._kill_late, asked_at + seconds - trio.current_time())
+
+    def _kill_late(self) -> None:
+        """Kill it."""
+        if not (self._brutal or self.killed or self.actor is None):
+            self.record.hub.log(
+                WARNING,
+                "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its "
+                "shutdown time, or find out what running() waits for while stopping",
+                self.record.name,
+                self._patience,
+            )
+        self.kill("brutal_kill" if self._brutal else "did not stop within its shutdown time")
+        self._sweeper.add(self._report_late, OVERDUE_AFTER)
+
+    def _report_late(self) -> None:
+        """Report that it is inside a shield."""
+        self.report_overdue(trio.current_time() - self._asked_at)
+
     async def wait_killed(self) -> None:
         """Wait until it is killed."""
         await self._change.until(lambda: self.killed)
@@ -454,6 +505,7 @@ class Incarnation(Sender):
     def let_go(self) -> None:
         """Mark it as overdue, which ends `wait_started` and `wait_bounded`."""
         self.overdue = True
+        self._sweeper.discard(self._kill_late)
         self._change()
 
     @property
@@ -469,9 +521,13 @@ class Incarnation(Sender):
         """Wait until the owner has left everything."""
         await self._change.until(lambda: self.final is not None)
 
+    @property
+    def _is_bounded(self) -> bool:
+        return self.final is not None or self.overdue
+
     async def wait_bounded(self) -> None:
         """Wait until the owner has left everything, or it was reported that this takes too long."""
-        await self._change.until(lambda: self.final is not None or self.overdue)
+        await self._change.until(lambda: self._is_bounded)
 
     def _interruption(self, envelope: Envelope) -> ActorError:
         assert self.verdict is not None
@@ -533,48 +589,19 @@ async def stop(incarnation: Incarnation) -> None:
         await incarnation.wait_over()
 
 
-@trio.lowlevel.enable_ki_protection
 async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> bool:
-    """Ask an incarnation to stop, and kill it after its time.
+    """Ask an incarnation to stop, and wait until it has ended; see `Incarnation.bound`.
 
-    **Cancellation**: the stop continues. A later call with the same `asked_at` keeps its bound.
-
-    Args:
-        incarnation: the incarnation. If its end has been decided already, that decision is kept.
-        shutdown: seconds between asking and killing, ``"brutal_kill"``, ``"infinity"``, or None for the actor's own.
-        asked_at: the Trio time of the first request to stop.
+    **Cancellation**: the stop continues.
 
     Returns:
         True if it has ended. False if it is overdue: it was killed, is inside a shield, and has been reported.
     """
-    if shutdown == "brutal_kill":
-        incarnation.kill("brutal_kill")
-    else:
-        if not incarnation.finishing:
-            incarnation.ask(comes_back=False)
-        seconds = _seconds(incarnation, shutdown)
-        with trio.move_on_at(asked_at + seconds):
-            await incarnation.wait_bounded()
-        if incarnation.final is None and not incarnation.overdue:
-            _kill(incarnation, seconds)
-    if incarnation.final is None and not incarnation.overdue:
-        with trio.move_on_after(OVERDUE_AFTER):
-            await incarnation.wait_bounded()
-        if incarnation.final is None:
-            incarnation.report_overdue(trio.current_time() - asked_at)
+    if not incarnation.finishing:
+        incarnation.ask(comes_back=False)
+    incarnation.bound(shutdown, asked_at=asked_at)
+    await incarnation.wait_bounded()
     return incarnation.final is not None
-
-
-def _kill(incarnation: Incarnation, seconds: float) -> None:
-    if incarnation.actor is not None and not incarnation.killed:
-        incarnation.record.hub.log(
-            WARNING,
-            "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its shutdown "
-            "time, or find out what running() waits for while stopping",
-            incarnation.record.name,
-            seconds,
-        )
-    incarnation.kill("did not stop within its shutdown time")
 
 
 def _seconds(incarnation: Incarnation, shutdown: float | str | None) -> float:

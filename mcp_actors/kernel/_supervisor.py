@@ -649,7 +649,7 @@ class Supervisor(Actor[M_contra]):
             return None
         children.expect(cast("Sender", serving.get()), run)
         later = self.defer(message, keep_slot=False)
-        children.in_context(partial(children.start_task, self._wait_finished, run, later))
+        children.in_context(partial(children.start_task, children.answer_finished, run, later))
         return later
 
     def _ask(self, id: str, fate: Fate, *, drain: bool) -> Run | None:
@@ -660,9 +660,4 @@ class Supervisor(Actor[M_contra]):
         if run.final is not None:
             later.reply(None)
         else:  # for an overdue child the caller waits, the manager does not
-            self._children.start_task(self._wait_finished, run, later)
-
-    @trio.lowlevel.enable_ki_protection
-    async def _wait_finished(self, run: Run, later: Later[None]) -> None:
-        await self._children.wait_finished(run)
-        later.reply(None)
+            self._children.start_task(self._children.answer_finished, run, later)

@@ -64,7 +64,7 @@ class Keeper(Protocol):
         """Bound the clean-up of a child that ends by itself."""
 
     def note_over(self, run: Run) -> None:
-        """Handle the end of an incarnation that has started, or that was overdue, when it is its turn."""
+        """Handle the end of an incarnation: at once if it was asked to stop, else when it is its turn."""
 
 
 @define(eq=False, repr=False)
@@ -106,7 +106,7 @@ class Run(Incarnation):
 
     def is_over(self, _: End) -> None:
         """Notify the supervisor, unless a task waits for the outcome of its start."""
-        if self.started or self.overdue:
+        if self.started or self.overdue or self.fate is not None:
             self._keeper.note_over(self)
 
     @property
@@ -197,7 +197,7 @@ class Child:
         """
         if not self.record.mailbox.closed or self.record.mailbox.queued:
             self.record.close(why)
-        if self.run is None or self.run.ending:
+        if self.record.children and (self.run is None or self.run.ending):
             below = close_below(self.record, why)
             if self.run is None or self.run.final is not None:
                 note_ended(below)

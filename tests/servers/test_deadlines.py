@@ -325,7 +325,7 @@ async def test_each_limit_is_kept_by_the_task_that_the_guarantee_names(
     async with open_servers(mute, slow) as servers:
         with pytest.raises(RequestTimedOut):
             await servers["slow"].call_tool("hang")
-    assert keepers == {"ConnectFailed": "mute", "RequestTimedOut": "servers:deadlines", "kill slow": "slow:stop"}
+    assert keepers == {"ConnectFailed": "mute", "RequestTimedOut": "servers:deadlines", "kill slow": "servers:sweeper"}
 
 
 async def hang() -> None:
