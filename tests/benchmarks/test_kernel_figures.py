@@ -12,9 +12,10 @@ from trio.testing import MockClock
 
 from mcp_actors.kernel import open_actor
 
-from . import depth, hops, lifecycle, measuring, memory, ticks
+from . import depth, hops, kernel, lifecycle, measuring, memory, ticks
 from .actors import Ask, Relay
 from .figures import Figure
+from .programs import EXPECTED, NODES, erlang
 
 
 @pytest.mark.parametrize(("power", "seconds"), [(1, [2.0, 20.0, 200.0]), (2, [2.0, 200.0, 20_000.0]), (0, [2.0] * 3)])
@@ -70,6 +71,38 @@ async def test_a_full_mailbox_is_worked_off() -> None:
 async def test_each_stage_of_a_life_takes_time() -> None:
     assert len(await lifecycle.live(3)) == len(lifecycle.STAGES)
     assert len(await depth.live(3)) == len(depth.STAGES)
+
+
+SMALLEST = dict.fromkeys(EXPECTED, 2 * NODES) | {"queens": 4, "short lives": 3, "radix sort": 20}
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_every_peer_does_all_of_the_work_of_a_program(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(erlang, "installed", lambda: False)
+    size = SMALLEST[name]
+    figures = kernel.compare(1, {name: size})
+    found = {figure.name.removeprefix(f"{name}, ") for figure in figures}
+    assert {str(size), "to Trio", "to asyncio"} <= found
+    assert ("to Pykka" in found) == (find_spec("pykka") is not None)
+
+
+@pytest.mark.skipif(not erlang.installed(), reason="needs Erlang: install erlang-base")
+def test_erlang_does_all_of_the_work_of_every_program() -> None:
+    assert erlang.seconds(SMALLEST, times=1).keys() == EXPECTED.keys()
+
+
+def test_work_that_was_not_done_is_an_error() -> None:
+    with pytest.raises(ValueError, match="returned 3 for the size 4, not 4"):
+        kernel.run_and_check("ring", lambda _: 3, 4)
+
+
+async def test_children_are_compared_with_tasks_that_have_the_same_parts() -> None:
+    *_, both = await kernel.births(1, 2)
+    assert both.bound == 2.2
+    for kind in ("actors", "by hand"):
+        assert isinstance(await kernel.weigh(kind, 2), float)
+    for collects in (True, False):
+        assert len(await kernel.storm(3, collects)) == 2
 
 
 async def test_actors_are_weighed_a_minute_later(mock_clock: MockClock) -> None:
