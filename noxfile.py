@@ -122,11 +122,15 @@ def programs(session: nox.Session) -> None:
 
 @nox.session(python=OLDEST)
 def simulate(session: nox.Session) -> None:
-    """Simulate ten thousand groups of servers; a seed that fails is drawn: ``nox -s simulate -- --seed 7``."""
+    """Simulate groups of servers and disturb programs of actors: ``nox -s simulate -- --programs --minutes 60``.
+
+    Without arguments, ten thousand of each. A seed that fails is drawn: ``nox -s simulate -- --seed 7``.
+    """
     session.install("--editable", ".[test]")
     session.run("python", "-m", "tests.simulate", *session.posargs)
     if not session.posargs:  # the model of one server, with more replicas and operations than in the suite
         session.run("python", "-m", "pytest", *PATIENT, "tests/servers/test_life_model.py", env={"FULL_SIZE": "1"})
+        session.run("python", "-m", "tests.simulate", "--programs")
 
 
 @nox.session(python=OLDEST)

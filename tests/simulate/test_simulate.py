@@ -72,7 +72,7 @@ FOUND: Final[dict[str, int]] = {
     "a restart that leaves the connection": 5,
     "a wish that an older one overrides": 11,
     "a catalogue that stays old as its stream has fallen silent": 27,
-    "a stream that is requested from a session that has ended": 79,
+    "a stream that is requested from a session that has ended": 29,
     "a pool whose events are hidden": 4,
     "a refused stream that nobody notices": 341,
     "a gap that subscriptions do not hear of": 77,
