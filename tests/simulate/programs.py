@@ -390,7 +390,7 @@ class Ledger:
 
     def _check_quiet(self, top: SupervisorRef) -> None:
         for node in top.tree().walk():
-            waits = self.shape.waits and node.in_flight
+            waits = any(each.waits_for for each in node.handling)  # for an actor that is stopped, or for its `Later`
             if node.state == "running" and (node.queued or node.in_flight) and not waits:
                 self.problems.append(f"{node.id} has work and does nothing: {node}")
 
