@@ -248,7 +248,7 @@ class Children(Node, ABC):
             drain: True lets a child that serves handle what is queued, and refuse only what comes later.
 
         Returns:
-            What is to be waited for; None if there is no incarnation, so the stop is done.
+            What is to be waited for; None if there is no incarnation, or it has ended, so the stop is done.
         """
         if fate != "restarted":
             self.leave(child)
@@ -272,24 +272,16 @@ class Children(Node, ABC):
             run.ask(comes_back=comes_back, drain=drain)
         if first:
             run.bound(child.spec.shutdown, asked_at=trio.current_time())
-        return run
+        if run.final is None:
+            return run
+        self.finish(run)
+        return None
 
     def bound_end(self, run: Run) -> None:
         """Bound the clean-up of a child that ends by itself."""
         # "brutal_kill" applies to a requested stop; a child that ends by itself may clean up.
         shutdown = None if run.child.spec.shutdown == "brutal_kill" else run.child.spec.shutdown
         run.bound(shutdown, asked_at=trio.current_time())
-
-    async def wait_stopped(self, run: Run) -> Run:
-        """Wait until a stop is done, or until its child is overdue; `finish` is still due then."""
-        await run.wait_bounded()
-        self.finish(run)
-        return run
-
-    async def wait_finished(self, run: Run) -> None:
-        """Wait until a stop is done, however long that takes."""
-        await run.wait_over()
-        self.finish(run)
 
     def ask_first(self, plan: Sequence[tuple[Child, Fate]]) -> None:
         """Begin the first step of `stop_all`, unless a child of it starts, or is restarted by a plan under way."""
@@ -310,14 +302,13 @@ class Children(Node, ABC):
             runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
             with self._awaiting(*runs):
                 for run in runs:
-                    await self.wait_stopped(run)
+                    await run.wait_bounded()
 
     def finish(self, run: Run) -> None:
-        """Update the row of a child that was asked to stop, once its incarnation has ended. Later calls do nothing."""
-        end = run.final
-        if run.child.run is not run or run.fate is None or end is None:
-            return
-        self.pass_on_exit(end)
+        """Update the row of a child that was asked to stop, once its incarnation has ended."""
+        assert run.final is not None
+        assert run.fate is not None
+        self.pass_on_exit(run.final)
         run.child.run = None
         self._stopped(run.child, run.fate, noted=True)
 
@@ -375,10 +366,6 @@ class Children(Node, ABC):
     def in_context(self, fn: Callable[[], T]) -> T:
         """Call a function in the context variables of the supervisor: tasks that it starts are not their caller's."""
         return self._context.copy().run(fn)
-
-    def start_task(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
-        """Start a task for a change that the manager does not wait for."""
-        self._nursery.start_soon(fn, run, *args, name=f"{run.child.spec.id}:change")
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
         """Wait for an incarnation as a part of a job. With parallel starts the manager continues meanwhile."""
@@ -474,9 +461,10 @@ class Children(Node, ABC):
         if waits:
             self._under_way = run
         if run.fate is None:
-            run.on_outcome(partial(self._has_outcome, run, later, rest))
+            run.when(run.has_outcome, partial(self._has_outcome, run, later, rest))
         else:
-            run.on_bounded(partial(self._has_stopped, run, later))
+            run.when(run.is_ended, partial(later.reply, None))
+            run.when(run.is_bounded, partial(self._followed, run))
 
     def _has_outcome(self, run: Run, later: Later[Any], rest: Rest) -> None:
         if not run.started:
@@ -487,13 +475,6 @@ class Children(Node, ABC):
         later.reply(ref_to(run.child.record))
         self._followed(run)
 
-    def _has_stopped(self, run: Run, later: Later[Any]) -> None:
-        if run.final is not None:
-            later.reply(None)
-        else:  # for an overdue child the caller waits, the manager does not
-            self.in_context(partial(self.start_task, self.answer_finished, run, later))
-        self._followed(run)
-
     def _followed(self, run: Run) -> None:
         """Let the manager take jobs again, after a change that was made without it."""
         self._life.awaits.discard(run)
@@ -501,12 +482,6 @@ class Children(Node, ABC):
             self._under_way = None
         if self._jobs:
             self._change()
-
-    @trio.lowlevel.enable_ki_protection
-    async def answer_finished(self, run: Run, later: Later[None]) -> None:
-        """Answer the request of a stop once it is done, however long that takes."""
-        await self.wait_finished(run)
-        later.reply(None)
 
     def _continue(self, run: Run, later: Later[Any], rest: Rest) -> None:
         """Let the manager go on with a change, before its other jobs."""

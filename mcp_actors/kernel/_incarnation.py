@@ -114,7 +114,6 @@ class Incarnation(Sender):
     _outer_deadline: float = field(default=math.inf, init=False)
     _asked_at: float = field(default=math.inf, init=False)
     _patience: float = field(default=math.inf, init=False)
-    _brutal: bool = field(default=False, init=False)
 
     # --- its supervisor ---------------------------------------------------------------------------------------------
 
@@ -165,9 +164,7 @@ class Incarnation(Sender):
             del late  # whose traceback refers to this frame
         self._end_own()
         self.record.mailbox.life = None
-        if self._patience < math.inf:
-            self._sweeper.discard(self._kill_late)
-            self._sweeper.discard(self._report_late)
+        self._forget_bound()
         self.record.end_run(self.final, self._late, comes_back=self.comes_back and (self.started or self.retried))
         self._release()
         self.is_over(self.final)
@@ -324,27 +321,20 @@ class Incarnation(Sender):
 
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
-    @property
-    def _has_outcome(self) -> bool:
+    def has_outcome(self) -> bool:
+        """Return True once it serves, or its start has failed or is overdue."""
         return self.started or self.final is not None or self.overdue
 
     async def wait_started(self) -> None:
         """Wait until it serves, or its start has failed or is overdue."""
-        await self._change.until(lambda: self._has_outcome)
+        await self._change.until(self.has_outcome)
 
-    def on_outcome(self, fn: Callable[[], object]) -> None:
-        """Call a function once it serves, or its start has failed or is overdue, in that step."""
-        if self._has_outcome:
+    def when(self, check: Callable[[], object], fn: Callable[[], object]) -> None:
+        """Call a function in the step in which a check succeeds, like a task that waits for `has_outcome`."""
+        if check():
             fn()
         else:
-            self._change.call(partial(self.on_outcome, fn))
-
-    def on_bounded(self, fn: Callable[[], object]) -> None:
-        """Call a function once it has left everything, or it was reported that this takes too long, in that step."""
-        if self._is_bounded:
-            fn()
-        else:
-            self._change.call(partial(self.on_bounded, fn))
+            self._change.call(partial(self.when, check, fn))
 
     def time_out(self) -> None:
         """Fail the start because it took too long, and cancel it."""
@@ -467,17 +457,23 @@ class Incarnation(Sender):
             shutdown: seconds between both, ``"brutal_kill"``, ``"infinity"``, or None for the time of its actor.
             asked_at: the Trio time of the first request to stop.
         """
-        brutal = shutdown == "brutal_kill"
-        seconds = 0.0 if brutal else _seconds(self, shutdown)
-        if self._is_bounded or asked_at + seconds >= self._asked_at + self._patience:
+        if shutdown is None:  # without an actor there is no clean-up to wait for
+            shutdown = self.default_shutdown if self.actor is not None else 0.0
+        seconds = 0.0 if shutdown == "brutal_kill" else math.inf if shutdown == "infinity" else shutdown
+        if self.is_bounded() or asked_at + seconds >= self._asked_at + self._patience:
             return
-        self._asked_at, self._patience, self._brutal = asked_at, seconds, brutal
-        self._sweeper.discard(self._kill_late)
+        self._forget_bound()
+        self._asked_at, self._patience = asked_at, seconds
         self._sweeper.add(self._kill_late, asked_at + seconds - trio.current_time())
+
+    def _forget_bound(self) -> None:
+        if self._patience < math.inf:
+            self._sweeper.discard(self._kill_late)
+            self._sweeper.discard(self.report_overdue)
 
     def _kill_late(self) -> None:
         """Kill it."""
-        if not (self._brutal or self.killed or self.actor is None):
+        if self._patience and self.actor is not None and not self.killed:
             self.record.hub.log(
                 WARNING,
                 "actor %r: did not stop within %g s and was killed, so its clean-up may be incomplete; raise its "
@@ -485,27 +481,22 @@ class Incarnation(Sender):
                 self.record.name,
                 self._patience,
             )
-        self.kill("brutal_kill" if self._brutal else "did not stop within its shutdown time")
-        self._sweeper.add(self._report_late, OVERDUE_AFTER)
-
-    def _report_late(self) -> None:
-        """Report that it is inside a shield."""
-        self.report_overdue(trio.current_time() - self._asked_at)
+        self.kill("did not stop within its shutdown time" if self._patience else "brutal_kill")
+        self._sweeper.add(self.report_overdue, OVERDUE_AFTER)
 
     async def wait_killed(self) -> None:
         """Wait until it is killed."""
         await self._change.until(lambda: self.killed)
 
-    def report_overdue(self, seconds: float) -> None:
-        """Report, once, that it outlives its bound."""
-        if not self.overdue:
-            self.let_go()
-            self.record.note(events.Overdue, seconds=seconds)
+    def report_overdue(self) -> None:
+        """Report that it outlives its bound."""
+        self.let_go()
+        self.record.note(events.Overdue, seconds=trio.current_time() - self._asked_at)
 
     def let_go(self) -> None:
         """Mark it as overdue, which ends `wait_started` and `wait_bounded`."""
         self.overdue = True
-        self._sweeper.discard(self._kill_late)
+        self._forget_bound()
         self._change()
 
     @property
@@ -519,15 +510,19 @@ class Incarnation(Sender):
 
     async def wait_over(self) -> None:
         """Wait until the owner has left everything."""
-        await self._change.until(lambda: self.final is not None)
+        await self._change.until(self.is_ended)
 
-    @property
-    def _is_bounded(self) -> bool:
+    def is_bounded(self) -> bool:
+        """Return True once the owner has left everything, or it was reported that this takes too long."""
         return self.final is not None or self.overdue
+
+    def is_ended(self) -> bool:
+        """Return True once the owner has left everything."""
+        return self.final is not None
 
     async def wait_bounded(self) -> None:
         """Wait until the owner has left everything, or it was reported that this takes too long."""
-        await self._change.until(lambda: self._is_bounded)
+        await self._change.until(self.is_bounded)
 
     def _interruption(self, envelope: Envelope) -> ActorError:
         assert self.verdict is not None
@@ -583,12 +578,6 @@ OVERDUE_AFTER: Final = 1.0
 still runs after this time is inside a shield."""
 
 
-async def stop(incarnation: Incarnation) -> None:
-    """Ask an incarnation to stop, kill it after its actor's own bound, and wait until it has ended."""
-    if not await stop_within(incarnation, None, asked_at=trio.current_time()):
-        await incarnation.wait_over()
-
-
 async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> bool:
     """Ask an incarnation to stop, and wait until it has ended; see `Incarnation.bound`.
 
@@ -597,15 +586,7 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
     Returns:
         True if it has ended. False if it is overdue: it was killed, is inside a shield, and has been reported.
     """
-    if not incarnation.finishing:
-        incarnation.ask(comes_back=False)
+    incarnation.ask(comes_back=False)
     incarnation.bound(shutdown, asked_at=asked_at)
     await incarnation.wait_bounded()
     return incarnation.final is not None
-
-
-def _seconds(incarnation: Incarnation, shutdown: float | str | None) -> float:
-    if shutdown is None:
-        # Without an actor there is no clean-up to wait for.
-        shutdown = incarnation.default_shutdown if incarnation.actor is not None else 0.0
-    return math.inf if shutdown == "infinity" else float(shutdown)

@@ -33,7 +33,7 @@ from ._actor import Actor, check_actor
 from ._circles import current_sender, expect, is_bounded
 from ._envelope import M
 from ._events import EventHub, Observer, Outward
-from ._incarnation import Incarnation, stop
+from ._incarnation import Incarnation, stop_within
 from ._mailbox import Mailbox, OverflowPolicy, check_mailbox
 from ._record import Record, failure_of, not_started
 from ._ref import ActorRef, SupervisorRef, ref_to
@@ -238,13 +238,14 @@ def _nothing() -> None:
 @trio.lowlevel.enable_ki_protection
 async def _end(root: Root) -> None:
     """Stop the root, or bound its clean-up if it ends by itself, independently of the task that opened it."""
-    # The shield is bounded by `stop`, which kills the root after its own time. Without it, a cancellation of the block
+    # The shield is bounded: `stop_within` kills the root after its own time. Without it, a cancellation of the block
     # would end the wait, and the nursery would be joined with a root that has never been asked to stop.
     with trio.CancelScope(shield=True):
         await root.ends.wait()
         if not root.ending:
             root.record.close("the block that opened it was left")
-        await stop(root)
+        await stop_within(root, None, asked_at=trio.current_time())
+        await root.wait_over()
 
 
 def _verdict(

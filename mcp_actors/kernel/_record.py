@@ -193,7 +193,9 @@ class Change:
 
     def call(self, fn: Callable[[], object]) -> None:
         """Call a function at the next change, in that step."""
-        self._waiting = {**(self._waiting or {}), fn: None}
+        if self._waiting is None:
+            self._waiting = {}
+        self._waiting[fn] = None  # in place: a task that is cancelled removes itself from the dict that it knows
 
     @trio.lowlevel.enable_ki_protection
     async def wait(self) -> None:

@@ -122,7 +122,6 @@ class Recovery(Children):
     async def ended(self, run: Run) -> None:
         """Handle the end of an incarnation that had started, or that was overdue."""
         child, end = run.child, run.final
-        self.finish(run)
         run.forget_error()
         if child.run is not run:
             return
@@ -545,7 +544,7 @@ class Supervisor(Actor[M_contra]):
                 if overdue:
                     self._life.let_go()  # they have been reported
                 for run in overdue:
-                    await self._children.wait_finished(run)
+                    await run.wait_over()
                 nursery.cancel_scope.cancel("all children have stopped")
 
     @trio.lowlevel.enable_ki_protection
@@ -649,15 +648,14 @@ class Supervisor(Actor[M_contra]):
             return None
         children.expect(cast("Sender", serving.get()), run)
         later = self.defer(message, keep_slot=False)
-        children.in_context(partial(children.start_task, children.answer_finished, run, later))
+        run.when(run.is_ended, partial(later.reply, None))
         return later
 
     def _ask(self, id: str, fate: Fate, *, drain: bool) -> Run | None:
         return self._children.ask(self._find(id), fate, drain=drain)
 
     async def _wait_stopped(self, later: Later[None], run: Run) -> None:
-        await self._children.wait_stopped(run)
-        if run.final is not None:
-            later.reply(None)
-        else:  # for an overdue child the caller waits, the manager does not
-            self._children.start_task(self._children.answer_finished, run, later)
+        run.when(
+            run.is_ended, partial(later.reply, None)
+        )  # for an overdue child the caller waits, the manager does not
+        await run.wait_bounded()
