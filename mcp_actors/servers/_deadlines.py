@@ -6,8 +6,8 @@ breaker of ``_rules``. A group has one `DeadlineTimer`, which the `DeadlineActor
 
 The record owns the `Calls`. Callers begin and end deadlines, and so does `request_internally` for requests of a
 connection's own, which are not counted; health checks, the requests of a connect and `Unsubscribe` have none. A
-connection, its requests and their traces renew, suspend and hold them. The timer answers an expired request by the
-kernel's `PendingCall`, and calls `Deadlines.on_timeout` if it was sent. This file uses Trio's clock, and
+connection, its requests and the questions of the server renew, suspend and hold them. The timer answers an expired
+request by the kernel's `PendingCall`, and calls `Deadlines.on_timeout` if it was sent. This file uses Trio's clock, and
 `Deadlines.begin` refuses callers outside Trio, or in other threads. It imports no record, session or connection, and
 logs nothing.
 
@@ -111,7 +111,7 @@ class Deadline:
         call: the message of the current or latest attempt, or the middleware that sends its messages.
         begun: the number of messages of this attempt, sent by middleware, that have ended and may have had an effect.
         again: True while it waits for another attempt after a failure.
-        asked_back: True while the server waits for our answer to a question that belongs to this request.
+        asked_back: the number of questions of the server that belong to this request and have no answer yet.
         expired: True after it has timed out.
         limit: the limit that has expired.
         asked: seconds of its time that do not count, because a person was asked. While a question of the server is
@@ -135,7 +135,7 @@ class Deadline:
     call: PendingCall[Any] | InTask | None = None
     begun: int = 0
     again: bool = False
-    asked_back: bool = False
+    asked_back: int = 0
     expired: bool = False
     limit: Limit = "request_timeout"
     asked: float = 0.0
@@ -230,6 +230,22 @@ class Deadline:
         self.keeper.end(self)
 
     __exit__ = end
+
+
+@contextmanager
+def suspended(deadline: Deadline | None) -> Iterator[None]:
+    """Stop the time without progress of a request, if it is known, while the server waits for our answer."""
+    if deadline is None:
+        yield
+        return
+    deadline.asked_back += 1
+    deadline.suspend()
+    try:
+        yield
+    finally:
+        deadline.asked_back -= 1
+        if not deadline.asked_back:
+            deadline.renew()
 
 
 class Deadlines:

@@ -23,8 +23,10 @@ request of the server has a task, which is cancelled if the server withdraws its
 from __future__ import annotations
 
 import math
+from contextvars import ContextVar
+from functools import partial
 from logging import DEBUG
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import anyio
 import trio
@@ -48,10 +50,11 @@ from mcp.types import (
 from opentelemetry import context, propagate, trace
 from pydantic_core import ValidationError, to_json, to_jsonable_python
 
+from .._errors import ServerError
 from .._foreign import Log
 from .._tasks import open_background
 from .._text import plain_text
-from ..transports import CLOSED, PROGRESS, Exchange, comparable_id, current_trace
+from ..transports import CLOSED, PROGRESS, ConnectionOver, RequestUnderWay, comparable_id
 from ._eras import (
     check_request,
     check_result,
@@ -71,6 +74,9 @@ if TYPE_CHECKING:
 
     from .._tasks import Background
     from ..transports import Json, Link, Report, Unasked
+    from ._deadlines import Deadline
+
+    Describe: TypeAlias = Callable[[Deadline], Mapping[str, str | int | float]]
 
 
 logger = Log("mcp_actors.servers")
@@ -119,6 +125,44 @@ class Incoming:
 NOTIFICATION: Final = Incoming()
 
 
+@define(eq=False)
+class ServerQuestion:
+    """A question of the server, as the callback for it sees it: the SDK's session is between them.
+
+    Attributes:
+        attempt: the attempt whose request the server asks for; None if that is unknown.
+        failure: the error for the caller of that request, if the question has no answer.
+    """
+
+    attempt: Deadline | None = None
+    failure: Exception | None = field(default=None, init=False)
+
+    def ask(self) -> None:
+        """Let it be the `current_question` of this task."""
+        _question.set(self)
+
+
+_question: Final[ContextVar[ServerQuestion | None]] = ContextVar("question", default=None)
+
+
+def current_question() -> ServerQuestion:
+    """Return the question that this task answers."""
+    return _question.get() or ServerQuestion()
+
+
+class CarriedFailure(MCPError):
+    """Carries the failure of a request through the SDK's session, which knows no other errors."""
+
+    def __init__(self, failure: Exception) -> None:
+        super().__init__(INTERNAL_ERROR, str(failure))
+        self.failure: Exception = failure
+
+
+def carried(exc: Exception) -> Exception:
+    """Return the failure that an exception of the SDK's session carries; any other exception as it is."""
+    return next((each.failure for each in (exc, exc.__cause__) if isinstance(each, CarriedFailure)), exc)
+
+
 class LinkDispatcher(Dispatcher[TransportContext]):
     """The requests and messages of one connection.
 
@@ -128,6 +172,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         version: returns the protocol version of the session, by which messages of the server are read.
         claimed: the types of results that extensions read.
         refusals: the requests of a server that nothing answers, by method, each with the SDK's refusal.
+        describe: returns the attributes that the span of a request has besides those of the SDK.
     """
 
     def __init__(
@@ -137,8 +182,10 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         version: Callable[[], str],
         claimed: frozenset[str] = frozenset(),
         refusals: Mapping[str, str] | None = None,
+        describe: Describe = lambda _: {},
     ) -> None:
         self._claimed = claimed
+        self._describe = describe
         self._refusals = refusals or {}
         self._link = link
         self._server = server
@@ -163,20 +210,23 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
         Raises:
             mcp.MCPError: the answer is an error, the request timed out, or the connection has ended.
+            CarriedFailure: the request has failed.
         """
         options = opts or {}
-        request = Exchange(
-            method, dict(params or {}), options.get("headers") or {}, cancellable=options.get("cancel_on_abandon", True)
-        )
+        cancellable = options.get("cancel_on_abandon", True)
+        request = RequestUnderWay(method, dict(params or {}), options.get("headers"), cancellable=cancellable)
         if (on_progress := options.get("on_progress")) is not None:
             request.report = self._reporter(on_progress)
         with trio.move_on_after(options.get("timeout", math.inf)):
-            result = await self.exchange(request, options.get("request_id"))
+            try:
+                result = await self.exchange(request, options.get("request_id"))
+            except (ServerError, ConnectionOver) as failure:
+                raise CarriedFailure(failure) from failure
             self._check(method, result)
             return result
         raise MCPError(REQUEST_TIMEOUT, f"Request {method!r} timed out")
 
-    async def exchange(self, request: Exchange, request_id: RequestId | None = None) -> Json:
+    async def exchange(self, request: RequestUnderWay, request_id: RequestId | None = None) -> Json:
         """Send a request, and return the result of its answer.
 
         **Cancellation**: the server is asked to cancel a request that was sent.
@@ -186,15 +236,15 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             request_id: its id; None gives it a new one.
 
         Raises:
-            mcp.MCPError: as for `Link.exchange`.
+            mcp.MCPError, ServerError, ConnectionOver: as for `Link.exchange`.
             ValueError: a request with the given id waits already.
         """
         if self._closed:
             raise MCPError(CONNECTION_CLOSED, CLOSED.message)
         table = self._link.table
         request.id = table.add(request, request_id)
-        if (deadline := current_trace().deadline) is not None:
-            deadline.request_id = request.id
+        if request.attempt is not None:
+            request.attempt.request_id = request.id
         try:
             self._log_traffic("out", request.method, request.id, request.params)
             result = await self._exchange(request)
@@ -206,19 +256,18 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         finally:
             table.remove(request.id)
 
-    async def _exchange(self, request: Exchange) -> Json:
+    async def _exchange(self, request: RequestUnderWay) -> Json:
+        receive = partial(self.receive, attempt=request.attempt)
         if request.report is not None:
             request.params["_meta"] = {**(request.params.get("_meta") or {}), "progressToken": request.id}
         if not self._link.traced or not is_traced():
-            return await self._link.exchange(request, self.receive)
-        describe = current_trace().describe
-        facts = None if describe is None else describe()
-        span = RequestSpan(request.method, request.params.get("name"), request.id, facts)
+            return await self._link.exchange(request, receive)
+        span = RequestSpan(request, request.params.get("name"), self._describe)
         span.inject(meta := dict(request.params.get("_meta") or {}))
         if meta:
             request.params["_meta"] = meta
         try:
-            result = await self._link.exchange(request, self.receive)
+            result = await self._link.exchange(request, receive)
         except BaseException as exc:
             span.end(self._link.masker.clean(exc) if isinstance(exc, Exception) else exc)
             raise
@@ -307,8 +356,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self._link.leave()
         self._link.table.close()
 
-    async def receive(self, message: Unasked) -> None:
-        """Take a message that the server sends unasked. It has no checkpoint and never raises."""
+    async def receive(self, message: Unasked, attempt: Deadline | None = None) -> None:
+        """Take a message that the server sends unasked, or for an attempt. It has no checkpoint and never raises."""
         self._log_traffic("in", message.method, getattr(message, "id", None), message.params)
         if isinstance(message, JSONRPCRequest):
             if self._tasks is not None:
@@ -316,7 +365,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
                 assert key is not None  # ids are integers or strings
                 # A server that uses an id twice can withdraw the later request only.
                 scope = self._questions[key] = trio.CancelScope()
-                self._tasks.start_soon(self._answer, message, key, scope, name=f"{self._server}:{message.method:.40}")
+                answer = partial(self._answer, message, key, scope, ServerQuestion(attempt))
+                self._tasks.start_soon(answer, name=f"{self._server}:{message.method:.40}")
             return
         method, params = message.method, message.params
         if method == PROGRESS and self._link.table.report(params):
@@ -340,8 +390,11 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         if known is not None and (scope := self._questions.get(known)) is not None:
             scope.cancel("the server has withdrawn its request")
 
-    async def _answer(self, message: JSONRPCRequest, key: RequestId, scope: trio.CancelScope) -> None:
+    async def _answer(
+        self, message: JSONRPCRequest, key: RequestId, scope: trio.CancelScope, question: ServerQuestion
+    ) -> None:
         """Answer a request of the server, unless it withdraws that, which it may do before this task begins."""
+        question.ask()
         with scope:
             try:
                 await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn request begins no callback
@@ -400,23 +453,21 @@ class RequestSpan:
     """The span of one request, from before it is sent to its answer. Without a provider it is that of its caller.
 
     Args:
-        method: the protocol's method.
-        name: the tool or prompt that the request names; anything else for no name.
-        request_id: the id of the request.
-        facts: attributes besides those of the SDK: the server, its incarnation, the attempt, the time in the queue.
+        request: the request.
+        name: the tool or prompt that it names; anything else for no name.
+        describe: returns attributes of an attempt besides those of the SDK.
     """
 
     __slots__ = ("_span",)
 
-    def __init__(
-        self, method: str, name: object, request_id: RequestId, facts: Mapping[str, str | int | float] | None = None
-    ) -> None:
+    def __init__(self, request: RequestUnderWay, name: object, describe: Describe) -> None:
         self._span: trace.Span = trace.INVALID_SPAN
         if getattr(trace, "_TRACER_PROVIDER", trace) is not None:
+            method, facts = request.method, {} if request.attempt is None else describe(request.attempt)
             self._span = _TRACER.start_span(
                 f"MCP send {method} {name}" if isinstance(name, str) else f"MCP send {method}",
                 kind=trace.SpanKind.CLIENT,
-                attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request_id), **(facts or {})},
+                attributes={"mcp.method.name": method, "jsonrpc.request.id": str(request.id), **facts},
             )
 
     def inject(self, meta: Json) -> None:

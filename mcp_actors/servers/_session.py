@@ -62,12 +62,13 @@ from mcp.types import (
 from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic_core import ValidationError, to_json
 
-from .._errors import NotSupported
+from .._errors import NotSupported, ServerError
 from .._text import plain_text
 from ..config import mask_url
-from ..transports import Exchange, current_trace
+from ..transports import RequestUnderWay
+from ._deadlines import suspended
 from ._dialects import Oddities, read_result
-from ._dispatcher import LinkDispatcher
+from ._dispatcher import LinkDispatcher, ServerQuestion, current_question
 from ._eras import PROBLEM, bounded, first_problem, is_modern, older_version, without_later_fields
 
 if TYPE_CHECKING:
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
     from mcp.types import ElicitRequestURLParams, InputRequest, InputResponse, InputResponses, Tool
 
     from ..transports import Json, Link, Report
+    from ._deadlines import Deadline
+    from ._dispatcher import Describe
 
 
 _KINDS: Final = {
@@ -131,12 +134,12 @@ class Listener(ClientSession):
         self, ctx: ClientRequestContext, request: InputRequest
     ) -> InputResponse | ErrorData:
         """Answer a question of the server with the callback for it."""
-        trace = current_trace()
-        with trace.asked_back():
+        question = current_question()
+        with suspended(question.attempt):
             response = await super().dispatch_input_request(ctx, request)
         kind, callback = _KINDS[type(request)]
-        if isinstance(response, ErrorData) and callback not in self.offered and trace.deadline is not None:
-            trace.failure = _not_offered(self.server, trace.deadline.operation, kind)
+        if isinstance(response, ErrorData) and callback not in self.offered and question.attempt is not None:
+            question.failure = _not_offered(self.server, question.attempt.operation, kind)
         return response
 
 
@@ -151,6 +154,7 @@ class Session:
         extensions: the extensions that the client supports.
         join_handler: makes the running task part of the request that it was started for, as the kernel sees it.
         declared: the capabilities that the client of a gateway has declared. The server is sent these instead of ours.
+        describe: returns the attributes that the span of a request has besides those of the SDK.
 
     Attributes:
         link: the link to the server.
@@ -172,6 +176,7 @@ class Session:
         extensions: Sequence[ClientExtension] = (),
         join_handler: Callable[[], None] = lambda: None,
         declared: Json | None = None,
+        describe: Describe = lambda _: {},
     ) -> None:
         self.link = link
         self._join_handler = join_handler
@@ -193,6 +198,7 @@ class Session:
             lambda: self.version,
             frozenset(claim.result_type for claim in claims),
             {method: refusal for method, (name, refusal) in _REFUSALS.items() if name not in callbacks},
+            describe,
         )
         self.listener: Listener = Listener(
             dispatcher=self._dispatcher,
@@ -295,6 +301,7 @@ class Session:
         method: str,
         params: Json,
         *,
+        attempt: Deadline | None = None,
         meta: Mapping[str, Any] | None = None,
         report: Report | None = None,
         capabilities: Json | None = None,
@@ -306,18 +313,19 @@ class Session:
         Args:
             method: the protocol's method.
             params: its params, without ``_meta``. They are completed in place.
+            attempt: the attempt that it belongs to; None while the connection is opened.
             meta: the caller's ``_meta``.
             report: takes reports of progress.
             capabilities: see `ModernStamp.stamp`.
 
         Raises:
-            mcp.MCPError: the server answered with an error, or the connection was lost; or the request failed, and the
-                trace has the failure.
+            mcp.MCPError: the server answered with an error, or the connection was lost.
+            ServerError, ConnectionOver: the request has failed.
         """
         if meta:
             params["_meta"] = dict(meta)
         headers = self.stamp.stamp(method, params, capabilities)
-        return await self._dispatcher.exchange(Exchange(method, params, headers, report))
+        return await self._dispatcher.exchange(RequestUnderWay(method, params, headers, report, attempt))
 
     async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
         """Send ``server/discover``, and return the answer. There is no timeout.
@@ -328,7 +336,8 @@ class Session:
         """
         params: Json = {}
         headers = modern_stamp(version, self._info, self.offers(version)).stamp("server/discover", params)
-        result = await self._dispatcher.exchange(Exchange("server/discover", params, headers, cancellable=False))
+        request = RequestUnderWay("server/discover", params, headers, cancellable=False)
+        result = await self._dispatcher.exchange(request)
         return self._read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
 
     async def initialize(self, version: str = LATEST_HANDSHAKE_VERSION) -> InitializeResult:
@@ -345,7 +354,7 @@ class Session:
             "clientInfo": _dumped(self._info),
         }
         try:
-            result = await self._dispatcher.exchange(Exchange("initialize", params, cancellable=False))
+            result = await self._dispatcher.exchange(RequestUnderWay("initialize", params, cancellable=False))
         except MCPError as exc:
             if version != LATEST_HANDSHAKE_VERSION or (older := older_version(exc)) is None:
                 raise
@@ -480,7 +489,13 @@ class Rounds:
             self._delay = min(2 * self._delay, LAST_DELAY)
 
 
-async def carry_on(session: Session, tool: str | None, value: Any, resend: Callable[[Json], Awaitable[Any]]) -> Any:
+async def carry_on(
+    session: Session,
+    tool: str | None,
+    value: Any,
+    resend: Callable[[Json], Awaitable[Any]],
+    attempt: Deadline | None = None,
+) -> Any:
     """Answer the questions of a result that requires input, round by round; return the last result.
 
     **Cancellation**: cancels the user's callbacks.
@@ -490,9 +505,10 @@ async def carry_on(session: Session, tool: str | None, value: Any, resend: Calla
         tool: the tool that was called; None for other requests.
         value: the first result. If it requires no input, it is of a type that an extension claims.
         resend: sends the request again, with further params, and returns its result.
+        attempt: the attempt that it belongs to.
 
     Raises:
-        mcp.MCPError: a question was refused, or the server has answered with an error.
+        ServerError, mcp.MCPError: a question was refused, or the server has answered with an error.
         InputRequiredRoundsExceededError: the server requires input again and again.
     """
     rounds = Rounds()
@@ -500,7 +516,7 @@ async def carry_on(session: Session, tool: str | None, value: Any, resend: Calla
         await rounds.begin(value)
         more: Json = {}
         if value.input_requests:
-            answers = await _answer(session, value.input_requests)
+            answers = await _answer(session, value.input_requests, attempt)
             more["inputResponses"] = {
                 key: answer.model_dump(by_alias=True, mode="json", exclude_none=True) for key, answer in answers.items()
             }
@@ -524,6 +540,7 @@ async def open_pages(
     pages: Sequence[ElicitRequestURLParams],
     seconds: float,
     wait: Callable[[list[str]], Awaitable[None]],
+    attempt: Deadline | None,
 ) -> str:
     """Have a person open pages, and wait until all are done; return why they are not, or nothing.
 
@@ -532,14 +549,15 @@ async def open_pages(
         pages: the pages.
         seconds: how long the server may take to report that they are done.
         wait: waits for the reports of pages with these ids.
+        attempt: the attempt that was refused.
     """
     if "elicitation_callback" not in session.listener.offered:
         return "no callback is configured for it; configure callbacks=Callbacks(elicitation=…)"
+    questions = {f"page {at}": ElicitRequest(params=page) for at, page in enumerate(pages)}
     try:
-        answers = await _answer(session, {f"page {at}": ElicitRequest(params=page) for at, page in enumerate(pages)})
-    except MCPError as exc:
-        current_trace().failure = None  # the error of the request is made here
-        return exc.message
+        answers = await _answer(session, questions, attempt)
+    except (ServerError, MCPError) as exc:
+        return str(exc)
     for answer in answers.values():
         if isinstance(answer, ElicitResult) and answer.action != "accept":
             return f"the answer of the person was {answer.action!r}"
@@ -562,17 +580,19 @@ def pages_required(server: str, operation: str, refusal: MCPError, why: str) -> 
     return MCPError(refusal.code, f"{what}; open the URLs in its data, then send the request again", refusal.data)
 
 
-async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> InputResponses:
+async def _answer(session: Session, requests: Mapping[str, InputRequest], attempt: Deadline | None) -> InputResponses:
     answers: InputResponses = {}
-    refused: ErrorData | None = None
+    refused: Exception | None = None
 
     async def answer(key: str, request: InputRequest) -> None:
         nonlocal refused
         meta = request.params.meta if request.params is not None else None
         context = ClientRequestContext(session=session.listener, request_id=key, meta=meta)
+        question = ServerQuestion(attempt)
+        question.ask()
         response = await session.listener.dispatch_input_request(context, request)
         if isinstance(response, ErrorData):
-            refused = response
+            refused = question.failure or MCPError.from_error_data(response)
             questions.cancel_scope.cancel("another question was refused")
         else:
             answers[key] = response
@@ -583,7 +603,10 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest]) -> Inp
             if number % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()  # raises if one of them was refused, which has cancelled all
     if refused is not None:
-        raise MCPError.from_error_data(refused)
+        try:
+            raise refused
+        finally:
+            refused = None  # breaks the reference cycle: its traceback refers to this frame
     return answers
 
 

@@ -1,7 +1,7 @@
 """Connect to a server by any of the transports.
 
 `open_link` opens a `Link` to a server, and `open_exchange` the way to its authorization server. The other names are for
-requests and their answers, for the end of a connection and what a server left behind, for traces and masking, for the
+requests and their answers, for the end of a connection and what a server left behind, for masking, for the
 capacity and the certificates of a group, and for servers in this process.
 
 `servers` connects through it; `bridge` and `testing` use the parts for servers in this process, `cli` uses `Masker` and
@@ -16,11 +16,8 @@ from __future__ import annotations
 from .. import _sdk as _sdk  # before anything that imports the SDK
 from ._credentials import Masker as Masker
 from ._exchange import (
-    CLOSED as CLOSED,
     CancelLine as CancelLine,
     ContextReader as ContextReader,
-    Exchange as Exchange,
-    Json as Json,
     MessageReader as MessageReader,
     Messages as Messages,
     MessageWriter as MessageWriter,
@@ -37,9 +34,6 @@ from ._link import (
     ConnectionOver as ConnectionOver,
     Link as Link,
     Obituary as Obituary,
-    RequestTrace as RequestTrace,
-    current_trace as current_trace,
-    open_trace as open_trace,
 )
 from ._messages import (
     INITIALIZED as INITIALIZED,
@@ -52,9 +46,12 @@ from ._messages import (
 )
 from ._open import Capacity as Capacity, Turn as Turn, open_exchange as open_exchange, open_link as open_link
 from ._request_table import (
+    CLOSED as CLOSED,
     PROGRESS as PROGRESS,
+    WITHDRAWN as WITHDRAWN,
+    Json as Json,
     Report as Report,
     RequestTable as RequestTable,
+    RequestUnderWay as RequestUnderWay,
     comparable_id as comparable_id,
-    mcp_error as mcp_error,
 )

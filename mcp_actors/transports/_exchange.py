@@ -1,22 +1,20 @@
-"""Requests in both directions, and the interfaces of pipes and streams.
+"""Limit the requests of a server; the interfaces of pipes and streams.
 
 `IncomingRequests` counts the requests of a server and the answers that it owes, and raises `LimitExceeded` if there are
-too many requests. An `Exchange` is a request of ours and the place for its answer. A `Pipe` writes an `OutgoingLine`
-such as the `CancelLine`; `exchange_lines` sends an exchange through one, and waits in the task of its caller. If that
-is cancelled and the server may have read the request, it waits up to five seconds more for the notice to the server,
-unless the request is not `cancellable`. `MessageReader` and `MessageWriter` are base classes of the message streams of
-the SDK's servers, and `ContextReader` is a reader.
+too many requests. A `Pipe` writes an `OutgoingLine`, such as a request or the `CancelLine`; `exchange_lines` sends a
+request through one, and waits in the task of its caller. If that is cancelled and the server may have read the request,
+it waits up to five seconds more for the notice to the server, unless the request is not `cancellable`. `MessageReader`
+and `MessageWriter` are base classes of the message streams of the SDK's servers, and `ContextReader` is a reader.
 
-All links use it. `mcp_actors.servers` makes the exchanges; the bridge and `mcp_actors.testing` use the streams. It
-starts no task and opens nothing: a link or a `Pipe` writes. It uses the table of requests and no other file of
-`transports`.
+All links use it; the bridge and `mcp_actors.testing` use the streams. It starts no task and opens nothing: a link or a
+`Pipe` writes. It uses the requests under way, their table, and no other file of `transports`.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import defaultdict, deque
-from collections.abc import AsyncIterable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import AsyncIterable, Callable, Coroutine, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import Context
 from types import TracebackType
@@ -25,12 +23,9 @@ from typing import Any, Final, Protocol, Self, TypeAlias
 import anyio
 import trio
 from anyio.streams.memory import MemoryObjectReceiveStream
-from attrs import define, field
 from mcp.shared.dispatcher import coerce_request_id
 from mcp.shared.message import SessionMessage
 from mcp.types import (
-    CONNECTION_CLOSED,
-    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -42,7 +37,7 @@ from pydantic_core import to_json
 
 from .._errors import LimitExceeded
 from .._text import plain_text
-from ._request_table import Report, RequestTable, comparable_id, mcp_error
+from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comparable_id, notice_of
 
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
@@ -64,8 +59,6 @@ HELD_BYTES: Final = 64 * 1024 * 1024
 LATE: Final = 100
 """Requests that were cancelled and may be answered all the same. Some servers do so; the specification advises
 against it, so without a limit their number would grow for the life of a connection."""
-
-CANCELLED: Final = "notifications/cancelled"
 
 NOT_AN_ANSWER: Final = nullcontext()
 
@@ -206,8 +199,6 @@ class IncomingRequests:
 NOTICE_WAIT: Final = 5.0
 """Maximum seconds in which a cancelled request waits for room in the pipe, as in the SDK."""
 
-Json: TypeAlias = dict[str, Any]
-
 Unasked: TypeAlias = JSONRPCRequest | JSONRPCNotification
 """A message of the server that is not an answer."""
 
@@ -216,116 +207,6 @@ Unanswered: TypeAlias = JSONRPCNotification | JSONRPCResponse | JSONRPCError
 
 Receive: TypeAlias = Callable[[Unasked], Coroutine[Any, Any, None]]
 """Takes a message that the server sends unasked. It has no checkpoint and never raises."""
-
-
-def ignore() -> None:
-    """Do nothing: the default of a function that is called without arguments."""
-
-
-@define(eq=False, slots=True)
-class Exchange:
-    """A request on its way, and the place for its answer. One task waits for it.
-
-    Attributes:
-        method: the protocol's method.
-        params: its params, complete.
-        headers: the headers that go with it over HTTP.
-        report: takes the server's reports of progress; None if the request asked for none.
-        cancellable: whether the server is asked to cancel it if its caller leaves.
-        id: its id, once the table has it.
-        sent: None before its first byte was offered to the server, then False, and True once all of it was written.
-        line: its line, if it is sent over a pipe.
-        written: see `OutgoingLine.written`.
-        on_settled: called when it has its outcome.
-    """
-
-    method: str
-    params: Json
-    headers: Mapping[str, str] = field(factory=dict)
-    report: Report | None = None
-    cancellable: bool = True
-    id: RequestId = 0
-    sent: bool | None = None
-    line: bytes = b""
-    written: Callable[[], None] = ignore
-    on_settled: Callable[[], None] | None = None
-    _outcome: Json | ErrorData | None = None
-    _task: trio.lowlevel.Task | None = None
-
-    @property
-    def message(self) -> Json:
-        """The request as it is sent."""
-        message: Json = {"jsonrpc": "2.0", "id": self.id, "method": self.method}
-        if self.params:
-            message["params"] = self.params
-        return message
-
-    @property
-    def settled(self) -> bool:
-        """True once it has its outcome, whether or not its task has taken it."""
-        return self._outcome is not None
-
-    @property
-    def notice(self) -> JSONRPCNotification:
-        """The message that asks the server to cancel it."""
-        return notice_of(self.id)
-
-    def succeeded(self, result: Json) -> None:
-        """Take the result."""
-        self._settle(result)
-
-    def refused(self, error: ErrorData) -> None:
-        """Take an error."""
-        self._settle(error)
-
-    def closed(self) -> None:
-        """Note that the connection has ended."""
-        self._settle(CLOSED)
-
-    def withdrawn(self) -> None:
-        """See `OutgoingLine.withdrawn`."""
-        self._settle(CLOSED)
-
-    def _settle(self, outcome: Json | ErrorData) -> None:
-        if self._outcome is not None:
-            return
-        self._outcome = outcome
-        if self._task is not None:
-            trio.lowlevel.reschedule(self._task)
-            self._task = None
-        if self.on_settled is not None:
-            self.on_settled()
-
-    async def wait(self) -> Json:
-        """Wait for the answer, and return its result. A checkpoint unless the answer is there.
-
-        Raises:
-            mcp.MCPError: the answer is an error, or the connection has ended.
-        """
-        if self._outcome is None:
-            self._task = trio.lowlevel.current_task()
-            # Trio calls `_leave` for no task that `_settle` has rescheduled: no cancellation takes away an answer that
-            # was read.
-            await trio.lowlevel.wait_task_rescheduled(self._leave)
-        outcome = self._outcome
-        assert outcome is not None
-        if isinstance(outcome, ErrorData):
-            raise mcp_error(outcome)
-        return outcome
-
-    def _leave(self, _: object) -> trio.lowlevel.Abort:
-        self._task = None
-        return trio.lowlevel.Abort.SUCCEEDED
-
-
-CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
-"""The outcome of a request whose connection has ended. The SDK has the same error for it."""
-
-
-def notice_of(request_id: RequestId) -> JSONRPCNotification:
-    """Return the message that asks a server to cancel a request."""
-    params = {"requestId": request_id, "reason": "caller cancelled"}
-    return JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params=params)
 
 
 class OutgoingLine(Protocol):
@@ -406,7 +287,7 @@ class Pipe(Protocol):
         """Withdraw all lines that were not written."""
 
 
-async def exchange_lines(pipe: Pipe, request: Exchange) -> Json:
+async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
     """Write a request to a pipe, wait for its answer, and return the result. See `Link.exchange`."""
     await trio.lowlevel.checkpoint_if_cancelled()
     request.line = to_json(request.message, inf_nan_mode="null") + b"\n"
@@ -416,7 +297,7 @@ async def exchange_lines(pipe: Pipe, request: Exchange) -> Json:
     return await wait_for_answer(pipe, request)
 
 
-async def wait_for_answer(pipe: Pipe, request: Exchange) -> Json:
+async def wait_for_answer(pipe: Pipe, request: RequestUnderWay) -> Json:
     """Wait for the answer to a request that was offered to a pipe, and return the result."""
     try:
         return await request.wait()
@@ -428,7 +309,7 @@ async def wait_for_answer(pipe: Pipe, request: Exchange) -> Json:
         raise
 
 
-async def _cancel(pipe: Pipe, request: Exchange) -> None:
+async def _cancel(pipe: Pipe, request: RequestUnderWay) -> None:
     """Ask the server to cancel a request. Return once that is written, and the slot of the request is free.
 
     A later answer is dropped. The shield is needed because this runs in a cancelled task.

@@ -46,9 +46,9 @@ from .._errors import ConnectFailed
 from .._foreign import Log
 from .._text import plain_text
 from ..config import InProcess, ServerConfig
-from ._exchange import CLOSED, NOTICE_WAIT, Exchange, MessageReader, MessageWriter, ignore, wait_for_answer
-from ._link import Lifeline, Link, open_trace
-from ._request_table import RequestTable
+from ._exchange import NOTICE_WAIT, MessageReader, MessageWriter, wait_for_answer
+from ._link import Lifeline, Link
+from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from mcp.shared.dispatcher import CallOptions, OnRequest
     from mcp.types import RequestId
 
-    from ._exchange import Json, Messages, OutgoingLine, Receive, Unanswered
+    from ._exchange import Messages, OutgoingLine, Receive, Unanswered
 
 
 # --- Connect to a modern server in this process by calling its handler ------------------------------------------------
@@ -90,7 +90,7 @@ class CalledServerLink(Link):
         self._name = name
         self._handle = handle
 
-    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+    async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """See `Link.exchange`."""
         request.sent = True
         try:
@@ -129,7 +129,7 @@ class _Call:
     can_send_request: bool = False
     message_metadata: None = None
 
-    def __init__(self, request: Exchange, receive: Receive) -> None:
+    def __init__(self, request: RequestUnderWay, receive: Receive) -> None:
         self._request = request
         self._receive = receive
         self._event: anyio.Event | None = None
@@ -223,11 +223,10 @@ class MemoryPipe(MessageReader):
             return False
         # Here, where it fails one request: in the read loop of the server, it would end the connection.
         message = JSONRPCRequest.model_validate_json(line.line)
-        open_trace()  # the handler runs in this context, but must not be taken for a part of its caller's own request
         self.put(line, SessionMessage(message), line)
         return True
 
-    async def exchange(self, request: Exchange) -> Json:
+    async def exchange(self, request: RequestUnderWay) -> Json:
         """Send a request as an object, and wait for its answer. See `Link.exchange`.
 
         Raises:
@@ -299,7 +298,7 @@ class LegacyServerLink(Link):
         self._receive: Receive | None = None
         self._ended = trio.Event()
 
-    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+    async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """See `Link.exchange`."""
         return await self._pipe.exchange(request)
 
@@ -417,7 +416,7 @@ class StreamsLink(Link):
         """The number of items that were not messages and were skipped."""
         return self._malformed
 
-    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+    async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """See `Link.exchange`."""
         await trio.lowlevel.checkpoint_if_cancelled()
         # Before it is written, or the answer could come first. Whether a cancelled write has written is not known.
@@ -432,7 +431,7 @@ class StreamsLink(Link):
                     await self._ask_to_cancel(request)
             raise
 
-    async def _ask_to_cancel(self, request: Exchange) -> None:
+    async def _ask_to_cancel(self, request: RequestUnderWay) -> None:
         try:
             await self.send(request.notice)
         except MCPError:

@@ -2,18 +2,16 @@
 
 Each transport implements `Link`, through which `mcp_actors.servers` uses it. The tasks of a link share the state of the
 connection in its `Lifeline`, which any of them may write. An `Obituary` says how a server process ended. A
-`RequestTrace`, in a context variable, shows the sender of a request why it failed, and stops its time without progress
-while the server waits for an answer of ours. A `ConnectionOver` says that the connection cannot be used any more; a
-request that fails with it had no effect, and the next connection may serve it. `Certificates` reads the certificates of
-this machine for all connections of a group, in any thread, from files and the environment, under a lock, and again if
-they have changed.
+`ConnectionOver` says that the connection cannot be used any more; a request that fails with it had no effect, and the
+next connection may serve it. `Certificates` reads the certificates of this machine for all connections of a group, in
+any thread, from files and the environment, under a lock, and again if they have changed.
 
 Ownership: the owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order.
 No other task may. Other tasks send requests through it, and one reads. The other work of a transport (reading stderr,
 writing to a pipe that was full, keeping an HTTP client open) is done by background tasks that belong to the link and
 end with it.
 
-It uses the masker, the exchange and the table of requests, and opens no connection itself.
+It uses the masker, the pipes and the table of requests, and opens no connection itself.
 """
 
 from __future__ import annotations
@@ -22,20 +20,17 @@ import os
 import ssl
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
-from typing import Any, Final, Protocol
+from typing import Final
 
 import httpx2
 import trio
 from attrs import define, field, frozen
 from mcp import MCPError
-from mcp.types import RequestId
 
 from .._text import plain_text
 from ._credentials import Masker
-from ._exchange import CLOSED, Exchange, Json, Pipe, Receive, Unanswered, ignore
-from ._request_table import RequestTable
+from ._exchange import Pipe, Receive, Unanswered
+from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
 OURS: Final = "mcp_actors"
 """The member of an error's ``data`` by which a gateway of this package says what has become of a request."""
@@ -148,7 +143,7 @@ class Link:
         self._lifeline = lifeline
         self.masker: Masker = masker or Masker()
 
-    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+    async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """Send a request, wait for its answer in this task, and return the result.
 
         **Cancellation**: if the request was sent and is `cancellable`, the server is asked to cancel it.
@@ -158,8 +153,9 @@ class Link:
             receive: takes what the server sends within this exchange besides the answer.
 
         Raises:
-            mcp.MCPError: the answer is an error, or the connection was lost; or the request failed, and the
-                `RequestTrace` of this context has the failure.
+            mcp.MCPError: the answer is an error, or the connection was lost.
+            ServerError: the request has failed.
+            ConnectionOver: likewise, and it had no effect: the next connection may serve it.
         """
         raise NotImplementedError
 
@@ -259,13 +255,6 @@ class Link:
         return self.obituary()
 
 
-# --- Let a transport report why a request failed ----------------------------------------------------------------------
-
-# The SDK reports every failure as an `mcp.MCPError` of a few words. It does carry context variables from the task that
-# sends a request to the task that talks to the network. So the sending task puts a `RequestTrace` into its context; the
-# transport finds it there and adds what the error cannot say.
-
-
 class ConnectionOver(Exception):
     """The connection cannot be used any more.
 
@@ -280,80 +269,6 @@ class ConnectionOver(Exception):
     def __init__(self, message: str, *, refusal: Exception | None = None) -> None:
         super().__init__(message)
         self.refusal = refusal
-
-
-class Deadline(Protocol):
-    """The part of a request's deadline that a trace needs.
-
-    Attributes:
-        asked_back: True while the server waits for our answer to a question that belongs to the request.
-        request_id: the id of its latest message.
-    """
-
-    @property
-    def operation(self) -> str:
-        """The protocol's method and its main argument."""
-
-    asked_back: bool
-    request_id: RequestId | None
-
-    def suspend(self) -> None:
-        """Stop the time without progress."""
-
-    def renew(self) -> None:
-        """Restart the time without progress."""
-
-
-@define(eq=False)
-class RequestTrace:
-    """One request of a caller, over all its messages (attempts, pages, further rounds).
-
-    Attributes:
-        failure: why the latest message failed, unless the server answered it with an MCP error: a `ServerError` for
-            the caller, or `ConnectionOver`.
-        begun: True once a message was sent, so that the request may have had an effect.
-        deadline: the deadline of the request; None while a connection is opened.
-        describe: returns the attributes of a span of a message; None if it needs none of our own.
-        reports: the `Reports` that its caller is to see before the result; None if there are none, or no result yet.
-    """
-
-    failure: Exception | None = None
-    begun: bool = False
-    deadline: Deadline | None = None
-    describe: Callable[[], Mapping[str, str | int | float]] | None = None
-    reports: Any = field(default=None, init=False)
-    _questions: int = field(default=0, init=False)
-
-    @contextmanager
-    def asked_back(self) -> Iterator[None]:
-        """Stop the time without progress while the server waits for our answer to its question."""
-        deadline = self.deadline
-        self._questions += 1
-        if deadline is not None:
-            deadline.asked_back = True
-            deadline.suspend()
-        try:
-            yield
-        finally:
-            self._questions -= 1
-            if deadline is not None and not self._questions:
-                deadline.asked_back = False
-                deadline.renew()
-
-
-_trace: Final[ContextVar[RequestTrace | None]] = ContextVar("trace", default=None)
-
-
-def open_trace(deadline: Deadline | None = None) -> RequestTrace:
-    """Start a trace for this context and for all tasks started from it."""
-    trace = RequestTrace(deadline=deadline)
-    _trace.set(trace)
-    return trace
-
-
-def current_trace() -> RequestTrace:
-    """Return the trace of this context, or a fresh one without effect if there is none."""
-    return _trace.get() or RequestTrace()
 
 
 # --- Share the TLS settings that trust the certificates of this machine -----------------------------------------------

@@ -1,12 +1,13 @@
-"""Match answers with requests, by id.
+"""Requests under way, and the table that finds them by id.
 
-Each connection has one `RequestTable` for the requests that it sends and their reports of progress. A server may guess
-ids, so an answer counts only for a request that is marked as sent. `comparable_id` normalizes ids, `error_of` reads the
-error of a response, and `WaitingRequest` is what a request must offer.
+A `RequestUnderWay` is one message to a server, until its outcome is known. Each connection has one `RequestTable` for
+those and their reports of progress. A server may guess ids, so an answer counts only for a request that is marked as
+sent. `comparable_id` normalizes ids, and `error_of` reads the error of a response.
 
-`mcp_actors.servers` adds and removes requests, passes reports of progress on, and closes the table. Links that read
-messages settle the requests that are answered, which calls the request in the same step, and remove some that are
-cancelled. It does no I/O, starts no task, and imports no file of the package.
+`mcp_actors.servers` makes the requests, adds them to the table and removes them, passes reports of progress on, and
+closes the table. Links send a request and settle it, in the step that reads the answer or learns of the failure: that
+wakes the task that waits, or settles the message of an actor without a task. They remove some that are cancelled. It
+does no I/O, starts no task, and imports no file of the package.
 """
 
 from __future__ import annotations
@@ -16,9 +17,18 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, TypeAlias
 
+import trio
 from mcp import MCPError
 from mcp.shared.dispatcher import coerce_request_id
-from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCResponse, RequestId
+from mcp.types import (
+    CONNECTION_CLOSED,
+    INTERNAL_ERROR,
+    ErrorData,
+    JSONRPCError,
+    JSONRPCNotification,
+    JSONRPCResponse,
+    RequestId,
+)
 from pydantic_core import ValidationError, to_json
 
 LAST_ID: Final = 2**31 - 1
@@ -78,30 +88,152 @@ def mcp_error(error: ErrorData) -> MCPError:
     return raised
 
 
-class WaitingRequest(Protocol):
-    """A request that waits for its answer.
+# --- A request under way ----------------------------------------------------------------------------------------------
 
-    One of its three methods is called, once, in the step that reads the answer. They never raise.
+
+Json: TypeAlias = dict[str, Any]
+
+CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
+"""The outcome of a request whose connection has ended. The SDK has the same error for it."""
+
+WITHDRAWN = ErrorData(**dict(CLOSED))
+"""The outcome of a request of which nothing was written before its connection ended."""
+
+ABANDONED = ErrorData(**dict(CLOSED))
+"""The outcome of a request without a task whose caller has left."""
+
+CANCELLED: Final = "notifications/cancelled"
+
+
+def ignore() -> None:
+    """Do nothing: the default of a function that is called without arguments."""
+
+
+def notice_of(request_id: RequestId) -> JSONRPCNotification:
+    """Return the message that asks a server to cancel a request."""
+    params = {"requestId": request_id, "reason": "caller cancelled"}
+    return JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params=params)
+
+
+class Waiter(Protocol):
+    """Takes the outcome of a request."""
+
+    def settled(self, request: RequestUnderWay) -> None:
+        """Take it, in the step that settles the request. Never raises."""
+
+
+class RequestUnderWay:
+    """A request from its id to its outcome. It belongs to a task, which waits, or to the `Later` of a message.
+
+    Args:
+        method: the protocol's method.
+        params: its params, complete.
+        headers: the headers that go with it over HTTP.
+        report: takes the server's reports of progress; None if the request asks for none.
+        attempt: the attempt that it belongs to; None while a connection is opened.
+        cancellable: whether the server is asked to cancel it if its caller leaves.
 
     Attributes:
-        sent: True once the whole request was written.
-        report: takes the server's reports of progress; None if the request asked for none.
+        id: its id, once the table has it.
+        sent: None before its first byte was offered to the server, then False, and True once all of it was written.
+        line: its line, if it is sent over a pipe.
+        written: see `OutgoingLine.written`.
+        outcome: its result, or why there is none: an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before that.
+        owner: takes the outcome; None for a task in `wait`.
+        later: the `Later` that the owner settles.
+        extras: the rare parts of the message of that, if it has any.
+        span: its span, if it has one.
     """
 
-    @property
-    def sent(self) -> bool | None: ...
+    __slots__ = (
+        *("_task", "attempt", "cancellable", "extras", "headers", "id", "later", "line", "method", "outcome", "owner"),
+        *("params", "report", "sent", "span", "written"),
+    )
+
+    def __init__(
+        self,
+        method: str,
+        params: Json,
+        headers: Mapping[str, str] | None = None,
+        report: Report | None = None,
+        attempt: Any = None,
+        cancellable: bool = True,
+    ) -> None:
+        self.method = method
+        self.params = params
+        self.headers = headers
+        self.report = report
+        self.attempt = attempt
+        self.cancellable = cancellable
+        self.id: RequestId = 0
+        self.sent: bool | None = None
+        self.line: bytes = b""
+        self.written: Callable[[], None] = ignore
+        self.outcome: Json | ErrorData | Exception | None = None
+        self.owner: Waiter | None = None
+        self.later: Any = None
+        self.extras: Any = None
+        self.span: Any = None
+        self._task: trio.lowlevel.Task | None = None
 
     @property
-    def report(self) -> Report | None: ...
+    def message(self) -> Json:
+        """The request as it is sent."""
+        message: Json = {"jsonrpc": "2.0", "id": self.id, "method": self.method}
+        if self.params:
+            message["params"] = self.params
+        return message
 
-    def succeeded(self, result: dict[str, Any]) -> None:
-        """Take the result, as it was parsed from JSON."""
+    @property
+    def notice(self) -> JSONRPCNotification:
+        """The message that asks the server to cancel it."""
+        return notice_of(self.id)
 
-    def refused(self, error: ErrorData) -> None:
-        """Take the server's error, or one about an answer that cannot be read (see `is_unreadable`)."""
+    def settle(self, outcome: Json | ErrorData | Exception) -> None:
+        """Take the outcome, in the step that learns of it. Never raises."""
+        if self.outcome is None:
+            self.outcome = outcome
+            if self.owner is not None:
+                self.owner.settled(self)
+            elif self._task is not None:
+                trio.lowlevel.reschedule(self._task)
+                self._task = None
 
-    def closed(self) -> None:
-        """Note that no answer will come, because the connection has ended."""
+    def withdrawn(self) -> None:
+        """See `OutgoingLine.withdrawn`."""
+        self.settle(WITHDRAWN)
+
+    def left(self, _: object) -> None:
+        """Note that the caller of a message has left; see `Later.on_cancel`."""
+        self.settle(ABANDONED)
+
+    async def wait(self) -> Json:
+        """Wait for the outcome, and return the result. A checkpoint unless it is there.
+
+        Raises:
+            mcp.MCPError: the answer is an error, or the connection has ended.
+            Exception: the request has failed.
+        """
+        if self.outcome is None:
+            self._task = trio.lowlevel.current_task()
+            # Trio calls `_leave` for no task that `settle` has rescheduled: no cancellation takes away an answer that
+            # was read.
+            await trio.lowlevel.wait_task_rescheduled(self._leave)
+        outcome = self.outcome
+        assert outcome is not None
+        if isinstance(outcome, dict):
+            return outcome
+        try:
+            raise outcome if isinstance(outcome, Exception) else mcp_error(outcome)
+        finally:
+            self.outcome = outcome = CLOSED  # breaks the reference cycle: the traceback refers to this frame
+
+    def _leave(self, _: object) -> trio.lowlevel.Abort:
+        self._task = None
+        return trio.lowlevel.Abort.SUCCEEDED
+
+
+# --- The table --------------------------------------------------------------------------------------------------------
 
 
 class RequestTable:
@@ -115,14 +247,14 @@ class RequestTable:
 
     def __init__(self) -> None:
         self.logged: bool = False
-        self._waiting: dict[RequestId, WaitingRequest] = {}
+        self._waiting: dict[RequestId, RequestUnderWay] = {}
         self._last = 0
         self.disturbed: bool = False
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def add(self, request: WaitingRequest, request_id: RequestId | None = None) -> RequestId:
+    def add(self, request: RequestUnderWay, request_id: RequestId | None = None) -> RequestId:
         """Add a request, and return its id: a new one, unless it is given.
 
         Raises:
@@ -135,7 +267,7 @@ class RequestTable:
             return request_id
         return self.add_new(request)
 
-    def add_new(self, request: WaitingRequest) -> int:
+    def add_new(self, request: RequestUnderWay) -> int:
         """Add a request, and return its new id."""
         self._last = 1 if self._last == LAST_ID else self._last + 1
         while self._last in self._waiting:  # only after the ids have begun again, or if an id was given
@@ -170,10 +302,13 @@ class RequestTable:
                 return self._refuse(request_id, ErrorData.model_validate(error, by_name=False))
         result = message.get("result")
         if type(result) is dict:
-            if (request := self._sent(request_id)) is not None:
-                request.succeeded(result)
-                return True
-            return request_id not in NO_IDS
+            request = self._waiting.get(request_id)
+            if request is None or not request.sent:
+                return request_id not in NO_IDS
+            del self._waiting[request_id]  # as `_sent` does, which is a call more
+            self.disturbed = False
+            request.settle(result)
+            return True
         return error is not None and self._refuse(request_id, error_of(error))
 
     def settle_message(self, message: object) -> bool:
@@ -186,12 +321,12 @@ class RequestTable:
         if isinstance(message, JSONRPCError):
             self._refuse(request_id, message.error)
         elif (request := self._sent(request_id)) is not None:
-            request.succeeded(message.result)
+            request.settle(message.result)
         return True
 
     def _refuse(self, request_id: RequestId, error: ErrorData) -> bool:
         if (request := self._sent(request_id)) is not None:
-            request.refused(error)
+            request.settle(mcp_error(error))
         return request_id not in NO_IDS
 
     def refuse_only(self, error: ErrorData) -> bool:
@@ -199,10 +334,10 @@ class RequestTable:
         only = next(iter(self._waiting), None) if len(self._waiting) == 1 and not self.disturbed else None
         request = None if only is None else self._sent(only)
         if request is not None:
-            request.refused(UnmatchedError(**dict(error)))
+            request.settle(mcp_error(UnmatchedError(**dict(error))))
         return request is not None
 
-    def _sent(self, request_id: RequestId) -> WaitingRequest | None:
+    def _sent(self, request_id: RequestId) -> RequestUnderWay | None:
         """Remove and return the request with an id; None if there is none, or it was not sent yet."""
         request = self._waiting.get(request_id)
         if request is None or not request.sent:
@@ -233,4 +368,4 @@ class RequestTable:
         """Note that the connection has ended, for all requests that wait."""
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
-            request.closed()
+            request.settle(CLOSED)

@@ -34,10 +34,10 @@ from mcp_actors import (
 )
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import NotSupported
-from mcp_actors.servers.connection._direct import DirectRequests, SentRequest
+from mcp_actors.servers.connection._direct import DirectRequests
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.transports._messages import ReadingPace
-from mcp_actors.transports._request_table import LAST_ID, RequestTable
+from mcp_actors.transports._request_table import LAST_ID, RequestTable, RequestUnderWay
 from mcp_actors.transports.stdio._pipes import READ_BYTES, PipeReader
 from tests.idle_clock import IdleClock
 from tests.messages import Said
@@ -469,33 +469,11 @@ async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_nex
 # --- the table ------------------------------------------------------------------------------------------------------
 
 
-class Waiting:
-    """A request that notes its answer."""
-
-    sent = True
-    report = None
-
-    def __init__(self) -> None:
-        self.answers: list[Any] = []
-
-    def succeeded(self, result: dict[str, Any]) -> None:
-        """Note a result."""
-        self.answers.append(result)
-
-    def refused(self, error: Any) -> None:
-        """Note an error."""
-        self.answers.append(error.message)
-
-    def closed(self) -> None:
-        """Note the end of the connection."""
-        self.answers.append(None)
-
-
 def test_ids_begin_again_and_pass_by_those_that_wait() -> None:
     table = RequestTable()
-    old = table.add_new(Waiting())
+    old = table.add_new(RequestUnderWay("ping", {}))
     table._last = LAST_ID - 1
-    assert [table.add_new(Waiting()) for _ in range(3)] == [LAST_ID, 2, 3]
+    assert [table.add_new(RequestUnderWay("ping", {})) for _ in range(3)] == [LAST_ID, 2, 3]
     assert old == 1
     assert len(table) == 4
 
@@ -514,7 +492,7 @@ def starting_late(add: Any) -> Any:
     """Return `RequestTable.add_new` of a connection that has sent a thousand million requests."""
 
     def add_late(table: RequestTable, request: Any) -> int:
-        if isinstance(request, SentRequest) and table._last < 10 and not table.__dict__.setdefault("late", False):
+        if request.method == "tools/call" and table._last < 10 and not table.__dict__.setdefault("late", False):
             table.__dict__["late"], table._last = True, LAST_ID - 2
         number: int = add(table, request)
         return number

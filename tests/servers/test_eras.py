@@ -18,7 +18,8 @@ from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, 
 from mcp_actors.servers._eras import ASK, LEGACY, QUIRK, Era, era_after_failure
 from mcp_actors.servers.connection import _negotiation
 from mcp_actors.servers.connection._negotiation import OURS
-from mcp_actors.transports._exchange import Exchange, Json, Receive
+from mcp_actors.transports._exchange import Receive
+from mcp_actors.transports._request_table import Json, RequestUnderWay
 from mcp_actors.transports.stdio._link import StdioLink
 from tests.idle_clock import IdleClock
 
@@ -164,7 +165,7 @@ async def test_a_server_that_dies_before_it_is_sent_the_question_is_not_started_
     """S2-10: an empty pipe does not prove that the server has read anything."""
     ask = StdioLink.exchange
 
-    async def late(self: StdioLink, request: Exchange, receive: Receive) -> Json:
+    async def late(self: StdioLink, request: RequestUnderWay, receive: Receive) -> Json:
         await eventually(lambda: self.lost)
         return await ask(self, request, receive)
 

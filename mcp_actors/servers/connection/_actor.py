@@ -39,11 +39,12 @@ from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 from pydantic_core import ValidationError
 
 from ..._collapse import is_failure
-from ..._errors import ConnectFailed, ConnectionLost
+from ..._errors import ConnectFailed, ConnectionLost, ServerError
 from ..._tasks import ClosingOrder
 from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
-from ...transports import ConnectionOver, Masker, current_trace, open_link, open_trace, refuse_unreadable
+from ...transports import ConnectionOver, Masker, open_link, refuse_unreadable
+from .._dispatcher import CarriedFailure, carried
 from .._failures import (
     after_rounds,
     answer_not_understood,
@@ -73,7 +74,7 @@ if TYPE_CHECKING:
     from ..._errors import ConnectPhase
     from ...config import ServerConfig
     from ...kernel import Later
-    from ...transports import Link, RequestTrace
+    from ...transports import Link
     from .._rules import Verdict
     from .._session import Callbacks, Session
     from ..record import ConnectionRecord, Incoming
@@ -259,15 +260,12 @@ class ServerActor(Actor):
 
     @asynccontextmanager
     async def _prefer_link_failure(self, link: Link) -> AsyncIterator[None]:
-        """Delay a failed connect until the link knows the reason, and raise that instead of the SDK's error."""
-        trace = open_trace()
+        """Delay the error of a failed connect until the link knows the reason."""
         try:
             yield
         except Exception:
             if not self._phase.connected:
                 await link.wait_obituary()
-                if trace.failure is not None:
-                    raise trace.failure from trace.failure.__cause__
             raise
 
     async def _begin(self, session: Session, incoming: Incoming) -> None:
@@ -344,7 +342,7 @@ class ServerActor(Actor):
             if deadline is not None and deadline.tries == tries:  # else it is the next attempt, sent meanwhile
                 deadline.put_back()
             raise
-        reports: Reports | None = current_trace().reports
+        reports, message.reports = message.reports, None
         if reports is None or reports.seen:
             return result
         later = self.defer(message, keep_slot=True)
@@ -370,21 +368,21 @@ class ServerActor(Actor):
             await self._drain.wait()
             raise NotSent
         deadline = message.deadline
-        trace = open_trace(deadline)
-        trace.describe = None if deadline is None else partial(self._record.describe, deadline)
+        message.begun = False
         self._drain.under_way += 1
         if deadline is not None:
             deadline.renew()
         try:
             return await (self._ask(message) if ask is None else ask())
+        except (ServerError, ConnectionOver, CarriedFailure) as exc:
+            failure = carried(exc)
         except MCPError as exc:
             self._masker.clean(exc)
             if exc.code == CONNECTION_CLOSED and self._is_lost(exc):
                 raise self._lost_by_request() from exc
             refuse_unreadable(self._name, message.operation, exc)
-            if trace.failure is None:
-                named = named_by_gateway(self._name, message.operation, self._session.link, exc)
-                raise named from named.__cause__
+            named = named_by_gateway(self._name, message.operation, self._session.link, exc)
+            raise named from named.__cause__
         except InputRequiredRoundsExceededError as exc:
             raise too_many_rounds(self._name, message.operation) from exc
         except ValidationError as exc:
@@ -396,7 +394,10 @@ class ServerActor(Actor):
             self._drain.leave()
             if deadline is not None:
                 deadline.suspend()
-        return await self._raise_failure(message, trace)
+        try:
+            return await self._raise_failure(message, failure)
+        finally:
+            del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _ask(self, message: Request[Any]) -> Any:
         try:
@@ -409,23 +410,21 @@ class ServerActor(Actor):
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self._masker.clean(exc)
 
-    async def _raise_failure(self, message: Request[Any], trace: RequestTrace) -> NoReturn:
-        """Raise the failure that the transport has noted, or requeue a request that provably had no effect."""
-        failure = trace.failure
-        assert failure is not None
+    async def _raise_failure(self, message: Request[Any], failure: Exception) -> NoReturn:
+        """Raise the failure of a request, or requeue one that provably had no effect."""
         self._masker.clean(failure)
-        again = not trace.begun or message.repeatable(self._record.server)
+        again = not message.begun or message.repeatable(self._record.server)
         if again and can_ask(self._record, failure):  # the next connection asks, and the request goes on then
             await self._drain.wait(failure)
             raise NotSent
         if not isinstance(failure, ConnectionOver):
             message.session_refused = False
-            raise after_rounds(message.operation, failure, begun=trace.begun) from failure.__cause__
-        if failure.refusal is not None and message.session_refused and not trace.begun:
+            raise after_rounds(message.operation, failure, begun=message.begun) from failure.__cause__
+        if failure.refusal is not None and message.session_refused and not message.begun:
             raise failure.refusal
         message.session_refused = failure.refusal is not None
         lost = connection_over(self._name, failure)
-        if trace.begun:
+        if message.begun:
             self._drain_and_end(lost)
             raise connection_over(self._name, failure)
         self._enter_draining()
@@ -530,14 +529,13 @@ async def _attempt(
     """Send a request within its share of ``connect_timeout``; return its failure, unless the connection is lost."""
     timeout = record.config.connect_timeout
     seconds = math.inf if timeout is None else timeout * LIST_SHARE
-    failure, trace = late(seconds), current_trace()
+    failure = late(seconds)
     with trio.move_on_after(seconds):
         try:
             return await ask()
         except Exception as exc:
-            failure = trace.failure or exc
+            failure = exc
             link.masker.clean(failure)
             if link.lost or isinstance(failure, ConnectionOver):
                 raise
-    trace.failure = None
     return failure

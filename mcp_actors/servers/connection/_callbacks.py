@@ -7,9 +7,9 @@ and the call of a callback in a task, with a timeout (`CallbackTasks`).
 The actor is its only user. It reads the configuration and the callbacks of the record, adds a listener there, and emits
 `Flooded` by it. While a callback answers a question of an unknown request, the time without progress of all requests
 stops; while a person answers, their whole time does. It returns its answers to the session, and refuses questions
-beyond `MAX_QUESTIONS`. Since 2026-07-28 it writes the reason why a request fails into the trace of that request. It
-logs failures, refusals, floods and dropped notifications. It uses no mailbox, link or `ServerActor`, except
-`join_handler`, which it is given.
+beyond `MAX_QUESTIONS`. Since 2026-07-28 it writes the reason why a request fails into the `ServerQuestion`. It logs
+failures, refusals, floods and dropped notifications. It uses no mailbox, link or `ServerActor`, except `join_handler`,
+which it is given.
 
 Theory of operation
 -------------------
@@ -68,7 +68,7 @@ from ..._foreign import Log, answer_of
 from ..._json import measured
 from ..._tasks import MAX_WAITING, Feed, open_background
 from ...config import CallbackContext
-from ...transports import current_trace
+from .._dispatcher import current_question
 from .._session import MAX_ROUNDS
 from ..record import Flooded, NotificationsMissed
 
@@ -206,7 +206,7 @@ class Questions:
         While a person answers (an elicitation), the request_timeout is suspended too. `Listener` suspends the
         progress_timeout of a request that is known.
         """
-        known: Any = current_trace().deadline
+        known = current_question().attempt
         deadlines, actor = self._record.calls.deadlines, self._record.name
         most = MAX_ROUNDS * self._callbacks.timeout  # the rounds of a request since 2026-07-28 may take as long
         asks_person = kind == "elicitation"
@@ -222,24 +222,24 @@ class Questions:
         if modern:
             # The modern era has no message for the failure of a callback. The request that needed the answer ends here,
             # in its own task, and the SDK raises an error of its own for it. The caller gets this one instead.
-            trace = current_trace()
-            operation = f"{trace.deadline.operation}: " if trace.deadline is not None else ""
+            question = current_question()
+            operation = f"{question.attempt.operation}: " if question.attempt is not None else ""
             error = ServerError(
                 f"server {self._server!r}: {operation}the server asked for {kind}, and the callback for it {reason}; "
                 "fix the callback, then repeat the request",
                 server=self._server,
             )
-            trace.failure = caused_by(error, cause)
+            question.failure = caused_by(error, cause)
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
     def _refuse_page(self, problem: str, *, modern: bool) -> ErrorData:
         """Refuse a question that sends a person to a page, before a callback can open it."""
-        trace = current_trace()
+        question = current_question()
         what = f"the server asks a person to open a page {problem}; report that to its operator"
         logger.warning("server %r: %s", self._server, what)
-        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
-            words = f"server {self._server!r}: {trace.deadline.operation}: {what}"
-            trace.failure = ServerError(words, server=self._server)
+        if modern and question.attempt is not None:  # as in `_failed`, the error is for the caller of the request
+            words = f"server {self._server!r}: {question.attempt.operation}: {what}"
+            question.failure = ServerError(words, server=self._server)
         return ErrorData(code=INVALID_PARAMS, message=f"the client opens no page {problem}")
 
     def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
@@ -251,10 +251,10 @@ class Questions:
             self._server,
             MAX_QUESTIONS,
         )
-        trace = current_trace()
-        if modern and trace.deadline is not None:  # as in `_failed`, the error is for the caller of the request
-            trace.failure = LimitExceeded(
-                f"server {self._server!r}: {trace.deadline.operation}: the server asked for {kind}, but too many "
+        question = current_question()
+        if modern and question.attempt is not None:  # as in `_failed`, the error is for the caller of the request
+            question.failure = LimitExceeded(
+                f"server {self._server!r}: {question.attempt.operation}: the server asked for {kind}, but too many "
                 f"of its questions are open (limit: {MAX_QUESTIONS}); send fewer such requests at a time",
                 server=self._server,
             )

@@ -1,8 +1,8 @@
 """Send requests over a pipe without a task, and drain a connection.
 
-The actor offers messages to `DirectRequests.take`; a `SentRequest` is one on its way. `Drain`, the last part, lets the
-requests that were sent end before the connection does, for a limited time; the actor counts its own requests in it,
-too.
+The actor offers messages to `DirectRequests.take`; the `Later` of one owns its request under way. `Drain`, the last
+part, lets the requests that were sent end before the connection does, for a limited time; the actor counts its own
+requests in it, too.
 
 A line goes past the dispatcher, to the pipe of the link; the session says how to complete it. If the answer is not the
 result, because the server asks back or it is for an extension, a task of the connection goes on by the session. The
@@ -49,15 +49,13 @@ from ..._collapse import caused_by
 from ..._errors import ServerError
 from ..._foreign import Log
 from ...kernel import NotSent
-from ...transports import CancelLine, mcp_error, refuse_unreadable
+from ...transports import CLOSED, WITHDRAWN, CancelLine, RequestUnderWay, refuse_unreadable
 from .._dispatcher import RequestSpan, is_traced
 from .._failures import answer_not_read, answer_not_understood, named_by_gateway
 from ..requests import NO_EXTRAS, PlainRequest
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable
-
-    from mcp.types import ErrorData
 
     from ..._tasks import Background
     from ...kernel import Later
@@ -68,6 +66,10 @@ if TYPE_CHECKING:
 
 
 logger = Log("mcp_actors.servers")
+
+
+NO_PARAMS: Final[dict[str, Any]] = {}
+"""The params of a request whose line is written from text."""
 
 
 @cache
@@ -117,26 +119,121 @@ class DirectRequests:
         if (text := request.members or request.written()) is None:
             return False
         extras = request.extras(self.session, self.record)
-        sent = SentRequest(self, request, later)
-        more = self._members if extras is None and not is_traced() else sent.complete(extras or NO_EXTRAS)
-        sent.line = _line_of(request.method) % (sent.id, text, more)
+        method, deadline = request.method, request.deadline
+        sent = RequestUnderWay(method, NO_PARAMS, None, None, deadline)
+        sent.id = self.pipe.table.add_new(sent)
+        sent.owner = self
+        sent.later = later
+        sent.extras = extras
+        sent.written = self.pipe.count_request
+        plain = extras is None and not is_traced()
+        more = self._members if plain else self._complete(sent, request, extras or NO_EXTRAS)
+        sent.line = _line_of(method) % (sent.id, text, more)
         try:
             offered = self.pipe.offer(sent)
         except ValueError:  # a server in this process is given objects, which need no parser
-            sent.forget()
+            self._forget(sent)
             return False
         if not offered:
-            sent.forget()
+            self._forget(sent)
             raise NotSent
         self.drain.under_way += 1
-        later.on_cancel = sent.cancel
-        if (deadline := request.deadline) is not None and deadline.observed is not None:
+        later.on_cancel = sent.left
+        if deadline is not None and deadline.observed is not None:
             # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
             if deadline.sent_at is None:
                 deadline.sent_at = deadline.began if deadline.call is None else trio.current_time()
             deadline.replica = self.record.name
             deadline.request_id = sent.id
         return True
+
+    def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any], extras: Extras) -> bytes:
+        """Return a ``_meta`` that not all requests have, as a further member of JSON text."""
+        meta: dict[str, Any] = dict(extras.meta or {})
+        if extras.reports is not None:
+            sent.report = extras.reports
+            extras.reports.starts(self.session.start_soon, sent.later.context)
+            if request.deadline is not None:
+                request.deadline.renew()
+            meta["progressToken"] = sent.id
+        if is_traced():
+            sent.span = RequestSpan(sent, request.target, self.record.describe)
+            sent.span.inject(meta)
+        params = {"_meta": meta} if meta else {}
+        self.session.stamp.stamp(request.method, params, extras.capabilities)
+        return b"," + to_json(params, inf_nan_mode="null")[1:-1] if params else b""
+
+    def _forget(self, sent: RequestUnderWay, failure: Exception | None = None) -> None:
+        """Do without a request that has no answer any more, or that has failed."""
+        self.pipe.table.remove(sent.id)
+        if sent.span is not None:
+            sent.span.end(None if failure is None else self.record.session.masker.clean(failure))
+        if sent.report is not None and sent.attempt is not None:
+            sent.attempt.suspend()
+
+    def settled(self, sent: RequestUnderWay) -> None:
+        """Settle the message of a request with its result, unless it goes on. See `Waiter.settled`."""
+        later, result = sent.later, sent.outcome
+        request: PlainRequest[Any] = later.message
+        reports: Any = sent.report
+        if type(result) is not dict:
+            self._fail(sent, result)
+            return
+        later.on_cancel = None  # the two would be cyclic garbage
+        try:
+            value = request.read(self.session, result)
+            if request.kept is not None:
+                request.kept.keep(result, value)
+        except Exception as exc:  # a defect of ours too: in this step it would end the connection
+            self._fail(sent, exc)
+            return
+        if sent.span is not None:
+            sent.span.end()
+        if type(value) is not request.model and not request.is_result(value):
+            self.carry_on(later, value, sent.extras or NO_EXTRAS)
+        else:
+            try:
+                value = request.finish(value, self.record)
+            except Exception as exc:
+                if reports is not None:
+                    reports.cancel()
+                later.fail(exc)
+            else:
+                if reports is None:
+                    later.reply(value)
+                else:
+                    reports.answered(later, value, self.answered)
+        self.drain.leave()
+
+    def _fail(self, sent: RequestUnderWay, outcome: object) -> None:
+        """Settle the message of a request without a result."""
+        later: Any = sent.later
+        failure = outcome if isinstance(outcome, Exception) else None
+        self._forget(sent, failure)
+        if outcome is CLOSED:
+            return  # the kernel answers the callers of a connection that has ended
+        later.on_cancel = None
+        if failure is not None:
+            failure = self.explain(later.message, failure)
+        if isinstance(failure, MCPError) and later.message.names_pages(failure):
+            self.carry_on(later, failure, sent.extras or NO_EXTRAS)
+            self.drain.leave()
+            return
+        if sent.report is not None:
+            sent.extras.reports.cancel()
+        if failure is not None:
+            later.fail(failure)
+        elif outcome is WITHDRAWN:
+            if sent.attempt is not None:
+                sent.attempt.put_back()
+            later.fail(NotSent())  # the next connection serves it
+        elif sent.sent is None:
+            self.pipe.withdraw(sent)
+            later.reply(None)  # it frees the slot; its caller has left
+        else:
+            self.pipe.count_cancelled()
+            self.pipe.collect(CancelLine(sent.id, partial(later.reply, None)))
+        self.drain.leave()
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
         """Return the error for the caller of a request whose answer is an error, or cannot be read."""
@@ -179,130 +276,6 @@ class DirectRequests:
             reports.cancel()
         if scope.cancelled_caught:
             later.reply(None)  # it frees the slot; its caller has left
-
-
-class SentRequest:
-    """A plain request on its way: the line that is sent, and the answer that is awaited."""
-
-    __slots__ = ("_direct", "_extras", "_later", "_request", "_span", "id", "line", "report", "sent", "written")
-
-    def __init__(self, direct: DirectRequests, request: PlainRequest[Any], later: Later[Any]) -> None:
-        self._direct = direct
-        self._request = request
-        self._later = later
-        self._span: RequestSpan | None = None
-        self.written = direct.pipe.count_request
-        self.sent: bool | None = None
-        self.report: Reports | None = None
-        self._extras = NO_EXTRAS
-        self.id: int = direct.pipe.table.add_new(self)
-        self.line: bytes = b""
-
-    def complete(self, extras: Extras) -> bytes:
-        """Return a ``_meta`` that not all requests have, as a further member of JSON text."""
-        direct, request = self._direct, self._request
-        meta: dict[str, Any] = dict(extras.meta or {})
-        self._extras = extras
-        if extras.reports is not None:
-            self.report = extras.reports
-            self.report.starts(direct.session.start_soon, self._later.context)
-            if request.deadline is not None:
-                request.deadline.renew()
-            meta["progressToken"] = self.id
-        if is_traced():
-            facts = None if request.deadline is None else direct.record.describe(request.deadline)
-            self._span = RequestSpan(request.method, request.target, self.id, facts)
-            self._span.inject(meta)
-        params = {"_meta": meta} if meta else {}
-        direct.session.stamp.stamp(request.method, params, extras.capabilities)
-        return b"," + to_json(params, inf_nan_mode="null")[1:-1] if params else b""
-
-    def forget(self) -> None:
-        """Do without it: its line was not taken."""
-        self._direct.pipe.table.remove(self.id)
-        self._end()
-
-    def _end(self, failure: BaseException | None = None) -> None:
-        if self._span is not None:
-            self._span.end(None if failure is None else self._direct.record.session.masker.clean(failure))
-        if self.report is not None and (deadline := self._request.deadline) is not None:
-            deadline.suspend()
-
-    def withdrawn(self) -> None:
-        """Return the message to its old place: the next connection serves it."""
-        self.forget()
-        if (deadline := self._request.deadline) is not None:
-            deadline.put_back()
-        self._settling().fail(NotSent())
-        self._direct.drain.leave()
-
-    def closed(self) -> None:
-        """Do nothing else: the kernel answers the callers of a connection that has ended."""
-        self._end()
-
-    def succeeded(self, result: dict[str, Any]) -> None:
-        """Settle the message with a result."""
-        direct, request = self._direct, self._request
-        try:
-            value = request.read(direct.session, result)
-        except Exception as exc:  # a defect of ours too: in this step it would end the connection
-            self._fail(exc)
-            return
-        if request.kept is not None:
-            request.kept.keep(result, value)
-        if self._span is not None:
-            self._span.end()
-        if type(value) is not request.model and not request.is_result(value):
-            direct.carry_on(self._settling(), value, self._extras)
-        else:
-            try:
-                value = request.finish(value, direct.record)
-            except Exception as exc:
-                if self.report is not None:
-                    self.report.cancel()
-                self._settling().fail(exc)
-            else:
-                if self.report is None:
-                    later = self._later
-                    later.on_cancel = None  # as `_settling` does, which is a call more
-                    later.reply(value)
-                else:
-                    self.report.answered(self._later, value, direct.answered)
-        direct.drain.leave()
-
-    def refused(self, error: ErrorData) -> None:
-        """Settle the message with an error of the server."""
-        self._fail(mcp_error(error))
-
-    def _fail(self, exc: Exception) -> None:
-        self._end(exc)
-        failure = self._direct.explain(self._request, exc)
-        if isinstance(failure, MCPError) and self._request.names_pages(failure):
-            self._direct.carry_on(self._settling(), failure, self._extras)
-        else:
-            if self.report is not None:
-                self.report.cancel()
-            self._settling().fail(failure)
-        self._direct.drain.leave()
-
-    def _settling(self) -> Later[Any]:
-        """Return the `Later`, without its way back to this object: the two would be cyclic garbage."""
-        self._later.on_cancel = None
-        return self._later
-
-    def cancel(self, later: Later[Any]) -> None:
-        """Withdraw the request, or ask the server to cancel it."""
-        pipe = self._direct.pipe
-        self.forget()
-        if self.report is not None:
-            self.report.cancel()
-        if self.sent is None:
-            pipe.withdraw(self)
-            later.reply(None)  # it frees the slot; its caller has left
-        else:
-            pipe.count_cancelled()
-            pipe.collect(CancelLine(self.id, partial(later.reply, None)))
-        self._direct.drain.leave()
 
 
 # --- End a connection without losing its requests ---------------------------------------------------------------------

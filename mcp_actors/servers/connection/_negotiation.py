@@ -47,6 +47,7 @@ from mcp.types import UNSUPPORTED_PROTOCOL_VERSION, DiscoverResult, Implementati
 from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, LATEST_MODERN_VERSION, MODERN_PROTOCOL_VERSIONS
 from pydantic_core import ValidationError
 
+from ..._errors import HttpStatusError
 from ..._foreign import Log
 from ..._tasks import open_background
 from ...config import AdaptedExtension
@@ -120,13 +121,15 @@ class Negotiation:
         config = self._record.config
         extensions = [AdaptedExtension(each) for each in config.extensions]
         info, declared = self._record.server.client_info or OURS, self._record.opening.declared
-        return Session(link, config.name, info, callbacks, extensions, join_handler, declared)
+        return Session(
+            link, config.name, info, callbacks, extensions, join_handler, declared, describe=self._record.describe
+        )
 
     async def agree(self, session: Session, patience: Patience, tasks: Background) -> None:
         """Agree on an era and adopt it.
 
         Raises:
-            mcp.MCPError, ValidationError, NoCommonVersion, RuntimeError: the negotiation failed.
+            mcp.MCPError, ServerError, ConnectionOver, ValidationError, NoCommonVersion, RuntimeError: it failed.
         """
         if self._era == ASK:
             await (self._ask_both(session, patience, tasks) if session.link.pid is not None else self._ask(session))
@@ -176,12 +179,12 @@ class Negotiation:
                 self._unanswered = waiting.cancelled_caught
             except ValidationError:
                 pass
-            except MCPError as exc:
+            except (MCPError, HttpStatusError) as exc:
                 refusal = exc
                 if again and (common := _common_version(exc)) is not None:
                     version = common
                     continue
-                if _no_common_version(exc):
+                if session.link.lost or _no_common_version(exc):
                     raise
             try:
                 await self._shake_hands(session, await session.initialize())
@@ -315,7 +318,7 @@ class Answers:
         self._changed = trio.Event()
 
 
-def _common_version(error: MCPError) -> str | None:
+def _common_version(error: Exception) -> str | None:
     """Return the newest modern version that the error lists as one of the server, and this client has too."""
     offered = offered_versions(error) or ()
     return next((each for each in reversed(MODERN_PROTOCOL_VERSIONS) if each in offered), None)

@@ -33,7 +33,7 @@ import trio
 from attrs import define, field
 from mcp import MCPError
 from mcp.client.subscriptions import ResourceUpdated, SubscriptionLost
-from mcp.types import INTERNAL_ERROR, INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
+from mcp.types import INVALID_PARAMS, INVALID_REQUEST, METHOD_NOT_FOUND
 
 from ..._backoff import Backoff
 from ..._errors import (
@@ -50,7 +50,8 @@ from ..._foreign import Log
 from ..._pickling import Handle
 from ..._text import problem_of
 from ...config import mask_url
-from ...transports import ConnectionOver, current_trace, open_trace
+from ...transports import ConnectionOver
+from .._dispatcher import carried
 from .._rules import is_transient
 from ..record import Incoming, NotificationsMissed, require
 from ..requests import Request, request_internally
@@ -62,7 +63,7 @@ if TYPE_CHECKING:
 
     from ..._tasks import Background
     from ...kernel import ActorRef
-    from ...transports import Link, RequestTrace
+    from ...transports import Link
     from .._session import Session
     from ..record import ConnectionRecord, Subscription
 
@@ -119,7 +120,7 @@ class Subscribe(Request[None]):
         if connection.session is not session:
             await connection.pass_on(self.subscription)  # another replica has the subscriptions
             return
-        await connection.establish(self.subscription, self.operation)
+        await connection.establish(self)
         self.subscription.established()
 
 
@@ -184,9 +185,9 @@ class Connection:
             problem = f"server {name!r}: {request.operation}: connection of replica {self.actor.name!r} lost"
             raise ConnectionLost(f"{problem}; subscribe again", server=name) from exc.__cause__
 
-    async def establish(self, subscription: Subscription, operation: str) -> None:
+    async def establish(self, request: Subscribe) -> None:
         """Subscribe to the resources of a subscription, as `listen` or `subscribe` does."""
-        await (self.listen(subscription, operation) if self.modern else self.subscribe(subscription))
+        await (self.listen(request.subscription, request.operation) if self.modern else self.subscribe(request))
 
     def forget(self, subscription: Subscription) -> None:
         """Unsubscribe in the background."""
@@ -202,15 +203,15 @@ class Connection:
     # `subscribe` and `unsubscribe` exclude each other (`_turn`): two subscriptions may share a resource, and while one
     # of them unsubscribes, the server may handle the requests of the other in any order.
 
-    async def subscribe(self, subscription: Subscription) -> None:
+    async def subscribe(self, request: Subscribe) -> None:
         """Subscribe to those resources that this connection has not subscribed to yet."""
         async with self._turn:
-            for uri in subscription.uris:
+            for uri in request.subscription.uris:
                 if uri not in self._subscribed and self.record.subscriptions.wants(uri):
                     self._asked.add(uri)
                     try:
-                        await self.session.ask("resources/subscribe", {"uri": uri})
-                    except MCPError:
+                        await self.session.ask("resources/subscribe", {"uri": uri}, attempt=request.deadline)
+                    except Exception:
                         self._asked.discard(uri)  # refused; a cancelled request may have subscribed
                         raise
                     self._subscribed.add(uri)
@@ -382,7 +383,6 @@ class ResourceStream(Handle):
     _began: float | None = field(default=None, init=False)
     _honored: frozenset[str] = field(default=frozenset(), init=False)
     _error: Exception | None = field(default=None, init=False)
-    _trace: RequestTrace | None = field(default=None, init=False)
 
     @property
     def acknowledged(self) -> bool:
@@ -396,7 +396,6 @@ class ResourceStream(Handle):
 
     async def run(self) -> None:
         """Keep the stream open until one of the two sides closes it."""
-        self._trace = open_trace()
         try:
             with self.scope:
                 # Else `listen` would leave a coroutine without an owner, if the session has been closed meanwhile.
@@ -409,7 +408,7 @@ class ResourceStream(Handle):
                         if isinstance(change, ResourceUpdated):
                             self.subscription.put(change.uri)
         except Exception as exc:
-            self._error = exc
+            self._error = carried(exc) if isinstance(exc, MCPError) else None
         finally:
             self.opened.set()
         self.on_end(self)
@@ -422,7 +421,10 @@ class ResourceStream(Handle):
             ConnectionLost, mcp.MCPError: the server did not accept the stream.
         """
         if not self.acknowledged:
-            raise self._failure(operation)
+            raise self._error or ConnectionLost(
+                f"server {self.server!r}: {operation}: connection lost before the stream was accepted; subscribe again",
+                server=self.server,
+            )
         if missing := [mask_url(uri) for uri in self.subscription.uris if uri not in self._honored]:
             raise NotSupported(
                 f"server {self.server!r}: {operation}: changes of {', '.join(missing)!r:.200} are not supported; do "
@@ -430,20 +432,6 @@ class ResourceStream(Handle):
                 server=self.server,
                 capability="resources_subscribe",
             )
-
-    def _failure(self, operation: str) -> Exception:
-        assert self._trace is not None
-        failure = self._trace.failure
-        if failure is not None:  # the transport knows the reason; pass it on to the trace of the waiting request
-            asking = current_trace()
-            asking.failure, asking.begun = failure, self._trace.begun
-            return MCPError(INTERNAL_ERROR, str(failure))
-        if isinstance(self._error, MCPError):
-            return self._error
-        return ConnectionLost(
-            f"server {self.server!r}: {operation}: connection lost before the stream was accepted; subscribe again",
-            server=self.server,
-        )
 
 
 # --- Keep the stream open over which a modern server announces changed lists ------------------------------------------
@@ -537,7 +525,7 @@ class ChangeStream:
 
     async def _consume(self) -> None:
         """Open a stream and consume it until it ends; raise the reason unless it was stable."""
-        trace, opened_at = open_trace(), math.inf
+        opened_at = math.inf
         error: Exception = SubscriptionLost("closed by the server")
         try:
             async with self.session.listen(**self.lists) as stream:
@@ -548,7 +536,7 @@ class ChangeStream:
                 async for _ in stream:
                     pass
         except Exception as exc:
-            error = trace.failure or exc
+            error = carried(exc)
         self._opened.set()  # also if it was never opened: then `begin` has nothing to wait for
         if isinstance(error, ConnectionOver):
             self.on_gone(error)

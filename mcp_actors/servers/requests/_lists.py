@@ -33,11 +33,12 @@ from mcp.types import (
 )
 from pydantic_core import ValidationError, to_json
 
-from ..._errors import LimitExceeded
+from ..._errors import LimitExceeded, ServerError
 from ..._json import ItemReader, UnparsedText, UnreadableItem, bytes_in, measured
 from ..._tasks import TimeSlice
 from ..._text import plain_text
 from ...config import Limits
+from ...transports import ConnectionOver
 from .._eras import first_problem, parse_result, without_later_fields
 from ._request import Request, meta_for
 
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 
     from mcp.types import ServerCapabilities
 
+    from .._deadlines import Deadline
     from .._session import Session
     from ..record import ConnectionRecord
 
@@ -103,16 +105,19 @@ class ListAll(Request[tuple[T, ...]]):
         Raises:
             LimitExceeded, mcp.MCPError: as for `all_pages`.
         """
-        return await all_pages(session, record, self.kind)
+        return await all_pages(session, record, self.kind, self.deadline)
 
 
-async def all_pages(session: Session, record: ConnectionRecord, kind: Kind[Page, T]) -> tuple[T, ...]:
+async def all_pages(
+    session: Session, record: ConnectionRecord, kind: Kind[Page, T], attempt: Deadline | None
+) -> tuple[T, ...]:
     """Fetch a list page by page; leave out items that exceed a limit or are not valid, and report them.
 
     Args:
         session: the session of the connection.
         record: the server's record.
         kind: the kind of items.
+        attempt: the attempt that it belongs to; None while the connection is opened.
 
     Raises:
         LimitExceeded: the list is too large, or has too many pages.
@@ -125,7 +130,7 @@ async def all_pages(session: Session, record: ConnectionRecord, kind: Kind[Page,
         return ()
     meter = ListMeter(record.config.name, kind.what, record.config.limits)
     try:
-        found = await _collected(_Pages(session, record, kind, meter), meter)
+        found = await _collected(_Pages(session, record, kind, meter, attempt), meter)
     except LimitExceeded as exc:
         record.catalog.note_over_limit(kind.what, [exc])
         raise
@@ -181,12 +186,14 @@ class _Pages(Generic[Page, T]):
     record: ConnectionRecord
     kind: Kind[Page, T]
     meter: ListMeter
+    attempt: Deadline | None
 
     async def fetch(self, cursor: str | None) -> tuple[int, Iterator[Page]]:
         """Request a page. Return the number of its items, and its parts, which are validated one by one."""
         params = {} if cursor is None else {"cursor": cursor}
         try:
-            result = await self.session.ask(self.kind.method, params, meta=meta_for(self.session, self.record))
+            meta = meta_for(self.session, self.record)
+            result = await self.session.ask(self.kind.method, params, attempt=self.attempt, meta=meta)
         except MCPError as exc:
             result = await self._readable(exc)
         if isinstance(result.get("nextCursor"), UnreadableItem):
@@ -292,15 +299,15 @@ class KeepResources(Request[None]):
         """Request every page of each, and show the result. A list that fails stays as it is, and is stale then.
 
         Raises:
-            LimitExceeded, mcp.MCPError, pydantic_core.ValidationError: as for `all_pages`, for the first that failed.
+            Exception: as for `all_pages`, for the first that failed.
         """
         kept, failures = record.server.resources, list[Exception]()
         ticket, lists = kept.begin(), list[Any]()
         kinds: tuple[Kind[Any, Any], ...] = (RESOURCES, TEMPLATES, PROMPTS)
         for kind, before in zip(kinds, (kept.resources, kept.templates, kept.prompts), strict=True):
             try:
-                lists.append(await all_pages(session, record, kind))
-            except (LimitExceeded, MCPError, ValidationError) as exc:
+                lists.append(await all_pages(session, record, kind, self.deadline))
+            except (ServerError, ConnectionOver, MCPError, ValidationError) as exc:
                 missing = math.isinf(record.catalog.lasting[kind.method])  # the server does not support this list
                 lists.append(() if missing else before)
                 failures += [] if missing else [exc]

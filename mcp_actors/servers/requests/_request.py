@@ -6,10 +6,10 @@ between: `request_internally`, by which a connection sends requests of its own; 
 progress (`Reports`). `members_of` writes params as JSON.
 
 A request belongs to its caller until it is in the mailbox; then the connection calls its `send` or, without a task, its
-parts. It uses the session and ``_eras``, notes the reports in the trace of the running request, reads the record, and
-begins, renews and suspends deadlines. `Reports` runs the caller's callback in a task of the session, and logs if that
-raises. A `PlainRequest` goes on if the server asks for input, an extension claims its result, or the server refuses its
-headers (`learn_headers`); retries are decided in ``ref``. The file imports neither refs nor the connection.
+parts. It uses the session and ``_eras``, reads the record, and begins, renews and suspends deadlines. `Reports` runs
+the caller's callback in a task of the session, and logs if that raises. A `PlainRequest` goes on if the server asks for
+input, an extension claims its result, or the server refuses its headers (`learn_headers`); retries are decided in
+``ref``. The file imports neither refs nor the connection.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from ..._foreign import Log, answer_of
 from ...catalog._schemas import dotted, kind_of
 from ...config import ProgressCallback
 from ...kernel import Call
-from ...transports import Json, current_trace
+from .._deadlines import suspended
 from .._eras import bounded, without_later_fields
 from .._session import MAX_ROUNDS, carry_on, open_pages, pages_of, pages_required
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from contextvars import Context
 
     from ...kernel import ActorRef, Later
+    from ...transports import Json
     from .._deadlines import Deadline
     from .._session import Session
     from ..record import ConnectionRecord, ServerRecord
@@ -58,14 +59,16 @@ class Request(Call[T]):
 
     A `PlainRequest` may also go without a task.
 
-    Nothing but `session_refused` changes after a request was sent. It is neither frozen nor an `abc.ABC` all the same,
-    because every call creates one: a frozen class takes three times as long for that, and an abstract one five times as
-    long for a check of its type.
+    Nothing but its last three attributes changes after a request was sent. It is neither frozen nor an `abc.ABC` all
+    the same, because every call creates one: a frozen class takes three times as long for that, and an abstract one
+    five times as long for a check of its type.
 
     Attributes:
         deadline: when the request times out. `Deadlines` enforces it; each progress notification renews it.
         session_refused: whether the server has refused it as one of a session that it does not know. If it does so on
             the next session, too, it is that request which the server refuses, and more sessions would not help.
+        begun: whether the server has answered a round of it, so that it may have had an effect.
+        reports: the reports that its caller is to see before the result; None without any, or before the result.
     """
 
     of_the_session: ClassVar[bool] = False
@@ -76,6 +79,8 @@ class Request(Call[T]):
 
     deadline: Deadline | None = field(default=None, repr=False)
     session_refused: bool = field(default=False, init=False, repr=False)
+    begun: bool = field(default=False, init=False, repr=False)
+    reports: Reports | None = field(default=None, init=False, repr=False)
 
     @property
     @abstractmethod
@@ -525,10 +530,7 @@ class PlainRequest(Request[ResultT]):
         return Extras(meta, Reports(config.name, self.progress, self.deadline), capabilities)
 
     async def send(self, session: Session, record: ConnectionRecord) -> ResultT:
-        """Send it, and go on with it while the server asks back. See `Request.send`.
-
-        The trace gets the reports that its caller is to see before the result.
-        """
+        """Send it, and go on with it while the server asks back. See `Request.send`."""
         self.check(session, record)
         extras = self.extras(session, record) or NO_EXTRAS
         if (reports := extras.reports) is not None:
@@ -545,7 +547,7 @@ class PlainRequest(Request[ResultT]):
             if reports is not None:
                 reports.cancel()
             raise
-        current_trace().reports = reports
+        self.reports = reports
         return value
 
     async def go_on(self, session: Session, record: ConnectionRecord, value: Any, extras: Extras) -> ResultT:
@@ -553,11 +555,13 @@ class PlainRequest(Request[ResultT]):
         if isinstance(value, MCPError):
             value = await self._send_after_pages(session, record, value, extras)
         if not self.is_result(value):
+            self.begun = True
 
             async def resend(answers: Json) -> Any:
                 return await self.send_once(session, record, answers, extras)
 
-            value = await carry_on(session, self.target if self.is_tool_call else None, value, resend)
+            tool = self.target if self.is_tool_call else None
+            value = await carry_on(session, tool, value, resend, self.deadline)
         return self.finish(value, record)
 
     def names_pages(self, refusal: MCPError) -> bool:
@@ -571,8 +575,8 @@ class PlainRequest(Request[ResultT]):
         seconds, began = record.server.callbacks.timeout, 0.0 if self.deadline is None else self.deadline.began
         wait = partial(record.server.done.wait, since=began)
         stopped = record.calls.deadlines.answering(record.name, self.deadline, MAX_ROUNDS * seconds)
-        with current_trace().asked_back(), stopped:
-            why = await open_pages(session, pages_of(refusal), seconds, wait)
+        with suspended(self.deadline), stopped:
+            why = await open_pages(session, pages_of(refusal), seconds, wait, self.deadline)
         if not why:
             try:
                 return await self.send_once(session, record, None, extras)
@@ -590,16 +594,24 @@ class PlainRequest(Request[ResultT]):
 
     async def send_once(self, session: Session, record: ConnectionRecord, answers: Json | None, extras: Extras) -> Any:
         """Send one message, and return its result as `read` does. See `params` for the answers."""
-        ask = partial(
-            session.ask, self.method, meta=extras.meta, report=extras.reports, capabilities=extras.capabilities
-        )
+
+        async def ask() -> Json:
+            return await session.ask(
+                self.method,
+                self.params(answers),
+                attempt=self.deadline,
+                meta=extras.meta,
+                report=extras.reports,
+                capabilities=extras.capabilities,
+            )
+
         try:
             try:
-                answer = await ask(self.params(answers))
+                answer = await ask()
             except MCPError as exc:
                 if exc.code != HEADER_MISMATCH or not await self.learn_headers(session, record, exc):
                     raise
-                answer = await ask(self.params(answers))
+                answer = await ask()
         except MCPError as exc:
             explained = self.explain(exc, record)
             raise explained from explained.__cause__

@@ -189,7 +189,9 @@ class CallTool(PlainRequest[CallToolResult]):
         if not session.modern:
             return False
         try:
-            session.note_tools(tuple(_with_valid_headers(await all_pages(session, record, TOOLS), record)))
+            session.note_tools(
+                tuple(_with_valid_headers(await all_pages(session, record, TOOLS, self.deadline), record))
+            )
         except (MCPError, LimitExceeded, ValidationError) as exc:
             raise refusal from exc
         return True
@@ -226,7 +228,7 @@ class ListTools(Request[tuple[Tool, ...]]):
     async def send(self, session: Session, record: ConnectionRecord) -> tuple[Tool, ...]:
         """Request every page and offer the result to the catalogue."""
         ticket = record.catalog.begin()
-        tools = await list_all_tools(session, record)
+        tools = await list_all_tools(session, record, self.deadline)
         record.catalog.offer(ticket, tools)
         admissible = deque(record.catalog.admission.admissible(tools))
         del tools  # see `_copied`
@@ -245,14 +247,16 @@ async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
     return tuple(copies)
 
 
-async def list_all_tools(session: Session, record: ConnectionRecord) -> tuple[KnownTool, ...]:
+async def list_all_tools(
+    session: Session, record: ConnectionRecord, attempt: Deadline | None = None
+) -> tuple[KnownTool, ...]:
     """Request every page of the server's tools; return nothing if it has no tools capability.
 
     Raises:
         LimitExceeded: the list has too many pages, or is too large altogether.
         mcp.MCPError: as for `Request.send`.
     """
-    found = await all_pages(session, record, TOOLS)
+    found = await all_pages(session, record, TOOLS, attempt)
     if session.modern:
         found = tuple(_with_valid_headers(found, record))
         session.note_tools(found)

@@ -26,7 +26,6 @@ from ..._errors import ActorCrashed, ActorError, ActorStopped, HttpStatusError, 
 from ..._foreign import Log
 from ..._text import own_shortage, problem_of
 from ...catalog._schemas import kind_of
-from ...transports import current_trace
 from .._rules import Health
 from ..record import CONNECTED, require
 from ._request import Request, refused, request_internally
@@ -56,15 +55,15 @@ class Probe(Request[None]):
         """Send ``ping``, or ``server/discover`` since 2026-07-28.
 
         Raises:
-            mcp.MCPError: there was no answer; the transport knows the reason.
+            mcp.MCPError, ServerError, ConnectionOver: there was no answer.
         """
         health = record.health
         method = "server/discover" if session.modern else "ping" if _is_pinged(session, health) else "tools/list"
         try:
-            await session.ask(method, {})
+            await session.ask(method, {}, attempt=self.deadline)
             health.pings = method == "ping"
         except MCPError as exc:
-            if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT) or current_trace().failure is not None:
+            if exc.code in (CONNECTION_CLOSED, REQUEST_TIMEOUT):
                 raise
 
 
@@ -185,8 +184,8 @@ class SetLogLevel(Request[None]):
         try:
             if not session.modern:
                 require("logging", session.capabilities, record.config.name, self.operation)
-                await session.ask("logging/setLevel", {"level": level})
-        except (MCPError, NotSupported):
+                await session.ask("logging/setLevel", {"level": level}, attempt=self.deadline)
+        except Exception:
             if record.opening.log_level == level:  # unless a later call has replaced it meanwhile
                 record.opening.log_level = before
             raise

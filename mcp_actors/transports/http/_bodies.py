@@ -6,7 +6,7 @@ request, and two response hooks act on that and on refused credentials. `read_bo
 `hang_up` shuts a socket down. `EventParser` splits a stream of events, and `read_events` reads one and pauses the task
 that reads.
 
-The client, the base of links, the session and both transports over HTTP use it. It writes ``Exchange.sent`` and
+The client, the base of links, the session and both transports over HTTP use it. It writes ``RequestUnderWay.sent`` and
 ``Lifeline.heard_at``, replaces the ``read`` of a network stream and the streams of responses, and starts no task. It
 uses the limits and the pace of messages and two names of ``_failures``, and knows nothing of sessions.
 """
@@ -26,7 +26,7 @@ from mcp import MCPError
 
 from ..._tasks import TimeSlice
 from ..._text import plain_text
-from .._exchange import SHOWN, Exchange
+from .._exchange import SHOWN
 from .._link import Lifeline
 from .._messages import (
     SKIPPED,
@@ -38,6 +38,7 @@ from .._messages import (
     TooManyValues,
     ValueCounter,
 )
+from .._request_table import RequestUnderWay
 from ._failures import UNREACHED, error_in
 
 JSON: Final = "application/json"
@@ -98,7 +99,7 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
 class ExchangeBody(WatchedRequestBody):
     """The body of a request to the server, which may be answered once it is read."""
 
-    def __init__(self, inner: httpx2.AsyncByteStream, request: Exchange) -> None:
+    def __init__(self, inner: httpx2.AsyncByteStream, request: RequestUnderWay) -> None:
         super().__init__(inner)
         self._request = request
 

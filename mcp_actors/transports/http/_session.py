@@ -39,10 +39,10 @@ from ..._tasks import Background
 from ..._text import own_shortage
 from ...auth import SignInRequired
 from .._dialects import NOT_A_MESSAGE, SkippedMessages
-from .._exchange import CLOSED, IncomingRequests, Json, Receive, Unanswered, Unasked
+from .._exchange import IncomingRequests, Receive, Unanswered, Unasked
 from .._link import Lifeline
 from .._messages import MessageLimits, ReadingPace, answer_over_limit, parse_message, unreadable_answer
-from .._request_table import RequestTable
+from .._request_table import CLOSED, Json, RequestTable
 from ._bodies import EVENTS, JSON, Event, NotificationBody, TooMuch, media_type, read_events, read_short
 from ._failures import UNREACHED, HttpFailures
 from ._link import ACCEPT, NOTIFICATION_TIMEOUT, SESSION, Reach, Refusals

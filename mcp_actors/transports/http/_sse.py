@@ -5,7 +5,7 @@ posted, which must have the origin of the stream. The SDK's own client waits for
 the endpoint is not allowed, and posts one message after the other. So this is an implementation of its own.
 
 `SseLink` reads the stream in the task of the link, and posts each message in a background task, except the end of the
-handshake. A request that cannot be posted fails alone, with the reason in its `RequestTrace`; any other such message is
+handshake. A request that cannot be posted fails alone, with its own error; any other such message is
 dropped and logged. But the connection is lost if the credentials are refused for all requests or a sign-in is required,
 if another message than a request cannot reach the server and no request is in flight, if the event stream cannot be
 opened, ends, breaks or names an endpoint elsewhere, if an event is over a limit and cannot be matched with a request,
@@ -29,8 +29,6 @@ import anyio
 import httpx2
 import trio
 from mcp.types import (
-    INTERNAL_ERROR,
-    ErrorData,
     JSONRPCError,
     JSONRPCMessage,
     JSONRPCNotification,
@@ -47,10 +45,9 @@ from ...auth import SignInRequired
 from ...config import Sse
 from .._credentials import discreet
 from .._dialects import NOT_A_MESSAGE
-from .._exchange import Exchange, Json, Receive, Unanswered
-from .._link import ConnectionOver, RequestTrace, current_trace
+from .._exchange import Receive, Unanswered
 from .._messages import INITIALIZED, Excerpt, MessageLimits, answer_over_limit, parse_message, unreadable_answer
-from .._request_table import RequestTable, comparable_id
+from .._request_table import Json, RequestTable, RequestUnderWay, comparable_id
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
 from ._failures import REMEDY_STREAM, UNREACHED, Send
@@ -225,17 +222,16 @@ class SseLink(HttpLink[Sse]):
 
     # --- outgoing ---------------------------------------------------------------------------------------------------
 
-    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+    async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """See `Link.exchange`. The answer comes as an event."""
         await trio.lowlevel.checkpoint_if_cancelled()
         self._lifeline.check_open()
-        trace, posting = current_trace(), trio.CancelScope()
-        trace.failure = None
+        posting = trio.CancelScope()
         # Written here: in the background, a message that cannot be written as JSON would end the connection.
         post = self._build(request.message)
         with discreet(self.masker, self.configured_url):
             # In a task of its own, which the cancellation of the caller does not reach.
-            self._background.start_soon(self._ask, request, post, trace, posting, name=f"{self._name}:post")
+            self._background.start_soon(self._ask, request, post, posting, name=f"{self._name}:post")
         try:
             return await request.wait()
         except trio.Cancelled:
@@ -247,29 +243,20 @@ class SseLink(HttpLink[Sse]):
                 self._tell_soon(request.notice)
             raise
 
-    async def _ask(
-        self, exchange: Exchange, request: httpx2.Request, trace: RequestTrace, posting: trio.CancelScope
-    ) -> None:
-        """Post a request. If it cannot be posted, it is settled with an error, and its trace has the reason."""
+    async def _ask(self, request: RequestUnderWay, post: httpx2.Request, posting: trio.CancelScope) -> None:
+        """Post a request. If that fails, it is settled with the error, unless an event has answered it before."""
         if posting.cancel_called:
             return
-        request.stream = body = ExchangeBody(request.stream, exchange)  # type: ignore[arg-type]  # an AsyncClient's is
-        self._unanswered[comparable_id(exchange.id)] = request, posting
+        post.stream = body = ExchangeBody(post.stream, request)  # type: ignore[arg-type]  # an AsyncClient's is
+        self._unanswered[comparable_id(request.id)] = post, posting
         self._requests.sent()
         try:
             with posting:
-                response = await self._sent(request, self._reach.send)
-                trace.begun = True
-                await read_short(response)  # so that the connection can be used again
+                await read_short(await self._sent(post, self._reach.send))  # so that the connection can be used again
         except Exception as exc:
-            error = self._failed(request, body, exc)
-            self._answered(exchange.id)
-            if exchange.settled:
-                return  # answered by an event before; the trace may be about the next message of its caller by now
-            trace.begun = trace.begun or (body.was_sent(request, exc) and not isinstance(error, ConnectionOver))
-            trace.failure = error
-            # The text does not matter: the caller gets the error of the trace.
-            exchange.refused(ErrorData(code=INTERNAL_ERROR, message="not posted"))
+            error = self._failed(post, body, exc)
+            self._answered(request.id)
+            request.settle(error)
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
         """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""

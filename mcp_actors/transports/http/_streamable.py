@@ -4,10 +4,10 @@
 in a stream, a background task reads the end of that. `StreamableHttpLink` is the link; its `read` reads the stream of
 notifications of a legacy server that has named a session. What outlasts a request is in the `HttpSession`.
 
-A request that fails, fails alone, with the reason in its `RequestTrace`. But the connection is lost if the handshake
-fails for another reason than the era of the server, if credentials are refused for all requests or a sign-in is
-required, and if the server sends too many requests; `Reach` notices if it is gone, and ``_session`` says when a stream
-of notifications loses it. `mcp_actors.transports` opens the link. It uses all other files of the folder but ``_sse``.
+A request that fails, fails alone. But the connection is lost if the handshake fails for another reason than the era of
+the server, if credentials are refused for all requests or a sign-in is required, and if the server sends too many
+requests; `Reach` notices if it is gone, and ``_session`` says when a stream of notifications loses it.
+`mcp_actors.transports` opens the link. It uses all other files of the folder but ``_sse``.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import httpx2
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.types import INTERNAL_ERROR, ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from ..._errors import HttpStatusError, LimitExceeded, ServerError
 from ..._foreign import Log
@@ -32,10 +32,10 @@ from ...auth import SignInRequired
 from ...config import Http
 from .._credentials import discreet
 from .._dialects import NOT_A_MESSAGE
-from .._exchange import SHOWN, Exchange, Json, Receive, Unanswered, Unasked
-from .._link import ConnectionOver, RequestTrace, current_trace
+from .._exchange import SHOWN, Receive, Unanswered, Unasked
+from .._link import ConnectionOver
 from .._messages import INITIALIZED, Excess, MessageLimits, TooManyValues, parse_message, unreadable_answer
-from .._request_table import RequestTable, comparable_id
+from .._request_table import Json, RequestTable, RequestUnderWay, comparable_id, mcp_error
 from ._bodies import (
     EVENTS,
     JSON,
@@ -97,79 +97,70 @@ class HttpExchange:
     """Sends one request, and waits for its answer."""
 
     _session: HttpSession
-    _request: Exchange
+    _request: RequestUnderWay
     _receive: Receive
-    _trace: RequestTrace = field(factory=current_trace, init=False)
     _http: httpx2.Request = field(init=False)
     _body: ExchangeBody = field(init=False)
     _misdirected: WrongId | None = field(default=None, init=False)
     _odd: bytes = field(default=b"", init=False)
+    _waiting: trio.CancelScope = field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> Json:
         """Send the request and return the result of its answer; see `Link.exchange`."""
-        request, waiting = self._request, trio.CancelScope()
-        answer: Answer | None = None
-        request.on_settled = waiting.cancel
-        self._trace.failure = None
+        request, request.owner = self._request, self
         self._session.negotiated |= request.method not in HANDSHAKE
-        self._http = self._session.post(request.message, request.headers)
+        self._http = self._session.post(request.message, request.headers or {})
         self._http.stream = self._body = ExchangeBody(self._http.stream, request)  # type: ignore[arg-type]  # it is bytes
         try:
-            with waiting:
-                answer = await self._ask()
+            with self._waiting:
+                await self._ask()
         except trio.Cancelled:
             self._ask_to_cancel()
             raise
-        if answer is None or request.settled:
-            return await request.wait()  # it came in the stream of notifications, or the connection has ended
-        if isinstance(answer, JSONRPCResponse):
-            return answer.result
-        if self._trace.begun:
+        finally:
+            request.owner = None  # breaks the reference cycle
+        if self._body.offered and not isinstance(request.outcome, dict | ConnectionOver):
             # A response is closed under a shield, so the caller may have left meanwhile. Then this raises `Cancelled`
-            # instead of the error, which no caller would get and the kernel would log. A request that was not begun
-            # may still be sent over the next connection, so its error must not be lost.
+            # instead of the error, which no caller would get and the kernel would log. A request that had no effect may
+            # still be sent over the next connection, so its error must not be lost.
             await trio.lowlevel.checkpoint_if_cancelled()
-        raise MCPError.from_error_data(answer.error)
+        return await request.wait()
+
+    def settled(self, request: RequestUnderWay) -> None:
+        """Wait no longer: the request has its outcome, perhaps from the stream of notifications."""
+        self._waiting.cancel("it has its outcome")
 
     def _ask_to_cancel(self) -> None:
         """Ask a legacy server to cancel the request. Since 2026-07-28, closing the response does that."""
         session, request = self._session, self._request
-        left = self._body.offered and not request.settled and not session.lifeline.closing
+        left = self._body.offered and request.outcome is None and not session.lifeline.closing
         if left and request.cancellable and session.legacy:
             session.notify_soon(request.notice, {})
 
-    async def _ask(self) -> Answer:
-        """Send the request; return its answer, or an error in place of one.
+    async def _ask(self) -> None:
+        """Send the request, and settle it with the answer or the failure, unless it has its outcome meanwhile.
 
         Raises:
             mcp.MCPError: the connection is lost.
-            Exception: this request negotiates the protocol, and has failed.
         """
-        session, trace = self._session, self._trace
+        session, request = self._session, self._request
         try:
-            return await self._answer()
+            answer = await self._answer()
+            request.settle(answer.result if isinstance(answer, JSONRPCResponse) else mcp_error(answer.error))
         except MCPError:
             raise
         except Exception as raised:
             exc = await session.judged(raised, self._http)
-            trace.failure = error = session.failures.of(exc, self._http, sent=self._body.was_sent(self._http, exc))
+            error = session.failures.of(exc, self._http, sent=self._body.was_sent(self._http, exc))
             if self._body.offered and isinstance(exc, httpx2.TransportError):
                 session.reach.look()
             if session.negotiated and isinstance(exc, SignInRequired):
                 session.lifeline.lose(exc)
+            if not session.negotiated and not _may_be_other_era(error) and request.outcome is None:
+                session.lifeline.lose(error)  # an outage does not tell the era of the server, so it ends the connect
+            request.settle(error)
         finally:
-            self._note_begun()
             session.reach.finished(self._http)
-        if not session.negotiated and not _may_be_other_era(error) and not self._request.settled:
-            # An outage does not tell the era of the server, so it ends the connect.
-            session.lifeline.lose(error)
-            raise error
-        # Its text does not matter: the caller gets the error of the trace.
-        return self._error(ErrorData(code=INTERNAL_ERROR, message=str(error)))
-
-    def _note_begun(self) -> None:
-        trace = self._trace
-        trace.begun = trace.begun or (self._body.offered and not isinstance(trace.failure, ConnectionOver))
 
     def _error(self, error: ErrorData) -> JSONRPCError:
         return JSONRPCError(jsonrpc="2.0", id=self._request.id, error=error)
@@ -190,7 +181,6 @@ class HttpExchange:
         if response.is_success and self._request.method == "initialize":
             session.begin(response)
         if response.is_success and kind == EVENTS:
-            self._note_begun()
             answer = await self._in_streams(response)
         else:
             answer = await self._in_body(response, kind)
@@ -470,7 +460,7 @@ class StreamableHttpLink(HttpLink[Http]):
         await self._left.wait()
         await self._session.end()
 
-    async def exchange(self, request: Exchange, receive: Receive) -> Json:
+    async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """See `Link.exchange`."""
         with discreet(self.masker, self.configured_url):
             return await HttpExchange(self._session, request, receive).run()

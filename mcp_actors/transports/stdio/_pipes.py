@@ -37,7 +37,7 @@ from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
 from .._dialects import SkippedMessages, response_after
-from .._exchange import CancelLine, IncomingRequests, Receive, Unasked, exchange_lines, ignore
+from .._exchange import CancelLine, IncomingRequests, Receive, Unasked, exchange_lines
 from .._link import ConnectionOver, Link
 from .._messages import (
     SKIPPED,
@@ -50,11 +50,11 @@ from .._messages import (
     to_message,
     unreadable_answer,
 )
-from .._request_table import RequestTable
+from .._request_table import Json, RequestTable, RequestUnderWay, ignore
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
-    from .._exchange import Exchange, Json, OutgoingLine, Unanswered
+    from .._exchange import OutgoingLine, Unanswered
     from .._link import Lifeline
 
 
@@ -663,7 +663,7 @@ class LinesLink(Link):
         )
         self.direct: PipeWriter = self._writer
 
-    def exchange(self, request: Exchange, receive: Receive) -> Coroutine[Any, Any, Json]:
+    def exchange(self, request: RequestUnderWay, receive: Receive) -> Coroutine[Any, Any, Json]:
         """See `Link.exchange`."""
         return exchange_lines(self._writer, request)
 

@@ -13,7 +13,7 @@ import trio
 from mcp import MCPError
 from mcp.types import METHOD_NOT_FOUND
 
-from mcp_actors._errors import ConnectFailed, HttpStatusError
+from mcp_actors._errors import ConnectFailed, ConnectionLost, HttpStatusError
 from mcp_actors.config import Http, Secret, ServerConfig
 from mcp_actors.transports import Masker, Obituary, open_link
 from mcp_actors.transports._link import ConnectionOver
@@ -136,13 +136,13 @@ async def test_a_refused_connection_is_one_bare_exception_and_cancels_no_task(mo
 async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_further_calls(own_server: Running) -> None:
     """A-03."""
     lost = trio.Event()
-    failed: list[MCPError] = []
+    failed: list[ConnectionLost] = []
     async with open_link(http(own_server.url), on_lost=lost.set) as link, open_session(link) as session:
 
         async def sleep(seconds: float) -> None:
             try:
                 await call(session, "sleep", {"seconds": seconds})
-            except MCPError as error:
+            except ConnectionLost as error:
                 failed.append(error)
 
         with trio.fail_after(BOUND):

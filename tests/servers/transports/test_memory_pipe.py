@@ -30,9 +30,11 @@ from mcp.types import (
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, InProcess, LimitExceeded, ServerConfig, open_servers
-from mcp_actors.transports import Exchange
+from mcp_actors.servers._deadlines import Deadlines
+from mcp_actors.servers._dispatcher import ServerQuestion, current_question
+from mcp_actors.transports import RequestUnderWay
 from mcp_actors.transports._in_process import SHUTDOWN_GRACE, LegacyServerLink, MemoryPipe
-from mcp_actors.transports._link import Lifeline, current_trace, open_trace
+from mcp_actors.transports._link import Lifeline
 
 from ..answers import BY_SESSION
 from ..fleet import calls
@@ -64,19 +66,6 @@ class Line:
 
     def withdrawn(self) -> None:
         self.fate.append("withdrawn")
-
-
-class Deadline:
-    """The deadline of a request."""
-
-    operation = "tools/call 'outer'"
-    asked_back = False
-
-    def suspend(self) -> None: ...
-
-    def renew(self) -> None: ...
-
-    request_id: int | str | None = None
 
 
 def of_session(number: int) -> SessionMessage:
@@ -158,7 +147,7 @@ async def test_a_closed_pipe_takes_nothing_and_ends_after_what_it_has() -> None:
     await pipe.aclose()
     assert pipe.offer(Line(2)) is False
     with pytest.raises(MCPError, match="Connection closed"):
-        await pipe.exchange(Exchange("m", {}))
+        await pipe.exchange(RequestUnderWay("m", {}))
     assert id_of(await pipe.receive()) == 1
     with pytest.raises(anyio.EndOfStream):
         await pipe.receive()
@@ -244,18 +233,22 @@ async def test_a_handler_runs_in_the_context_variables_of_its_caller(max_in_flig
 
 
 async def test_a_handler_is_not_a_part_of_the_request_of_its_caller() -> None:
-    """Otherwise a question of the server would suspend the time-out of that request, and not of its own."""
-    seen = list[object]()
+    """Otherwise it would suspend the time-out of that request, and not of its own."""
+    seen, server = list[object](), MCPServer("a")
 
-    async def call(context: Any, params: Any) -> CallToolResult:
-        await trio.lowlevel.checkpoint()
-        seen.append(current_trace().deadline)
-        return CallToolResult(content=[])
+    @server.tool()
+    async def ask(ctx: Context) -> str:
+        return str((await ctx.session.elicit_form("Which one?", {"type": "object", "properties": {}})).action)
 
-    async with open_servers(config(serve(call))) as servers:
-        trace = open_trace(Deadline())
-        await servers["a"].call_tool("say")
-        assert current_trace() is trace
+    async def answer(*_: object) -> ElicitResult:
+        seen.append(current_question().attempt)
+        return ElicitResult(action="decline")
+
+    async with open_servers(config(server, callbacks=Callbacks(elicitation=answer))) as servers:
+        with Deadlines("b", None, None).begin("tools/call 'b'") as attempt:
+            ServerQuestion(attempt).ask()
+            await servers["a"].call_tool("ask")
+            assert current_question().attempt is attempt
     assert seen == [None]
 
 

@@ -12,7 +12,6 @@ import trio.testing
 from hypothesis import given, strategies as st
 
 from mcp_actors.transports import Unasked, open_link
-from mcp_actors.transports._exchange import Exchange
 from mcp_actors.transports._messages import (
     A_SECOND,
     AT_ONCE,
@@ -24,6 +23,7 @@ from mcp_actors.transports._messages import (
     MessageLimits,
     ReadingPace,
 )
+from mcp_actors.transports._request_table import RequestUnderWay
 from mcp_actors.transports.http._bodies import read_events
 from tests.idle_clock import IdleClock
 
@@ -97,8 +97,8 @@ async def reads(script: str, *, sends: bool = False) -> bool:
                         nursery.cancel_scope.cancel("both were read")
 
                 async def ask(request_id: int) -> None:
-                    asked = Exchange("x", {}, id=request_id)
-                    link.table.add(asked, request_id)
+                    asked = RequestUnderWay("x", {})
+                    asked.id = link.table.add(asked, request_id)
                     await link.exchange(asked, take)
                     nursery.cancel_scope.cancel("it was answered")
 

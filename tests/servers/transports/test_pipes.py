@@ -11,7 +11,6 @@ import signal
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 from unittest.mock import patch
 
 import anyio
@@ -19,13 +18,14 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 from mcp import MCPError
-from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
+from mcp.types import JSONRPCError, JSONRPCMessage, jsonrpc_message_adapter
 from trio.testing import MockClock
 
 from mcp_actors._errors import LimitExceeded
 from mcp_actors.transports import open_link
-from mcp_actors.transports._exchange import CancelLine, Exchange
+from mcp_actors.transports._exchange import CancelLine
 from mcp_actors.transports._messages import parse_message
+from mcp_actors.transports._request_table import RequestUnderWay
 from mcp_actors.transports.stdio import _pipes
 from mcp_actors.transports.stdio._pipes import (
     BACKLOG_BYTES,
@@ -150,13 +150,13 @@ async def test_a_last_message_without_a_newline_is_received(end: str) -> None:
     async with open_link(shell(f"read line; printf '{message}{end}'"), on_lost=lost.set) as link:
         reader, _ = streams_of(link)
         with trio.fail_after(BOUND):
-            asked = Exchange("ping", {}, id=7)
-            link.table.add(asked, 7)
+            asked = RequestUnderWay("ping", {})
+            asked.id = link.table.add(asked, 7)
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(link.exchange, asked, never_received)
                 with pytest.raises(anyio.EndOfStream):
                     await reader.receive()
-            assert asked.settled
+            assert asked.outcome == {}
             await lost.wait()
         assert link.malformed_lines == 0
 
@@ -313,18 +313,10 @@ async def test_other_tasks_run_while_a_server_writes_without_pause() -> None:
 async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_path: Path) -> None:
     rounds, settled = Rounds(), Counter[int]()
 
-    class Waiting:
-        sent = True
-        report = None
-
-        def closed(self) -> None:
-            pytest.fail("it was not answered")
-
-        def succeeded(self, result: dict[str, Any]) -> None:
+    class Owner:
+        def settled(self, request: RequestUnderWay) -> None:
+            assert request.outcome == {}
             settled[rounds.number] += 1
-
-        def refused(self, error: ErrorData) -> None:
-            pytest.fail("it was refused")
 
     path = tmp_path / "lines"
     async with open_link(shell(f"{until(path)}; cat '{path}' -"), on_lost=never_lost) as link:
@@ -332,7 +324,9 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
         lines = []
         for _ in range(10 * BURST):
             writer.count_request()
-            lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add_new(Waiting())},"result":{{}}}}\n')
+            waiting = RequestUnderWay("ping", {})
+            waiting.sent, waiting.owner = True, Owner()
+            lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add_new(waiting)},"result":{{}}}}\n')
         (tmp_path / "new").write_text("".join(lines) + '{"jsonrpc":"2.0","method":"test"}\n')
         (tmp_path / "new").rename(tmp_path / "lines")
         async with trio.open_nursery() as nursery:

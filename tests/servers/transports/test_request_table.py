@@ -8,29 +8,23 @@ from typing import Any
 import pytest
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCResponse
 
-from mcp_actors.transports._request_table import LAST_ID, RequestTable, comparable_id
+from mcp_actors.transports._request_table import LAST_ID, RequestTable, RequestUnderWay, comparable_id
 
 RESULT: dict[str, object] = {"content": []}
 ERROR = {"code": -32000, "message": "no"}
 
 
-class Asked:
+class Asked(RequestUnderWay):
     """A request that notes how it was answered."""
 
     def __init__(self, *, sent: bool | None = True, wants_reports: bool = False) -> None:
-        self.sent = sent
         self.answers: list[object] = []
         self.reports: list[tuple[float, float | None, str | None]] = []
-        self.report = (lambda *report: self.reports.append(report)) if wants_reports else None
+        super().__init__("m", {}, report=(lambda *report: self.reports.append(report)) if wants_reports else None)
+        self.sent = sent
 
-    def succeeded(self, result: dict[str, Any]) -> None:
-        self.answers.append(result)
-
-    def refused(self, error: ErrorData) -> None:
-        self.answers.append(error.message)
-
-    def closed(self) -> None:
-        self.answers.append("closed")
+    def settle(self, outcome: Any) -> None:
+        self.answers.append(outcome if isinstance(outcome, dict) else outcome.message)
 
 
 @pytest.fixture
@@ -301,4 +295,4 @@ def test_a_table_that_is_closed_tells_each_request_once(table: RequestTable) -> 
         table.add(request)
     table.close()
     table.close()
-    assert (sent.answers, unsent.answers, len(table)) == (["closed"], ["closed"], 0)
+    assert (sent.answers, unsent.answers, len(table)) == (["Connection closed"], ["Connection closed"], 0)

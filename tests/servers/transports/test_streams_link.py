@@ -10,9 +10,10 @@ from mcp.shared.message import SessionMessage
 from mcp.types import CONNECTION_CLOSED
 
 from mcp_actors.transports import MessageWriter
-from mcp_actors.transports._exchange import Exchange, MessageReader
+from mcp_actors.transports._exchange import MessageReader
 from mcp_actors.transports._in_process import GONE, StreamsLink
 from mcp_actors.transports._link import Lifeline
+from mcp_actors.transports._request_table import RequestUnderWay
 
 from ..links import never_received, notification
 
@@ -46,7 +47,7 @@ async def test_a_message_to_a_server_that_is_gone_fails_as_the_connection_has(er
     link = StreamsLink("here", streams, streams, Lifeline(lambda: None))
     with pytest.raises(MCPError) as sent:
         await link.send(notification("x"))
-    request = Exchange("ping", {})
+    request = RequestUnderWay("ping", {})
     request.id = link.table.add(request)
     with pytest.raises(MCPError) as asked:
         await link.exchange(request, never_received)
