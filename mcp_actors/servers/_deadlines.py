@@ -313,7 +313,8 @@ class Deadlines:
             RuntimeError: the caller is outside Trio. Every request of a user begins here.
         """
         # Before anything is changed, because the Trio run of another thread has a clock too.
-        if get_ident() != self._timer.thread:
+        timer = self._timer
+        if get_ident() != timer.thread:
             raise outside_trio(f"server {self.server!r}")
         try:
             now = trio.current_time()
@@ -321,7 +322,8 @@ class Deadlines:
             raise outside_trio(f"server {self.server!r}") from None
         deadline = Deadline(self, operation, now, now + self._limit, own)
         self._requests[deadline] = None
-        self._timer.wake_by(deadline.at, self)
+        if deadline.at < timer.at or self not in timer.used:
+            timer.wake_by(deadline.at, self)
         return deadline
 
     @property
@@ -340,7 +342,8 @@ class Deadlines:
             self._late = {fn: late for fn, late in self._late.items() if late[1] is not deadline}
         if not self._requests:
             self._timer.used.pop(self, None)
-        self.settled()
+        if self._settled is not None:
+            self._settled.set()
         if self.note_quiet and not deadline.own:
             self.quiet_since = trio.current_time()
 
@@ -521,7 +524,7 @@ class DeadlineTimer:
 
     def __init__(self) -> None:
         self.thread: int = get_ident()
-        self._at = math.inf
+        self.at: float = math.inf
         self._sleep = trio.CancelScope()
         # Those that have a request, because of many servers few are used. A removed server must not be held here: its
         # credentials would be, too.
@@ -539,14 +542,14 @@ class DeadlineTimer:
         self.used[deadlines] = None
         # The deadline of the scope is often that of a request which has ended: an early wake-up now and then costs less
         # than moving the deadline at every request.
-        if time < self._at:
-            self._at = self._sleep.deadline = time
+        if time < self.at:
+            self.at = self._sleep.deadline = time
 
     async def run(self) -> None:
         """Expire deadlines while the group is open."""
         while True:
-            self._at = min((each.next() for each in self.used), default=math.inf)
-            with trio.CancelScope(deadline=self._at) as self._sleep:
+            self.at = min((each.next() for each in self.used), default=math.inf)
+            with trio.CancelScope(deadline=self.at) as self._sleep:
                 await trio.sleep_forever()
             if (now := trio.current_time()) >= min((each.next() for each in self.used), default=math.inf):
                 # The program may have been held up (a blocked loop, SIGSTOP, a breakpoint), so that an answer has come

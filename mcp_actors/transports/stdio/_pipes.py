@@ -467,7 +467,10 @@ class PipeWriter:
             return False
         if self._collected or self._backlog or self._reader.crowded:
             self.collect(line)
-        elif taken := self._write_nowait(line.line):
+        elif (taken := self._write_nowait(line.line)) == len(line.line):
+            self._begun = line.sent = True
+            line.written()
+        elif taken:
             self._take(line, taken)
         else:
             self._room_wanted = True
