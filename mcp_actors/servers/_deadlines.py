@@ -362,9 +362,9 @@ class Deadlines:
         try:
             yield
         finally:
-            self._held[actor] -= 1
-            if not self._held[actor]:
-                for deadline in tuple(each for each in self._idle if each.actor == actor):
+            self._held -= Counter((actor,))
+            if actor not in self._held:
+                for deadline in tuple(each for each in self._idle if each.is_at((actor,))):
                     deadline.renew()
 
     @contextmanager
@@ -440,7 +440,7 @@ class Deadlines:
         running = self._requests if self._asking_since is None else ()
         first = next((each for each in running if each not in self._asked), None)
         first_asked = min((each.at for each in self._asked if running), default=math.inf)
-        first_idle = next((each for each in self._idle if not self._held[each.actor]), None)
+        first_idle = next((each for each in self._idle if not each.is_at(self._held)), None)
         first_late, _ = next(iter(self._late.values()), (math.inf, None))
         idle_at = first_idle.idle_at if first_idle else math.inf
         return min(first.at if first else math.inf, first_asked, idle_at, first_late)
@@ -478,7 +478,7 @@ class Deadlines:
         for deadline in self._idle:
             if deadline.idle_at > now:
                 break
-            if not self._held[deadline.actor] and (deadline not in due or deadline.idle_at < deadline.at):
+            if not deadline.is_at(self._held) and (deadline not in due or deadline.idle_at < deadline.at):
                 due[deadline] = "progress_timeout"
         return due
 
@@ -497,7 +497,7 @@ class Deadlines:
             detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
             if deadline.questions:
                 detail += f"; its {max(deadline.questions):g} s for the answers of people are over, too"
-            elif deadline.asked_back or self._held[deadline.actor]:
+            elif deadline.asked_back or deadline.is_at(self._held):
                 detail += "; the server was waiting for a callback of yours, whose time counts"
         elif deadline.begun:
             detail = "its middleware was still running, and the request may have taken effect"

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import LimitExceeded, RequestTimedOut, open_servers
 from mcp_actors.config import CallbackContext, Callbacks
 from mcp_actors.servers import NotSupported
+from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer, InTask
 from mcp_actors.servers._session import MAX_ROUNDS
 
 from ..messages import Said
@@ -171,3 +174,17 @@ async def test_progress_timeout_runs_again_after_the_answer(autojump_clock: Mock
         with pytest.raises(RequestTimedOut, match="after 1 s without progress"):
             await servers["library"].call_tool("search")
         assert trio.current_time() == pytest.approx(21)
+
+
+async def test_a_question_of_an_earlier_replica_stops_the_time_without_progress() -> None:
+    """Middleware may send several messages for one request, each to another replica."""
+    deadlines = Deadlines("a", None, 5.0, DeadlineTimer())
+    with deadlines.begin("tools/call 'ask'") as deadline:
+        deadline.call = attempt = InTask()
+        messages: list[Any] = [SimpleNamespace(handed_over=True, actor=actor) for actor in ("a:1", "a:2")]
+        attempt.calls, attempt.latest = messages, messages[-1]
+        deadline.renew()
+        for actor in ("a:1", "a:2"):
+            with deadlines.held(actor):
+                assert deadlines.next() == math.inf
+            assert deadlines.next() < math.inf
