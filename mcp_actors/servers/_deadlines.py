@@ -549,9 +549,10 @@ class DeadlineTimer:
         """Expire deadlines while the group is open."""
         while True:
             self.at = min((each.next() for each in self.used), default=math.inf)
-            with trio.CancelScope(deadline=self.at) as self._sleep:
-                await trio.sleep_forever()
-            if (now := trio.current_time()) >= min((each.next() for each in self.used), default=math.inf):
+            if (now := trio.current_time()) < self.at:
+                with trio.CancelScope(deadline=self.at) as self._sleep:
+                    await trio.sleep_forever()
+            else:
                 # The program may have been held up (a blocked loop, SIGSTOP, a breakpoint), so that an answer has come
                 # in time and was not read. Trio runs this task and the readers in any order, so they go first: in steps
                 # and not for a time, because a program may be held up again.

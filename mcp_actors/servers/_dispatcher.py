@@ -153,8 +153,8 @@ def current_question() -> ServerQuestion:
 class CarriedFailure(MCPError):
     """Carries the failure of a request through the SDK's session, which knows no other errors."""
 
-    def __init__(self, failure: Exception) -> None:
-        super().__init__(INTERNAL_ERROR, str(failure))
+    def __init__(self, failure: Exception, error: ErrorData) -> None:
+        super().__init__(error.code, error.message, error.data)
         self.failure: Exception = failure
 
 
@@ -214,14 +214,14 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         """
         options = opts or {}
         cancellable = options.get("cancel_on_abandon", True)
-        request = RequestUnderWay(method, dict(params or {}), options.get("headers"), cancellable=cancellable)
+        request = RequestUnderWay(method, dict(params or {}), None, options.get("headers"), cancellable=cancellable)
         if (on_progress := options.get("on_progress")) is not None:
             request.report = self._reporter(on_progress)
         with trio.move_on_after(options.get("timeout", math.inf)):
             try:
                 result = await self.exchange(request, options.get("request_id"))
             except (ServerError, ConnectionOver) as failure:
-                raise CarriedFailure(failure) from failure
+                raise CarriedFailure(failure, ErrorData(code=INTERNAL_ERROR, message=str(failure))) from failure
             self._check(method, result)
             return result
         raise MCPError(REQUEST_TIMEOUT, f"Request {method!r} timed out")
@@ -242,7 +242,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         if self._closed:
             raise MCPError(CONNECTION_CLOSED, CLOSED.message)
         table = self._link.table
-        request.id = table.add(request, request_id)
+        table.add(request, request_id)
         if request.attempt is not None:
             request.attempt.request_id = request.id
         try:

@@ -62,13 +62,13 @@ from mcp.types import (
 from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic_core import ValidationError, to_json
 
-from .._errors import NotSupported, ServerError
+from .._errors import NotSupported
 from .._text import plain_text
 from ..config import mask_url
 from ..transports import RequestUnderWay
 from ._deadlines import suspended
 from ._dialects import Oddities, read_result
-from ._dispatcher import LinkDispatcher, ServerQuestion, current_question
+from ._dispatcher import CarriedFailure, LinkDispatcher, ServerQuestion, current_question
 from ._eras import PROBLEM, bounded, first_problem, is_modern, older_version, without_later_fields
 
 if TYPE_CHECKING:
@@ -325,7 +325,7 @@ class Session:
         if meta:
             params["_meta"] = dict(meta)
         headers = self.stamp.stamp(method, params, capabilities)
-        return await self._dispatcher.exchange(RequestUnderWay(method, params, headers, report, attempt))
+        return await self._dispatcher.exchange(RequestUnderWay(method, params, attempt, headers, report))
 
     async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
         """Send ``server/discover``, and return the answer. There is no timeout.
@@ -336,7 +336,7 @@ class Session:
         """
         params: Json = {}
         headers = modern_stamp(version, self._info, self.offers(version)).stamp("server/discover", params)
-        request = RequestUnderWay("server/discover", params, headers, cancellable=False)
+        request = RequestUnderWay("server/discover", params, None, headers, cancellable=False)
         result = await self._dispatcher.exchange(request)
         return self._read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
 
@@ -508,7 +508,7 @@ async def carry_on(
         attempt: the attempt that it belongs to.
 
     Raises:
-        ServerError, mcp.MCPError: a question was refused, or the server has answered with an error.
+        CarriedFailure, ServerError, mcp.MCPError: a question was refused, or the request has failed.
         InputRequiredRoundsExceededError: the server requires input again and again.
     """
     rounds = Rounds()
@@ -556,8 +556,8 @@ async def open_pages(
     questions = {f"page {at}": ElicitRequest(params=page) for at, page in enumerate(pages)}
     try:
         answers = await _answer(session, questions, attempt)
-    except (ServerError, MCPError) as exc:
-        return str(exc)
+    except MCPError as exc:
+        return exc.message
     for answer in answers.values():
         if isinstance(answer, ElicitResult) and answer.action != "accept":
             return f"the answer of the person was {answer.action!r}"
@@ -582,7 +582,7 @@ def pages_required(server: str, operation: str, refusal: MCPError, why: str) -> 
 
 async def _answer(session: Session, requests: Mapping[str, InputRequest], attempt: Deadline | None) -> InputResponses:
     answers: InputResponses = {}
-    refused: Exception | None = None
+    refused: tuple[ErrorData, Exception | None] | None = None
 
     async def answer(key: str, request: InputRequest) -> None:
         nonlocal refused
@@ -592,7 +592,7 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
         question.ask()
         response = await session.listener.dispatch_input_request(context, request)
         if isinstance(response, ErrorData):
-            refused = question.failure or MCPError.from_error_data(response)
+            refused = response, question.failure
             questions.cancel_scope.cancel("another question was refused")
         else:
             answers[key] = response
@@ -603,10 +603,8 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
             if number % AT_ONCE == 0:
                 await trio.lowlevel.checkpoint()  # raises if one of them was refused, which has cancelled all
     if refused is not None:
-        try:
-            raise refused
-        finally:
-            refused = None  # breaks the reference cycle: its traceback refers to this frame
+        error, failure = refused
+        raise MCPError.from_error_data(error) if failure is None else CarriedFailure(failure, error)
     return answers
 
 

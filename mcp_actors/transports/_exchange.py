@@ -213,7 +213,8 @@ class OutgoingLine(Protocol):
     """A line that waits to be written to a pipe.
 
     Attributes:
-        sent: set by the pipe: to False before `written` is called, and to True once all of it was written. None before.
+        sent: set by the pipe: to False once its first byte was offered to the server, which may read it, and to True
+            once all of it was written. None before.
     """
 
     sent: bool | None
@@ -222,10 +223,7 @@ class OutgoingLine(Protocol):
     def line(self) -> bytes:
         """The line with its newline."""
 
-    def written(self) -> None:
-        """Note that its first byte was offered to the pipe: the server may read it. Never raises."""
-
-    def withdrawn(self) -> None:
+    def withdrawn(self) -> object:
         """Note that it is not written, because the connection ends. Never raises."""
 
 
@@ -234,21 +232,15 @@ class CancelLine:
 
     Args:
         request_id: the request.
-        done: called once when the line was written, or the connection has ended.
+        done: called once when the line was begun, or the connection has ended.
     """
 
-    __slots__ = ("_done", "line", "sent")
+    __slots__ = ("line", "sent", "withdrawn")
 
     def __init__(self, request_id: RequestId, done: Callable[[], object]) -> None:
-        self._done = done
+        self.withdrawn = done
         self.sent: bool | None = None
         self.line: bytes = notice_of(request_id).model_dump_json(exclude_none=True).encode() + b"\n"
-
-    def written(self) -> None:
-        """See `OutgoingLine.written`."""
-        self._done()
-
-    withdrawn = written
 
 
 class Pipe(Protocol):
@@ -257,19 +249,15 @@ class Pipe(Protocol):
     Attributes:
         table: the requests that were sent, by id.
         on_room: called when a line can be offered again after `offer` has refused one.
-        count_request: counts a request that was written, for the limits of the server's own requests.
-        count_cancelled: counts one that was written and is cancelled; see `IncomingRequests.cancelled`.
     """
 
     table: RequestTable
     on_room: Callable[[], None]
-    count_request: Callable[[], None]
-    count_cancelled: Callable[[], None]
 
     def offer(self, line: OutgoingLine) -> bool:
-        """Write a line at once, or with all lines of this tick. Return False if the pipe has no room for it.
+        """Write a request at once, or with all lines of this tick. Return False if the pipe has no room for it.
 
-        Until its `written` is called the line may be withdrawn. After a False, `on_room` is called once there is room.
+        Until it has begun (``sent``), the line may be withdrawn. After a False, `on_room` is called once there is room.
         If the server is gone this returns False too, and the connection is marked as lost soon.
 
         Raises:
@@ -291,7 +279,6 @@ async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
     """Write a request to a pipe, wait for its answer, and return the result. See `Link.exchange`."""
     await trio.lowlevel.checkpoint_if_cancelled()
     request.line = to_json(request.message, inf_nan_mode="null") + b"\n"
-    request.written = pipe.count_request
     if not pipe.offer(request):
         pipe.collect(request)  # it has a slot already, and no later request may overtake it
     return await wait_for_answer(pipe, request)
@@ -315,7 +302,6 @@ async def _cancel(pipe: Pipe, request: RequestUnderWay) -> None:
     A later answer is dropped. The shield is needed because this runs in a cancelled task.
     """
     pipe.table.remove(request.id)
-    pipe.count_cancelled()
     done = trio.Event()
     pipe.collect(CancelLine(request.id, done.set))
     with trio.move_on_after(NOTICE_WAIT, shield=True):

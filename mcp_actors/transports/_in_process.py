@@ -46,7 +46,7 @@ from .._errors import ConnectFailed
 from .._foreign import Log
 from .._text import plain_text
 from ..config import InProcess, ServerConfig
-from ._exchange import NOTICE_WAIT, MessageReader, MessageWriter, wait_for_answer
+from ._exchange import NOTICE_WAIT, CancelLine, MessageReader, MessageWriter, wait_for_answer
 from ._link import Lifeline, Link
 from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
@@ -207,8 +207,6 @@ class MemoryPipe(MessageReader):
 
     table: RequestTable = field(factory=RequestTable, init=False)
     on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is
-    count_request: Callable[[], None] = field(default=ignore, init=False)  # those of a server here are not limited
-    count_cancelled: Callable[[], None] = field(default=ignore, init=False)
     last_context: Context | None = field(default=None, init=False)
     _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
         factory=OrderedDict, init=False
@@ -277,7 +275,8 @@ class MemoryPipe(MessageReader):
         _, (self.last_context, message, line) = self._queue.popitem(last=False)
         if line is not None:
             line.sent = True
-            line.written()
+        if isinstance(line, CancelLine):
+            line.withdrawn()
         return message
 
     async def aclose(self) -> None:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, Final, Protocol, TypeAlias
+from typing import Any, Final, TypeAlias
 
 import trio
 from mcp import MCPError
@@ -115,66 +115,56 @@ def notice_of(request_id: RequestId) -> JSONRPCNotification:
     return JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params=params)
 
 
-class Waiter(Protocol):
-    """Takes the outcome of a request."""
-
-    def settled(self, request: RequestUnderWay) -> None:
-        """Take it, in the step that settles the request. Never raises."""
-
-
 class RequestUnderWay:
     """A request from its id to its outcome. It belongs to a task, which waits, or to the `Later` of a message.
 
     Args:
         method: the protocol's method.
         params: its params, complete.
+        attempt: the attempt that it belongs to; None while a connection is opened.
         headers: the headers that go with it over HTTP.
         report: takes the server's reports of progress; None if the request asks for none.
-        attempt: the attempt that it belongs to; None while a connection is opened.
         cancellable: whether the server is asked to cancel it if its caller leaves.
 
     Attributes:
-        id: its id, once the table has it.
+        id: its id. Written by the table.
         sent: None before its first byte was offered to the server, then False, and True once all of it was written.
         line: its line, if it is sent over a pipe.
-        written: see `OutgoingLine.written`.
         outcome: its result, or why there is none: an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before that.
-        owner: takes the outcome; None for a task in `wait`.
-        later: the `Later` that the owner settles.
-        extras: the rare parts of the message of that, if it has any.
+        owner: called with it in the step that settles it, and never raises; in `wait`, it wakes the task.
+        later: the `Later` of its message, without a task.
+        extras: the rare parts of that message; None if it has none.
         span: its span, if it has one.
     """
 
     __slots__ = (
-        *("_task", "attempt", "cancellable", "extras", "headers", "id", "later", "line", "method", "outcome", "owner"),
-        *("params", "report", "sent", "span", "written"),
+        *("attempt", "cancellable", "extras", "headers", "id", "later", "line", "method", "outcome", "owner"),
+        *("params", "report", "sent", "span"),
     )
 
     def __init__(
         self,
         method: str,
         params: Json,
+        attempt: Any = None,
         headers: Mapping[str, str] | None = None,
         report: Report | None = None,
-        attempt: Any = None,
         cancellable: bool = True,
     ) -> None:
         self.method = method
         self.params = params
+        self.attempt = attempt
         self.headers = headers
         self.report = report
-        self.attempt = attempt
         self.cancellable = cancellable
-        self.id: RequestId = 0
+        self.id: RequestId
         self.sent: bool | None = None
-        self.line: bytes = b""
-        self.written: Callable[[], None] = ignore
+        self.line: bytes
         self.outcome: Json | ErrorData | Exception | None = None
-        self.owner: Waiter | None = None
-        self.later: Any = None
-        self.extras: Any = None
+        self.owner: Callable[[RequestUnderWay], object] | None = None
+        self.later: Any
+        self.extras: Any
         self.span: Any = None
-        self._task: trio.lowlevel.Task | None = None
 
     @property
     def message(self) -> Json:
@@ -193,11 +183,9 @@ class RequestUnderWay:
         """Take the outcome, in the step that learns of it. Never raises."""
         if self.outcome is None:
             self.outcome = outcome
-            if self.owner is not None:
-                self.owner.settled(self)
-            elif self._task is not None:
-                trio.lowlevel.reschedule(self._task)
-                self._task = None
+            if (owner := self.owner) is not None:
+                self.owner = None  # it refers to what has the request
+                owner(self)
 
     def withdrawn(self) -> None:
         """See `OutgoingLine.withdrawn`."""
@@ -215,7 +203,8 @@ class RequestUnderWay:
             Exception: the request has failed.
         """
         if self.outcome is None:
-            self._task = trio.lowlevel.current_task()
+            task = trio.lowlevel.current_task()
+            self.owner = lambda _: trio.lowlevel.reschedule(task)
             # Trio calls `_leave` for no task that `settle` has rescheduled: no cancellation takes away an answer that
             # was read.
             await trio.lowlevel.wait_task_rescheduled(self._leave)
@@ -229,7 +218,7 @@ class RequestUnderWay:
             self.outcome = outcome = CLOSED  # breaks the reference cycle: the traceback refers to this frame
 
     def _leave(self, _: object) -> trio.lowlevel.Abort:
-        self._task = None
+        self.owner = None
         return trio.lowlevel.Abort.SUCCEEDED
 
 
@@ -255,25 +244,21 @@ class RequestTable:
         return len(self._waiting)
 
     def add(self, request: RequestUnderWay, request_id: RequestId | None = None) -> RequestId:
-        """Add a request, and return its id: a new one, unless it is given.
+        """Add a request, and return its id, which is written there: a new one, unless it is given.
 
         Raises:
             ValueError: a request with the given id waits already.
         """
-        if request_id is not None:
-            if (known := coerce_request_id(request_id)) in self._waiting:
-                raise ValueError(f"a request with the id {request_id!r} waits already")
-            self._waiting[known] = request
-            return request_id
-        return self.add_new(request)
-
-    def add_new(self, request: RequestUnderWay) -> int:
-        """Add a request, and return its new id."""
-        self._last = 1 if self._last == LAST_ID else self._last + 1
-        while self._last in self._waiting:  # only after the ids have begun again, or if an id was given
-            self._last = 1 if self._last == LAST_ID else self._last + 1
-        self._waiting[self._last] = request
-        return self._last
+        known: RequestId
+        if request_id is None:
+            known = request_id = self._last = 1 if self._last == LAST_ID else self._last + 1
+            while known in self._waiting:  # only after the ids have begun again, or if an id was given
+                known = request_id = self._last = 1 if self._last == LAST_ID else self._last + 1
+        elif (known := coerce_request_id(request_id)) in self._waiting:
+            raise ValueError(f"a request with the id {request_id!r} waits already")
+        request.id = request_id
+        self._waiting[known] = request
+        return request_id
 
     def remove(self, request_id: RequestId) -> None:
         """Forget a request; a later answer to it is dropped."""

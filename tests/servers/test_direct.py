@@ -471,15 +471,15 @@ async def test_a_call_to_a_server_that_has_closed_its_stdin_is_served_by_the_nex
 
 def test_ids_begin_again_and_pass_by_those_that_wait() -> None:
     table = RequestTable()
-    old = table.add_new(RequestUnderWay("ping", {}))
+    old = table.add(RequestUnderWay("ping", {}))
     table._last = LAST_ID - 1
-    assert [table.add_new(RequestUnderWay("ping", {})) for _ in range(3)] == [LAST_ID, 2, 3]
+    assert [table.add(RequestUnderWay("ping", {})) for _ in range(3)] == [LAST_ID, 2, 3]
     assert old == 1
     assert len(table) == 4
 
 
 async def test_ids_that_begin_again_reach_their_callers(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(RequestTable, "add_new", starting_late(RequestTable.add_new))
+    monkeypatch.setattr(RequestTable, "add", starting_late(RequestTable.add))
     async with open_servers(config("legacy", log)) as servers:
         for _ in range(5):
             assert text_of(await say(servers["a"], ANSWER)) == "answered"
@@ -489,12 +489,12 @@ async def test_ids_that_begin_again_reach_their_callers(log: Path, monkeypatch: 
 
 
 def starting_late(add: Any) -> Any:
-    """Return `RequestTable.add_new` of a connection that has sent a thousand million requests."""
+    """Return `RequestTable.add` of a connection that has sent a thousand million requests."""
 
-    def add_late(table: RequestTable, request: Any) -> int:
+    def add_late(table: RequestTable, request: Any, *given: Any) -> int:
         if request.method == "tools/call" and table._last < 10 and not table.__dict__.setdefault("late", False):
             table.__dict__["late"], table._last = True, LAST_ID - 2
-        number: int = add(table, request)
+        number: int = add(table, request, *given)
         return number
 
     return add_late

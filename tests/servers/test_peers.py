@@ -270,7 +270,7 @@ async def test_a_call_over_sse_whose_caller_leaves_before_its_task_begins_leaves
                 await session.notify("notifications/later")
                 await eventually(lambda: len(peer.sent("notifications/later")) == 1, within=PROMPT)
                 assert (peer.sent("tools/call"), peer.cancelled()) == ([], [])
-                assert link._unanswered == {}
+                assert link._reach._sent == set()
 
 
 @pytest.mark.parametrize("kind", KINDS)

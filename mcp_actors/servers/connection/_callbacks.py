@@ -158,7 +158,7 @@ class Questions:
         self, context: ClientRequestContext, params: ElicitRequestParams
     ) -> ElicitResult | ErrorData:
         if isinstance(params, ElicitRequestURLParams) and (problem := problem_of_page(params.url)) is not None:
-            return self._refuse_page(problem, modern=context.session.discover_result is not None)
+            return self._refuse_page(problem)
         return await self._answer("elicitation", self._callbacks.elicitation, (ElicitResult,), context, params)
 
     async def _answer(
@@ -168,9 +168,8 @@ class Questions:
 
         **Cancellation**: happens if the server withdraws the question or the connection ends. Cancels the callback.
         """
-        modern = context.session.discover_result is not None
         if self._questions >= MAX_QUESTIONS:
-            return self._refuse(kind, modern=modern)
+            return self._refuse(kind)
         # In the legacy era this is a task of the SDK, outside of the handler of the request that the server works on.
         # If the callback calls the same server, the kernel must know that it does so within that request; otherwise
         # with max_in_flight=1 the call would wait for itself for ever.
@@ -182,9 +181,9 @@ class Questions:
                 answer: T | ErrorData = await self._tasks.call(kind, lambda: answer_of(fn(asked, *params)))
         except TookTooLong:
             reason = f"timed out after {self._callbacks.timeout:g} s"
-            return self._failed(kind, reason, None, REQUEST_TIMEOUT, modern=modern)
+            return self._failed(kind, reason, code=REQUEST_TIMEOUT)
         except Exception as exc:
-            return self._failed(kind, f"raised {type(exc).__name__}", exc, INTERNAL_ERROR, modern=modern)
+            return self._failed(kind, f"raised {type(exc).__name__}", exc)
         finally:
             self._questions -= 1
         if isinstance(answer, (*answers, ErrorData)):
@@ -193,11 +192,11 @@ class Questions:
                 to_json(answer)
             except PydanticSerializationError as exc:
                 reason = "returned an answer that cannot be written as JSON"
-                return self._failed(kind, reason, exc, INTERNAL_ERROR, modern=modern)
+                return self._failed(kind, reason, exc)
             return answer
         wanted = " or ".join(f"mcp.types.{each.__name__}" for each in answers)
         reason = f"returned {type(answer).__name__} instead of {wanted}"
-        return self._failed(kind, reason, None, INTERNAL_ERROR, modern=modern)
+        return self._failed(kind, reason)
 
     @contextmanager
     def _clocks_stopped(self, kind: str) -> Iterator[None]:
@@ -216,33 +215,21 @@ class Questions:
         ):
             yield
 
-    def _failed(self, kind: str, reason: str, cause: Exception | None, code: int, *, modern: bool) -> ErrorData:
+    def _failed(self, kind: str, reason: str, cause: Exception | None = None, code: int = INTERNAL_ERROR) -> ErrorData:
         """Return the error of a callback that failed, without its text, which may be confidential."""
         logger.error("server %r: the %s callback %s", self._server, kind, reason, exc_info=cause)
-        if modern:
-            # The modern era has no message for the failure of a callback. The request that needed the answer ends here,
-            # in its own task, and the SDK raises an error of its own for it. The caller gets this one instead.
-            question = current_question()
-            operation = f"{question.attempt.operation}: " if question.attempt is not None else ""
-            error = ServerError(
-                f"server {self._server!r}: {operation}the server asked for {kind}, and the callback for it {reason}; "
-                "fix the callback, then repeat the request",
-                server=self._server,
-            )
-            question.failure = caused_by(error, cause)
+        what = f"the server asked for {kind}, and the callback for it {reason}; fix the callback, then repeat"
+        self._fail_request(f"{what} the request", ServerError, cause)
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
-    def _refuse_page(self, problem: str, *, modern: bool) -> ErrorData:
+    def _refuse_page(self, problem: str) -> ErrorData:
         """Refuse a question that sends a person to a page, before a callback can open it."""
-        question = current_question()
         what = f"the server asks a person to open a page {problem}; report that to its operator"
         logger.warning("server %r: %s", self._server, what)
-        if modern and question.attempt is not None:  # as in `_failed`, the error is for the caller of the request
-            words = f"server {self._server!r}: {question.attempt.operation}: {what}"
-            question.failure = ServerError(words, server=self._server)
+        self._fail_request(what)
         return ErrorData(code=INVALID_PARAMS, message=f"the client opens no page {problem}")
 
-    def _refuse(self, kind: str, *, modern: bool) -> ErrorData:
+    def _refuse(self, kind: str) -> ErrorData:
         self._refused += 1
         level = logging.WARNING if self._refused == 1 else logging.DEBUG
         logger.log(
@@ -251,14 +238,20 @@ class Questions:
             self._server,
             MAX_QUESTIONS,
         )
-        question = current_question()
-        if modern and question.attempt is not None:  # as in `_failed`, the error is for the caller of the request
-            question.failure = LimitExceeded(
-                f"server {self._server!r}: {question.attempt.operation}: the server asked for {kind}, but too many "
-                f"of its questions are open (limit: {MAX_QUESTIONS}); send fewer such requests at a time",
-                server=self._server,
-            )
+        what = f"the server asked for {kind}, but too many of its questions are open (limit: {MAX_QUESTIONS})"
+        self._fail_request(f"{what}; send fewer such requests at a time", LimitExceeded)
         return ErrorData(code=INTERNAL_ERROR, message=f"too many open questions (limit: {MAX_QUESTIONS})")
+
+    def _fail_request(self, what: str, error: type[ServerError] = ServerError, cause: Exception | None = None) -> None:
+        """Note the error for the caller of the request that the question belongs to.
+
+        The modern era has no message for the failure of a callback. The request that needed the answer ends in its own
+        task, and the SDK raises an error of its own for it. The caller gets this one instead.
+        """
+        question = current_question()
+        if question.attempt is not None:
+            words = f"server {self._server!r}: {question.attempt.operation}: {what}"
+            question.failure = caused_by(error(words, server=self._server), cause)
 
 
 def problem_of_page(url: str) -> str | None:

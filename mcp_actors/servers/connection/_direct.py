@@ -120,14 +120,10 @@ class DirectRequests:
             return False
         extras = request.extras(self.session, self.record)
         method, deadline = request.method, request.deadline
-        sent = RequestUnderWay(method, NO_PARAMS, None, None, deadline)
-        sent.id = self.pipe.table.add_new(sent)
-        sent.owner = self
-        sent.later = later
-        sent.extras = extras
-        sent.written = self.pipe.count_request
-        plain = extras is None and not is_traced()
-        more = self._members if plain else self._complete(sent, request, extras or NO_EXTRAS)
+        sent = RequestUnderWay(method, NO_PARAMS, deadline)
+        self.pipe.table.add(sent)
+        sent.owner, sent.later, sent.extras = self.settled, later, extras
+        more = self._members if extras is None and not is_traced() else self._complete(sent, request)
         sent.line = _line_of(method) % (sent.id, text, more)
         try:
             offered = self.pipe.offer(sent)
@@ -147,8 +143,9 @@ class DirectRequests:
             deadline.request_id = sent.id
         return True
 
-    def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any], extras: Extras) -> bytes:
+    def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any]) -> bytes:
         """Return a ``_meta`` that not all requests have, as a further member of JSON text."""
+        extras: Extras = sent.extras or NO_EXTRAS
         meta: dict[str, Any] = dict(extras.meta or {})
         if extras.reports is not None:
             sent.report = extras.reports
@@ -172,13 +169,13 @@ class DirectRequests:
             sent.attempt.suspend()
 
     def settled(self, sent: RequestUnderWay) -> None:
-        """Settle the message of a request with its result, unless it goes on. See `Waiter.settled`."""
+        """Settle the message of a request with its result, unless it goes on. See `RequestUnderWay.owner`."""
         later, result = sent.later, sent.outcome
-        request: PlainRequest[Any] = later.message
         reports: Any = sent.report
         if type(result) is not dict:
             self._fail(sent, result)
             return
+        request: PlainRequest[Any] = later.message
         later.on_cancel = None  # the two would be cyclic garbage
         try:
             value = request.read(self.session, result)
@@ -231,7 +228,6 @@ class DirectRequests:
             self.pipe.withdraw(sent)
             later.reply(None)  # it frees the slot; its caller has left
         else:
-            self.pipe.count_cancelled()
             self.pipe.collect(CancelLine(sent.id, partial(later.reply, None)))
         self.drain.leave()
 

@@ -34,7 +34,6 @@ from mcp.types import (
     JSONRPCNotification,
     JSONRPCRequest,
     JSONRPCResponse,
-    RequestId,
 )
 from pydantic_core import to_json
 
@@ -47,7 +46,7 @@ from .._credentials import discreet
 from .._dialects import NOT_A_MESSAGE
 from .._exchange import Receive, Unanswered
 from .._messages import INITIALIZED, Excerpt, MessageLimits, answer_over_limit, parse_message, unreadable_answer
-from .._request_table import Json, RequestTable, RequestUnderWay, comparable_id
+from .._request_table import Json, RequestTable, RequestUnderWay
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
 from ._failures import REMEDY_STREAM, UNREACHED, Send
@@ -76,7 +75,6 @@ class SseLink(HttpLink[Sse]):
         self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
         self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
         self._refusals = Refusals(self._client)
-        self._unanswered: dict[RequestId | None, tuple[httpx2.Request, trio.CancelScope]] = {}
         self._has_answered = False
         self.table: RequestTable = RequestTable()
         try:
@@ -173,7 +171,6 @@ class SseLink(HttpLink[Sse]):
             if isinstance(message, JSONRPCResponse | JSONRPCError):
                 if message.id == PING_ID:
                     return
-                self._answered(message.id)
                 self._has_answered = True
             if await self._pass_on(message):
                 return
@@ -214,12 +211,6 @@ class SseLink(HttpLink[Sse]):
             raise self._failures.endpoint_elsewhere(url)
         return url
 
-    def _answered(self, id: RequestId | None) -> None:
-        request, posting = self._unanswered.pop(comparable_id(id), (None, None))
-        if request is not None and posting is not None:
-            self._reach.finished(request)
-            posting.deadline = trio.current_time() + ACCEPT_WAIT
-
     # --- outgoing ---------------------------------------------------------------------------------------------------
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
@@ -238,25 +229,24 @@ class SseLink(HttpLink[Sse]):
             if not request.sent:
                 # It may wait for a connection or a token. Later, no notice would follow it.
                 posting.cancel("its caller has left")
-            self._answered(request.id)
-            if request.sent and request.cancellable and not self._lifeline.closing:
+            elif request.cancellable and not self._lifeline.closing:
                 self._tell_soon(request.notice)
             raise
+        finally:
+            self._reach.finished(post)
+            posting.deadline = trio.current_time() + ACCEPT_WAIT
 
     async def _ask(self, request: RequestUnderWay, post: httpx2.Request, posting: trio.CancelScope) -> None:
         """Post a request. If that fails, it is settled with the error, unless an event has answered it before."""
         if posting.cancel_called:
             return
         post.stream = body = ExchangeBody(post.stream, request)  # type: ignore[arg-type]  # an AsyncClient's is
-        self._unanswered[comparable_id(request.id)] = post, posting
         self._requests.sent()
         try:
             with posting:
                 await read_short(await self._sent(post, self._reach.send))  # so that the connection can be used again
         except Exception as exc:
-            error = self._failed(post, body, exc)
-            self._answered(request.id)
-            request.settle(error)
+            request.settle(self._failed(post, body, exc))
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
         """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""

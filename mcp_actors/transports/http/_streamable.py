@@ -103,32 +103,26 @@ class HttpExchange:
     _body: ExchangeBody = field(init=False)
     _misdirected: WrongId | None = field(default=None, init=False)
     _odd: bytes = field(default=b"", init=False)
-    _waiting: trio.CancelScope = field(factory=trio.CancelScope, init=False)
 
     async def run(self) -> Json:
         """Send the request and return the result of its answer; see `Link.exchange`."""
-        request, request.owner = self._request, self
+        request, waiting = self._request, trio.CancelScope()
+        request.owner = lambda _: waiting.cancel("it has its outcome")  # perhaps from the stream of notifications
         self._session.negotiated |= request.method not in HANDSHAKE
         self._http = self._session.post(request.message, request.headers or {})
         self._http.stream = self._body = ExchangeBody(self._http.stream, request)  # type: ignore[arg-type]  # it is bytes
         try:
-            with self._waiting:
+            with waiting:
                 await self._ask()
         except trio.Cancelled:
             self._ask_to_cancel()
             raise
-        finally:
-            request.owner = None  # breaks the reference cycle
         if self._body.offered and not isinstance(request.outcome, dict | ConnectionOver):
             # A response is closed under a shield, so the caller may have left meanwhile. Then this raises `Cancelled`
             # instead of the error, which no caller would get and the kernel would log. A request that had no effect may
             # still be sent over the next connection, so its error must not be lost.
             await trio.lowlevel.checkpoint_if_cancelled()
         return await request.wait()
-
-    def settled(self, request: RequestUnderWay) -> None:
-        """Wait no longer: the request has its outcome, perhaps from the stream of notifications."""
-        self._waiting.cancel("it has its outcome")
 
     def _ask_to_cancel(self) -> None:
         """Ask a legacy server to cancel the request. Since 2026-07-28, closing the response does that."""

@@ -360,10 +360,8 @@ class LooseLine:
     line: bytes
     sent: bool | None = None
 
-    def written(self) -> None:
-        """See `OutgoingLine.written`."""
-
-    withdrawn = written
+    def withdrawn(self) -> None:
+        """See `OutgoingLine.withdrawn`."""
 
 
 @define(eq=False, repr=False)
@@ -397,11 +395,6 @@ class PipeWriter:
     _waiting: trio.lowlevel.ParkingLot = field(factory=trio.lowlevel.ParkingLot, init=False)
     _begun: bool = field(default=False, init=False)
     _closed: bool = field(default=False, init=False)
-    count_request: Callable[[], None] = field(init=False)
-    count_cancelled: Callable[[], None] = field(init=False)
-
-    def __attrs_post_init__(self) -> None:
-        self.count_request, self.count_cancelled = self._requests.sent, self._requests.cancelled
 
     @property
     def sent(self) -> bool:
@@ -469,7 +462,7 @@ class PipeWriter:
             self.collect(line)
         elif (taken := self._write_nowait(line.line)) == len(line.line):
             self._begun = line.sent = True
-            line.written()
+            self._requests.sent()
         elif taken:
             self._take(line, taken)
         else:
@@ -487,6 +480,8 @@ class PipeWriter:
 
     def collect(self, line: OutgoingLine) -> None:
         """See `Pipe.collect`."""
+        if isinstance(line, CancelLine):
+            self._requests.cancelled()
         if self._lifeline.lost or self._closed:
             line.withdrawn()  # no task would write it
             return
@@ -501,15 +496,18 @@ class PipeWriter:
     def _take(self, line: OutgoingLine, taken: int) -> None:
         """Note that the pipe has taken at least the first bytes of a line; the rest must follow."""
         self._begun = True
-        if isinstance(line, LooseLine):
-            self._loose -= len(line.line)
         if taken < len(line.line):
             line.sent = False
             self._put_off(memoryview(line.line)[taken:], line)
             self._block()
         else:
             line.sent = True
-        line.written()
+        if isinstance(line, LooseLine):
+            self._loose -= len(line.line)
+        elif isinstance(line, CancelLine):
+            line.withdrawn()
+        else:
+            self._requests.sent()
 
     def _block(self) -> None:
         """Refuse lines until the pipe has room."""

@@ -61,9 +61,6 @@ class Line:
         """A request."""
         return b'{"jsonrpc":"2.0","id":%d,"method":%b}\n' % (self.number, self.method)
 
-    def written(self) -> None:
-        self.fate.append("written")
-
     def withdrawn(self) -> None:
         self.fate.append("withdrawn")
 
@@ -103,7 +100,7 @@ async def test_no_message_overtakes_another() -> None:
     pipe.put(object(), of_session(2))
     assert pipe.offer(lines[1])
     assert [id_of(await pipe.receive()) for _ in range(3)] == [1, 2, 3]
-    assert [line.fate for line in lines] == [["written"]] * 2
+    assert [line.sent for line in lines] == [True, True]
 
 
 async def test_a_reader_waits_for_a_message_and_yields_between_two() -> None:
@@ -137,7 +134,7 @@ async def test_lines_that_were_not_read_can_be_withdrawn() -> None:
     await pipe.receive()
     pipe.withdraw(lines[1])
     pipe.withdraw_all()
-    assert [line.fate for line in lines] == [["written"], [], ["withdrawn"]]
+    assert [(line.sent, line.fate) for line in lines] == [(True, []), (None, []), (None, ["withdrawn"])]
     assert id_of(await pipe.receive()) == 3
 
 

@@ -313,20 +313,19 @@ async def test_other_tasks_run_while_a_server_writes_without_pause() -> None:
 async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_path: Path) -> None:
     rounds, settled = Rounds(), Counter[int]()
 
-    class Owner:
-        def settled(self, request: RequestUnderWay) -> None:
-            assert request.outcome == {}
-            settled[rounds.number] += 1
+    def note(request: RequestUnderWay) -> None:
+        assert request.outcome == {}
+        settled[rounds.number] += 1
 
     path = tmp_path / "lines"
     async with open_link(shell(f"{until(path)}; cat '{path}' -"), on_lost=never_lost) as link:
         reader, writer = streams_of(link)
         lines = []
         for _ in range(10 * BURST):
-            writer.count_request()
+            writer._requests.sent()
             waiting = RequestUnderWay("ping", {})
-            waiting.sent, waiting.owner = True, Owner()
-            lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add_new(waiting)},"result":{{}}}}\n')
+            waiting.sent, waiting.owner = True, note
+            lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add(waiting)},"result":{{}}}}\n')
         (tmp_path / "new").write_text("".join(lines) + '{"jsonrpc":"2.0","method":"test"}\n')
         (tmp_path / "new").rename(tmp_path / "lines")
         async with trio.open_nursery() as nursery:

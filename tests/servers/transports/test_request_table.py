@@ -172,10 +172,10 @@ def test_a_message_that_is_not_an_object_is_not_an_answer(table: RequestTable, m
 
 
 @pytest.mark.parametrize("form", [str, float])
-def test_an_id_may_come_back_as_text_or_as_a_float(table: RequestTable, form: Callable[[int], object]) -> None:
+def test_an_id_may_come_back_as_text_or_as_a_float(table: RequestTable, form: Callable[[Any], object]) -> None:
     """C-08."""
     request = Asked()
-    assert table.settle(answer(form(table.add_new(request)), result=RESULT)) is True
+    assert table.settle(answer(form(table.add(request)), result=RESULT)) is True
     assert request.answers == [RESULT]
 
 
