@@ -214,6 +214,7 @@ class Later(Handle, Generic[T]):
     handler that was interrupted.
 
     Attributes:
+        message: the message.
         on_cancel: called with this object, once, if the caller leaves, its deadline expires, or the incarnation ends.
             It runs in a step of the owner, in the sender's context variables, before ``running()`` is left. With None,
             the default, the slot is free at once. If it is set, and the incarnation goes on, the slot is free when
@@ -221,22 +222,18 @@ class Later(Handle, Generic[T]):
         keep_slot: False if the slot is free as soon as the handler has returned.
     """
 
-    __slots__ = ("_began", "_envelope", "_settles", "keep_slot", "on_cancel")
+    __slots__ = ("_began", "_envelope", "_settles", "keep_slot", "message", "on_cancel")
 
     def __init__(self, envelope: Envelope, settles: Settles, keep_slot: bool = True) -> None:
         self._envelope = envelope
         self._settles = settles
+        self.message: Message = envelope.message
         self.keep_slot: bool = keep_slot
         self.on_cancel: Callable[[Later[T]], object] | None = None
         self._began: float | None = None
 
     def __repr__(self) -> str:
         return f"<Later {'open' if self.open else 'closed'}: {shown(self.message)}>"
-
-    @property
-    def message(self) -> Message:
-        """The message."""
-        return self._envelope.message
 
     @property
     def context(self) -> Context:

@@ -110,8 +110,6 @@ class Deadline:
         idle_at: when it times out without progress; infinite unless that is limited and the request was sent.
         call: the message of the current or latest attempt, or the middleware that sends its messages.
         begun: the number of messages of this attempt, sent by middleware, that have ended and may have had an effect.
-        again: True while it waits for another attempt after a failure.
-        asked_back: the number of questions of the server that belong to this request and have no answer yet.
         expired: True after it has timed out.
         limit: the limit that has expired.
         asked: seconds of its time that do not count, because a person was asked. While a question of the server is
@@ -134,8 +132,6 @@ class Deadline:
     idle_at: float = math.inf
     call: PendingCall[Any] | InTask | None = None
     begun: int = 0
-    again: bool = False
-    asked_back: int = 0
     expired: bool = False
     limit: Limit = "request_timeout"
     asked: float = 0.0
@@ -165,7 +161,7 @@ class Deadline:
         """
         return not self.own and (queued or (self.sent if actors is None else self.is_at(actors)))
 
-    def is_at(self, actors: Container[str | None]) -> bool:
+    def is_at(self, actors: Container[object]) -> bool:
         """Return True while one of these actors has a message of it."""
         calls = self.call.calls if isinstance(self.call, InTask) else () if self.call is None else (self.call,)
         return any(call.handed_over and call.actor in actors for call in calls)
@@ -177,7 +173,7 @@ class Deadline:
             self.idle_at = trio.current_time() + keeper._progress_timeout
             keeper._idle[self] = None
             keeper._idle.move_to_end(self)
-            keeper._timer.wake_by(self.idle_at, keeper)
+            keeper.timer.wake_by(self.idle_at, keeper)
 
     def wait_again(self, failure: Exception, delay: float) -> None:
         """Note that an attempt has failed and that the request waits so many seconds for another one."""
@@ -185,7 +181,7 @@ class Deadline:
             self.observed = None  # until the next attempt has begun: an observer may want the program to exit
             observed.failed(self, failure, last=False)
             self.observed, self.sent_at, self.replica, self.request_id = observed, None, None, None
-        self.again, self.begun = True, 0
+        self.begun = 0
         self.tries += 1
         self.since = trio.current_time() + delay
         self.keeper.settled()
@@ -199,7 +195,7 @@ class Deadline:
         """Call a function after some seconds, the same for all requests; at once if the request has its outcome."""
         if self in self.keeper._requests:
             self.keeper._late[fn] = trio.current_time() + seconds, self  # middleware may send several messages at once
-            self.keeper._timer.wake_by(trio.current_time() + seconds, self.keeper)
+            self.keeper.timer.wake_by(trio.current_time() + seconds, self.keeper)
         else:
             fn()
 
@@ -211,7 +207,10 @@ class Deadline:
 
     def handed_over(self, replica: str) -> None:
         """Note that a connection has taken the attempt that is observed."""
-        self.replica, self.sent_at = replica, trio.current_time() if self.sent_at is None else self.sent_at
+        if self.sent_at is None:
+            # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
+            self.sent_at = self.began if self.call is None else trio.current_time()
+        self.replica = replica
 
     def put_back(self) -> None:
         """Note that the message waits in the mailbox again, because nothing of it was sent."""
@@ -232,22 +231,6 @@ class Deadline:
     __exit__ = end
 
 
-@contextmanager
-def suspended(deadline: Deadline | None) -> Iterator[None]:
-    """Stop the time without progress of a request, if it is known, while the server waits for our answer."""
-    if deadline is None:
-        yield
-        return
-    deadline.asked_back += 1
-    deadline.suspend()
-    try:
-        yield
-    finally:
-        deadline.asked_back -= 1
-        if not deadline.asked_back:
-            deadline.renew()
-
-
 class Deadlines:
     """The deadlines of all requests to one server.
 
@@ -259,10 +242,12 @@ class Deadlines:
 
     Attributes:
         server: the server's name.
+        timer: see above.
         note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
         quiet_since: the last time at which a caller's request ended.
         on_timeout: called with the deadline and the error of each sent request that times out.
         outage: describes why the server does not serve, with the error that keeps it down; an empty text while it does.
+        observed: what the attempts of requests share if they are observed. Set by the record.
     """
 
     def __init__(
@@ -275,15 +260,16 @@ class Deadlines:
         self.server = server
         self.on_timeout: Callable[[Deadline, Exception], None] = lambda *_: None
         self.outage: Callable[[], tuple[str, Exception | None]] = lambda: ("", None)
+        self.observed: Observed | None = None
         self.note_quiet: bool = False
         self.quiet_since: float = -math.inf
         self._requests: OrderedDict[Deadline, None] = OrderedDict()
         self._idle: OrderedDict[Deadline, None] = OrderedDict()
         self._asked: dict[Deadline, None] = {}
         self._late: dict[Callable[[], object], tuple[float, Deadline]] = {}
-        self._held: Counter[str | None] = Counter()
+        self._held: Counter[str | Deadline | None] = Counter()
         self._asking_since: float | None = None
-        self._timer = timer or DeadlineTimer()
+        self.timer = timer or DeadlineTimer()
         self._settled: trio.Event | None = None
         self.set_limits(request_timeout, progress_timeout)
 
@@ -302,34 +288,35 @@ class Deadlines:
         """Compute when requests time out."""
         for deadline in requests:
             deadline.at = deadline.began + self._limit + max(deadline.questions or (deadline.asked,))
-        self._timer.wake_by(self.next(), self)
+        self.timer.wake_by(self.next(), self)
 
     # --- requests ---------------------------------------------------------------------------------------------------
 
-    def begin(self, operation: str, *, own: bool = False) -> Deadline:
+    def begin(self, request: Any, *, own: bool = False) -> Deadline:
         """Start the deadline of a request. Use it as a context manager, or call its `end`.
+
+        Args:
+            request: the `Request`, which gets it.
+            own: see `Deadline`. Then its attempts are not observed.
 
         Raises:
             RuntimeError: the caller is outside Trio. Every request of a user begins here.
         """
         # Before anything is changed, because the Trio run of another thread has a clock too.
-        timer = self._timer
+        timer = self.timer
         if get_ident() != timer.thread:
             raise outside_trio(f"server {self.server!r}")
         try:
             now = trio.current_time()
         except RuntimeError:
             raise outside_trio(f"server {self.server!r}") from None
-        deadline = Deadline(self, operation, now, now + self._limit, own)
+        deadline = request.deadline = Deadline(self, request.operation, now, now + self._limit, own)
+        if self.observed is not None and not own:
+            deadline.observed, deadline.subject = self.observed, request.subject
         self._requests[deadline] = None
         if deadline.at < timer.at or self not in timer.used:
             timer.wake_by(deadline.at, self)
         return deadline
-
-    @property
-    def lives_here(self) -> bool:
-        """True if the caller is in the thread of the group."""
-        return self._timer.lives_here
 
     def end(self, deadline: Deadline) -> None:
         """Forget the deadline of a request that has its outcome."""
@@ -341,7 +328,7 @@ class Deadlines:
         if self._late:
             self._late = {fn: late for fn, late in self._late.items() if late[1] is not deadline}
         if not self._requests:
-            self._timer.used.pop(self, None)
+            self.timer.used.pop(self, None)
         if self._settled is not None:
             self._settled.set()
         if self.note_quiet and not deadline.own:
@@ -351,21 +338,6 @@ class Deadlines:
         """Wake the tasks that wait until requests are settled: one has its outcome, or waits for another attempt."""
         if self._settled is not None:
             self._settled.set()
-
-    @contextmanager
-    def held(self, actor: str) -> Iterator[None]:
-        """Stop the time without progress of an actor's requests while its server waits for our answer to a question.
-
-        For questions that do not say which request they belong to.
-        """
-        self._held[actor] += 1
-        try:
-            yield
-        finally:
-            self._held -= Counter((actor,))
-            if actor not in self._held:
-                for deadline in tuple(each for each in self._idle if each.is_at((actor,))):
-                    deadline.renew()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
@@ -384,17 +356,21 @@ class Deadlines:
             self._reckon(self._requests)
 
     @contextmanager
-    def answering(self, actor: str, known: Deadline | None, most: float) -> Iterator[None]:
-        """Stop the ``request_timeout`` of a request while a person answers a question of the server.
+    def answering(self, actor: str, known: Deadline | None, most: float | None = None) -> Iterator[None]:
+        """Stop the time without progress while a server waits for our answer; all time if a person gives it.
 
         Args:
             actor: the actor of the connection.
             known: the request for which the server asks. None if it does not say that; then all count that it has.
-            most: seconds that a request may be given so in all, or a server that asks again and again could hold it.
+            most: seconds that a request may be given in all for the answers of people, or a server that asks again and
+                again could hold it. None if no person answers.
         """
-        asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
+        key, asked = known or actor, list[Deadline]()
+        if most is not None:
+            asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
+        self._held[key] += 1
         for each in asked:
-            limit = max(most, each.asked, *each.questions)
+            limit = max(most or 0.0, each.asked, *each.questions)
             each.asked -= 0 if each.questions else trio.current_time()
             each.questions = (limit,) * (len(each.questions) + 1)
             if each in self._requests:
@@ -407,6 +383,14 @@ class Deadlines:
                 (limit, *rest), each.questions = each.questions, each.questions[1:]
                 each.asked = each.asked if rest else min(each.asked + trio.current_time(), limit)
             self._reckon(asked)
+            self._held -= Counter((key,))
+            for each in tuple(self._idle):
+                if not self._is_held(each) and (each is known or (known is None and each.is_at((actor,)))):
+                    each.renew()
+
+    def _is_held(self, deadline: Deadline) -> bool:
+        """Return True while a server waits for an answer to a question that belongs to a request."""
+        return deadline in self._held or deadline.is_at(self._held)
 
     def pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> int:
         """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
@@ -429,9 +413,12 @@ class Deadlines:
         return any(deadline.is_at((actor,)) for deadline in older)
 
     def leave(self) -> None:
-        """Forget the server, which has ended: it has no request any more that could expire."""
-        self._timer.used.pop(self, None)
+        """Forget the server, which has ended. Attempts that a program has kept show what is known of it now."""
+        self.timer.used.pop(self, None)  # it has no request any more that could expire
         self.on_timeout, self.outage = (lambda *_: None), (lambda: ("", None))
+        if (observed := self.observed) is not None:
+            facts = observed.describe(self.server)
+            observed.describe = lambda _: facts
 
     # --- the timer --------------------------------------------------------------------------------------------------
 
@@ -440,7 +427,7 @@ class Deadlines:
         running = self._requests if self._asking_since is None else ()
         first = next((each for each in running if each not in self._asked), None)
         first_asked = min((each.at for each in self._asked if running), default=math.inf)
-        first_idle = next((each for each in self._idle if not each.is_at(self._held)), None)
+        first_idle = next((each for each in self._idle if not self._is_held(each)), None)
         first_late, _ = next(iter(self._late.values()), (math.inf, None))
         idle_at = first_idle.idle_at if first_idle else math.inf
         return min(first.at if first else math.inf, first_asked, idle_at, first_late)
@@ -478,7 +465,7 @@ class Deadlines:
         for deadline in self._idle:
             if deadline.idle_at > now:
                 break
-            if not deadline.is_at(self._held) and (deadline not in due or deadline.idle_at < deadline.at):
+            if not self._is_held(deadline) and (deadline not in due or deadline.idle_at < deadline.at):
                 due[deadline] = "progress_timeout"
         return due
 
@@ -497,11 +484,11 @@ class Deadlines:
             detail = "the request was already sent and may have taken effect; the server was asked to cancel it"
             if deadline.questions:
                 detail += f"; its {max(deadline.questions):g} s for the answers of people are over, too"
-            elif deadline.asked_back or deadline.is_at(self._held):
+            elif self._is_held(deadline):
                 detail += "; the server was waiting for a callback of yours, whose time counts"
         elif deadline.begun:
             detail = "its middleware was still running, and the request may have taken effect"
-        elif deadline.again:
+        elif deadline.tries > 1:
             detail = "it was waiting to be retried"
         else:
             outage, cause = self.outage()
@@ -513,7 +500,7 @@ class Deadlines:
             operation=deadline.operation,
             seconds=seconds,
             limit=limit,
-            outcome="unknown" if deadline.sent or deadline.begun or deadline.again else "not_sent",
+            outcome="unknown" if deadline.sent or deadline.begun or deadline.tries > 1 else "not_sent",
         )
         failure.__cause__ = cause
         return failure
@@ -572,16 +559,16 @@ class DeadlineActor(Actor):
     """Owns the task that enforces deadlines. It takes no messages."""
 
     def __init__(self, timer: DeadlineTimer) -> None:
-        self._timer = timer
+        self.timer = timer
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
         """Run the task, which outlives every connection."""
         async with trio.open_nursery() as nursery:
-            nursery.start_soon(self._timer.run, name=self.ref.name)
+            nursery.start_soon(self.timer.run, name=self.ref.name)
             yield
             nursery.cancel_scope.cancel("the group is closed")
-            self._timer.close()
+            self.timer.close()
 
 
 # --- Count the requests to one server and their durations, in bounded memory ------------------------------------------
@@ -687,26 +674,17 @@ class Calls:
         tokens: the rest of the retry budget.
         breaker: the circuit breaker, if one is configured.
         latency: counts of outcomes and durations.
-        observed: what their attempts share if they are observed. Set by the record.
     """
 
     def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:
         self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout, timer)
         self.latency: LatencyCounts = LatencyCounts()
-        self.observed: Observed | None = None
         self._begin_anew(config)
 
     def configure(self, config: ServerConfig) -> None:
         """Take over a changed configuration, also for the requests that wait."""
         self.deadlines.set_limits(config.request_timeout, config.progress_timeout)
         self._begin_anew(config)
-
-    def leave(self, server: str) -> None:
-        """Forget the server, which has ended. Attempts that a program has kept show what is known of it now."""
-        self.deadlines.leave()
-        if (observed := self.observed) is not None:
-            facts = observed.describe(server)
-            observed.describe = lambda _: facts
 
     def _begin_anew(self, config: ServerConfig) -> None:
         self.tokens: RetryTokens = RetryTokens(config.retry.budget)

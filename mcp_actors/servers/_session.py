@@ -66,7 +66,6 @@ from .._errors import NotSupported
 from .._text import plain_text
 from ..config import mask_url
 from ..transports import RequestUnderWay
-from ._deadlines import suspended
 from ._dialects import Oddities, read_result
 from ._dispatcher import CarriedFailure, LinkDispatcher, ServerQuestion, current_question
 from ._eras import PROBLEM, bounded, first_problem, is_modern, older_version, without_later_fields
@@ -112,8 +111,7 @@ class Callbacks(TypedDict, total=False):
 class Listener(ClientSession):
     """The SDK's session, as the listener of a connection.
 
-    It runs the callbacks for questions, and adds an error that names the cause if there is no callback. The progress
-    timeout of a request is suspended while the server waits for an answer that belongs to it.
+    It runs the callbacks for questions, and adds an error that names the cause if there is no callback.
 
     Attributes:
         server: the name of the server.
@@ -134,9 +132,7 @@ class Listener(ClientSession):
         self, ctx: ClientRequestContext, request: InputRequest
     ) -> InputResponse | ErrorData:
         """Answer a question of the server with the callback for it."""
-        question = current_question()
-        with suspended(question.attempt):
-            response = await super().dispatch_input_request(ctx, request)
+        question, response = current_question(), await super().dispatch_input_request(ctx, request)
         kind, callback = _KINDS[type(request)]
         if isinstance(response, ErrorData) and callback not in self.offered and question.attempt is not None:
             question.failure = _not_offered(self.server, question.attempt.operation, kind)

@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import Backoff, RetryPolicy, open_servers
 from mcp_actors.auth import SignInRequired
 from mcp_actors.servers._deadlines import Deadline, Deadlines, DeadlineTimer
+from mcp_actors.servers.requests import ListTools
 
 from .authority import Authority, Browser
 from .test_sign_in import signed_in, stored, whoami
@@ -32,11 +33,11 @@ async def test_a_request_has_as_much_time_after_a_sign_in_as_before(mock_clock: 
     deadlines = Deadlines("docs", 60, None, timer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timer.run)
-        before = deadlines.begin("before")
+        before = deadlines.begin(ListTools())
         mock_clock.jump(20)
         with deadlines.asking():
             mock_clock.jump(LONG)
-            during = deadlines.begin("during")
+            during = deadlines.begin(ListTools())
             mock_clock.jump(LONG)
             assert await expired(deadlines, before, during) == [False, False]
         mock_clock.jump(39)
@@ -56,7 +57,7 @@ async def test_changed_limits_count_from_the_call_without_the_sign_in(mock_clock
     deadlines = Deadlines("docs", 60, None, timer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timer.run)
-        request = deadlines.begin("before")
+        request = deadlines.begin(ListTools())
         with deadlines.asking():
             mock_clock.jump(LONG)
             deadlines.set_limits(70, None)
@@ -75,7 +76,7 @@ async def test_a_request_that_makes_no_progress_meanwhile_times_out_for_that(moc
     deadlines = Deadlines("docs", 60, 50, timer)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(timer.run)
-        request = deadlines.begin("before")
+        request = deadlines.begin(ListTools())
         with deadlines.asking():
             mock_clock.jump(LONG)
             request.renew()

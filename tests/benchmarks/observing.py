@@ -44,10 +44,10 @@ def observed_by(servers: ServerGroup, observer: CallObserver | None) -> Callable
     record, hub = servers["quick"]._record, servers._hub
     own, observers = hub.observers, () if observer is None else (observer,)
     record.observe_calls(observers)
-    observed = record.calls.observed
+    observed = record.calls.deadlines.observed
 
     def observe() -> None:
-        record.calls.observed, hub.observers = observed, (*observers, *own)
+        record.calls.deadlines.observed, hub.observers = observed, (*observers, *own)
 
     record.observe_calls(())
     return observe

@@ -32,6 +32,7 @@ from mcp_actors.config import CallbackContext, Callbacks
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer, InTask
 from mcp_actors.servers._session import MAX_ROUNDS
+from mcp_actors.servers.requests import ListTools
 
 from ..messages import Said
 from .library import Library
@@ -179,12 +180,12 @@ async def test_progress_timeout_runs_again_after_the_answer(autojump_clock: Mock
 async def test_a_question_of_an_earlier_replica_stops_the_time_without_progress() -> None:
     """Middleware may send several messages for one request, each to another replica."""
     deadlines = Deadlines("a", None, 5.0, DeadlineTimer())
-    with deadlines.begin("tools/call 'ask'") as deadline:
+    with deadlines.begin(ListTools()) as deadline:
         deadline.call = attempt = InTask()
         messages: list[Any] = [SimpleNamespace(handed_over=True, actor=actor) for actor in ("a:1", "a:2")]
         attempt.calls, attempt.latest = messages, messages[-1]
         deadline.renew()
         for actor in ("a:1", "a:2"):
-            with deadlines.held(actor):
+            with deadlines.answering(actor, None):
                 assert deadlines.next() == math.inf
             assert deadlines.next() < math.inf

@@ -14,6 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
 from mcp_actors._tasks import open_background
 from mcp_actors.servers._deadlines import Deadlines
+from mcp_actors.servers.requests import ListTools
 from mcp_actors.servers.requests._request import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
 from mcp_actors.transports.stdio import _pipes
 
@@ -160,7 +161,7 @@ async def test_an_answer_that_has_come_is_not_lost_to_the_request_timeout(autoju
 async def test_reports_of_a_request_that_has_ended_are_not_waited_for() -> None:
     """Its caller has left, and the server has answered all the same."""
     ended = list[str]()
-    with Deadlines("a", None, None).begin("tools/call") as deadline:
+    with Deadlines("a", None, None).begin(ListTools()) as deadline:
         pass
     deadline.hurry(LAST_REPORTS, lambda: ended.append("at once"))
     assert ended == ["at once"]

@@ -38,7 +38,7 @@ from __future__ import annotations
 import logging
 import math
 import re
-from contextlib import asynccontextmanager, contextmanager, nullcontext
+from contextlib import asynccontextmanager
 from contextvars import Context, copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
@@ -73,7 +73,7 @@ from .._session import MAX_ROUNDS
 from ..record import Flooded, NotificationsMissed
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+    from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mcp.client.session import ClientRequestContext
     from mcp.types import ElicitRequestParams
@@ -175,12 +175,15 @@ class Questions:
         # with max_in_flight=1 the call would wait for itself for ever.
         self._join_handler()
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
+        deadlines, seconds = self._record.calls.deadlines, self._callbacks.timeout
+        # The rounds of a request since 2026-07-28 may take as long.
+        most = MAX_ROUNDS * seconds if kind == "elicitation" else None
         self._questions += 1
         try:
-            with self._clocks_stopped(kind):
+            with deadlines.answering(self._record.name, current_question().attempt, most):
                 answer: T | ErrorData = await self._tasks.call(kind, lambda: answer_of(fn(asked, *params)))
         except TookTooLong:
-            reason = f"timed out after {self._callbacks.timeout:g} s"
+            reason = f"timed out after {seconds:g} s"
             return self._failed(kind, reason, code=REQUEST_TIMEOUT)
         except Exception as exc:
             return self._failed(kind, f"raised {type(exc).__name__}", exc)
@@ -197,23 +200,6 @@ class Questions:
         wanted = " or ".join(f"mcp.types.{each.__name__}" for each in answers)
         reason = f"returned {type(answer).__name__} instead of {wanted}"
         return self._failed(kind, reason)
-
-    @contextmanager
-    def _clocks_stopped(self, kind: str) -> Iterator[None]:
-        """Suspend the progress_timeout of the request or, if it is unknown, of all requests of the actor.
-
-        While a person answers (an elicitation), the request_timeout is suspended too. `Listener` suspends the
-        progress_timeout of a request that is known.
-        """
-        known = current_question().attempt
-        deadlines, actor = self._record.calls.deadlines, self._record.name
-        most = MAX_ROUNDS * self._callbacks.timeout  # the rounds of a request since 2026-07-28 may take as long
-        asks_person = kind == "elicitation"
-        with (
-            nullcontext() if known else deadlines.held(actor),
-            deadlines.answering(actor, known, most) if asks_person else nullcontext(),
-        ):
-            yield
 
     def _failed(self, kind: str, reason: str, cause: Exception | None = None, code: int = INTERNAL_ERROR) -> ErrorData:
         """Return the error of a callback that failed, without its text, which may be confidential."""

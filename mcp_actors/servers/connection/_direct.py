@@ -136,10 +136,7 @@ class DirectRequests:
         self.drain.under_way += 1
         later.on_cancel = sent.left
         if deadline is not None and deadline.observed is not None:
-            # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
-            if deadline.sent_at is None:
-                deadline.sent_at = deadline.began if deadline.call is None else trio.current_time()
-            deadline.replica = self.record.name
+            deadline.handed_over(self.record.name)
             deadline.request_id = sent.id
         return True
 

@@ -485,7 +485,7 @@ class ServerRecord:
             return ConnectionFacts(self.config, version, (self.connection(actor) or self).life.error)
 
         name, lists = self.config.name, self.catalog.lists
-        self.calls.observed = Observed(name, observers, lists, describe) if observers else None
+        self.calls.deadlines.observed = Observed(name, observers, lists, describe) if observers else None
 
     def leave(self) -> None:
         """Release all that refers to the server: it was removed from its group, or the group has ended.
@@ -495,7 +495,7 @@ class ServerRecord:
         self.life.leave()
         self.subscriptions.close()
         self.listeners.clear()
-        self.calls.leave(self.config.name)
+        self.calls.deadlines.leave()
         self.on_retire = nothing
         for each in self.connections:
             each.leave()

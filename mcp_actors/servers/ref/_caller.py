@@ -234,7 +234,7 @@ class Caller:
         """
         ticket = breaker.admit(trio.current_time())
         if ticket is None:
-            raise breaker.refusal(self._life.state, trio.current_time(), datetime.now(UTC), again=deadline.again)
+            raise breaker.refusal(self._life.state, trio.current_time(), datetime.now(UTC), again=deadline.tries > 1)
         return ticket
 
     def _settle(self, ticket: Ticket | None, error: BaseException | None) -> None:
@@ -559,15 +559,8 @@ class ServerRequests(ServerFacts):
         Raises:
             ServerError, mcp.MCPError: as for `ServerRef.call_tool`.
         """
-        with self._begin(request) as deadline:
+        with self._record.calls.deadlines.begin(request) as deadline:
             return await (caller or self._caller).ask(request, deadline)
-
-    def _begin(self, request: Request[Any]) -> Deadline:
-        """Start the deadline of a request, and observe its attempts if the group has an observer of calls."""
-        request.deadline = deadline = self._record.calls.deadlines.begin(request.operation)
-        if (observed := self._record.calls.observed) is not None:
-            deadline.observed, deadline.subject = observed, request.subject
-        return deadline
 
     async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
         """Send a request about the session over each connection; if none is connected, to the server.
@@ -594,4 +587,4 @@ class ServerRequests(ServerFacts):
     def _prepare(self, request: PlainRequest[Any], passing: Passing | None = None) -> PendingRequest[Any]:
         """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
         request.passing = passing
-        return PendingRequest(self._caller, request, self._begin(request))
+        return PendingRequest(self._caller, request, self._record.calls.deadlines.begin(request))

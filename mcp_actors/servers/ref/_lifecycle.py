@@ -291,7 +291,7 @@ async def reconnect(
 
 async def _begin(servers: Sequence[ServerEntry]) -> None:
     subject = " and ".join(f"server {server.name!r}" for server in servers) or "this group of servers"
-    check_trio(subject, here=all(server.record.calls.deadlines.lives_here for server in servers))
+    check_trio(subject, here=all(server.record.calls.deadlines.timer.lives_here for server in servers))
     await trio.lowlevel.checkpoint_if_cancelled()
     for server in servers:
         if server.record.life.leaving:

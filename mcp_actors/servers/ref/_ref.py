@@ -248,10 +248,10 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             else:
                 request.prepare(record, checks)
         except ServerError as exc:
-            if record.calls.observed is not None:
-                record.calls.observed.refused(CallTool.method, name, exc)
+            if (observed := record.calls.deadlines.observed) is not None:
+                observed.refused(CallTool.method, name, exc)
             raise
-        return request, self._begin(request)
+        return request, record.calls.deadlines.begin(request)
 
     def _passing(self, passed: Mapping[str, Any]) -> Passing | None:
         if passed == TO_BE_RETURNED:

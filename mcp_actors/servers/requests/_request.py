@@ -35,7 +35,6 @@ from ..._foreign import Log, answer_of
 from ...catalog._schemas import dotted, kind_of
 from ...config import ProgressCallback
 from ...kernel import Call
-from .._deadlines import suspended
 from .._eras import bounded, without_later_fields
 from .._session import MAX_ROUNDS, carry_on, open_pages, pages_of, pages_required
 
@@ -129,8 +128,7 @@ async def request_internally(record: ConnectionRecord, actor: ActorRef, request:
         ActorError: the actor cannot answer, for example because the connection was lost.
         ServerError, mcp.MCPError: the request failed.
     """
-    with record.calls.deadlines.begin(request.operation, own=True) as deadline:
-        request.deadline = deadline
+    with record.calls.deadlines.begin(request, own=True) as deadline:
         deadline.call = call = actor.send_request(request)
         return await call.wait()
 
@@ -574,8 +572,7 @@ class PlainRequest(Request[ResultT]):
         """Have a person open the pages, and send the request once more when all are done."""
         seconds, began = record.server.callbacks.timeout, 0.0 if self.deadline is None else self.deadline.began
         wait = partial(record.server.done.wait, since=began)
-        stopped = record.calls.deadlines.answering(record.name, self.deadline, MAX_ROUNDS * seconds)
-        with suspended(self.deadline), stopped:
+        with record.calls.deadlines.answering(record.name, self.deadline, MAX_ROUNDS * seconds):
             why = await open_pages(session, pages_of(refusal), seconds, wait, self.deadline)
         if not why:
             try:

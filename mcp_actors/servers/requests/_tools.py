@@ -368,7 +368,7 @@ class Around(InTask):
             if call is not None:
                 self.calls.remove(call)
                 deadline.keeper.settled()  # a connection may wait until it has no message any more
-                if self.handed_over and not deadline.asked_back:
+                if self.handed_over:
                     deadline.renew()  # the end of this message has stopped the time without progress of the others
         try:
             raise failure

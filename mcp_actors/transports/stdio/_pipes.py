@@ -502,12 +502,12 @@ class PipeWriter:
             self._block()
         else:
             line.sent = True
-        if isinstance(line, LooseLine):
-            self._loose -= len(line.line)
-        elif isinstance(line, CancelLine):
-            line.withdrawn()
-        else:
+        if isinstance(line, RequestUnderWay):
             self._requests.sent()
+        elif isinstance(line, LooseLine):
+            self._loose -= len(line.line)
+        else:
+            line.withdrawn()
 
     def _block(self) -> None:
         """Refuse lines until the pipe has room."""

@@ -18,6 +18,7 @@ from mcp_actors import Callbacks, Http, RequestTimedOut, ServerConfig, bridge, o
 from mcp_actors.config import CallbackContext
 from mcp_actors.gateway import _output
 from mcp_actors.servers._deadlines import Deadline, Deadlines, DeadlineTimer
+from mcp_actors.servers.requests import ListTools
 from tests.gateway.hosts import LEGACY, gateway
 from tests.idle_clock import IdleClock
 
@@ -176,11 +177,11 @@ async def timed() -> AsyncIterator[Deadlines]:
 async def test_a_question_of_an_unknown_request_stops_those_that_were_sent_before_it(mock_clock: MockClock) -> None:
     """D-08: a request that was not sent, or that began later, is not the one for which the server asks."""
     async with timed() as deadlines:
-        before, waiting = deadlines.begin("before"), deadlines.begin("waiting")
+        before, waiting = deadlines.begin(ListTools()), deadlines.begin(ListTools())
         before.call = cast("Any", At("a"))
         mock_clock.jump(20)
         with deadlines.answering("a", None, 3000):
-            during = deadlines.begin("during")
+            during = deadlines.begin(ListTools())
             during.call = cast("Any", At("a"))
             mock_clock.jump(59)
             assert await expired(before, waiting, during) == [False, True, False]
@@ -194,7 +195,7 @@ async def test_a_question_of_an_unknown_request_stops_those_that_were_sent_befor
 
 async def test_questions_at_the_same_time_stop_the_time_once(mock_clock: MockClock) -> None:
     async with timed() as deadlines:
-        request, later = deadlines.begin("request"), deadlines.begin("later")
+        request, later = deadlines.begin(ListTools()), deadlines.begin(ListTools())
         with deadlines.answering("a", request, 3000):
             mock_clock.jump(30)
             with deadlines.answering("a", request, 3000):
@@ -211,7 +212,7 @@ async def test_questions_at_the_same_time_stop_the_time_once(mock_clock: MockClo
 async def test_a_server_that_asks_again_and_again_does_not_hold_a_request_for_ever(mock_clock: MockClock) -> None:
     """D-08: the sum is bounded, whether a person answers or not."""
     async with timed() as deadlines:
-        request = deadlines.begin("request")
+        request = deadlines.begin(ListTools())
         request.call = cast("Any", At("a"))
         for _ in range(10):
             with deadlines.answering("a", request, 3000):

@@ -16,6 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 from mcp_actors import InProcess, ServerConfig, ServerUnavailable, Stdio, open_servers
 from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer
 from mcp_actors.servers.record import ServerRecord
+from mcp_actors.servers.requests import ListTools
 
 from ..scripted_server import command
 
@@ -104,7 +105,7 @@ async def test_progress_that_comes_after_the_end_of_a_request_keeps_nothing() ->
     """D-56: its caller has left, and the server has not read that yet."""
     timer = DeadlineTimer()
     deadlines = Deadlines("a", 60.0, 60.0, timer)
-    with deadlines.begin("tools/call") as deadline:
+    with deadlines.begin(ListTools()) as deadline:
         deadline.renew()
         assert [*timer.used] == [deadlines]
     deadline.renew()

@@ -32,6 +32,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import Callbacks, ConnectionLost, InProcess, LimitExceeded, ServerConfig, open_servers
 from mcp_actors.servers._deadlines import Deadlines
 from mcp_actors.servers._dispatcher import ServerQuestion, current_question
+from mcp_actors.servers.requests import ListTools
 from mcp_actors.transports import RequestUnderWay
 from mcp_actors.transports._in_process import SHUTDOWN_GRACE, LegacyServerLink, MemoryPipe
 from mcp_actors.transports._link import Lifeline
@@ -242,7 +243,7 @@ async def test_a_handler_is_not_a_part_of_the_request_of_its_caller() -> None:
         return ElicitResult(action="decline")
 
     async with open_servers(config(server, callbacks=Callbacks(elicitation=answer))) as servers:
-        with Deadlines("b", None, None).begin("tools/call 'b'") as attempt:
+        with Deadlines("b", None, None).begin(ListTools()) as attempt:
             ServerQuestion(attempt).ask()
             await servers["a"].call_tool("ask")
             assert current_question().attempt is attempt
