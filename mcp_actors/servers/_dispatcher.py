@@ -47,6 +47,7 @@ from mcp.types import (
     JSONRPCResponse,
     RequestId,
 )
+from mcp.types.version import LATEST_HANDSHAKE_VERSION
 from opentelemetry import context, propagate, trace
 from pydantic_core import ValidationError, to_json, to_jsonable_python
 
@@ -169,17 +170,19 @@ class LinkDispatcher(Dispatcher[TransportContext]):
     Args:
         link: the link to the server.
         server: the name of the server.
-        version: returns the protocol version of the session, by which messages of the server are read.
         claimed: the types of results that extensions read.
         refusals: the requests of a server that nothing answers, by method, each with the SDK's refusal.
         describe: returns the attributes that the span of a request has besides those of the SDK.
+
+    Attributes:
+        version: the protocol version of the session, by which messages of the server are read.
+        traffic: the logger of all messages; None if they are not logged.
     """
 
     def __init__(
         self,
         link: Link,
         server: str,
-        version: Callable[[], str],
         claimed: frozenset[str] = frozenset(),
         refusals: Mapping[str, str] | None = None,
         describe: Describe = lambda _: {},
@@ -189,7 +192,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self._refusals = refusals or {}
         self._link = link
         self._server = server
-        self._version = version
+        self.version: str = LATEST_HANDSHAKE_VERSION
         self._closed = False
         traffic = Log(f"{TRAFFIC}.{server}")
         self.traffic: Log | None = traffic if traffic.is_enabled_for(DEBUG) else None
@@ -257,19 +260,19 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             table.remove(request.id)
 
     async def _exchange(self, request: RequestUnderWay) -> Json:
-        receive = partial(self.receive, attempt=request.attempt)
+        link, receive = self._link, partial(self.receive, attempt=request.attempt)
         if request.report is not None:
             request.params["_meta"] = {**(request.params.get("_meta") or {}), "progressToken": request.id}
-        if not self._link.traced or not is_traced():
-            return await self._link.exchange(request, receive)
+        if not link.traced or not is_traced():
+            return await link.exchange(request, receive)
         span = RequestSpan(request, request.params.get("name"), self._describe)
         span.inject(meta := dict(request.params.get("_meta") or {}))
         if meta:
             request.params["_meta"] = meta
         try:
-            result = await self._link.exchange(request, receive)
+            result = await link.exchange(request, receive)
         except BaseException as exc:
-            span.end(self._link.masker.clean(exc) if isinstance(exc, Exception) else exc)
+            span.end(link.masker.clean(exc) if isinstance(exc, Exception) else exc)
             raise
         span.end()
         return result
@@ -288,7 +291,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
     def _check(self, method: str, result: Json) -> None:
         """Refuse a large invalid result by its first errors, before the SDK builds and prints all of them."""
-        version = self._version()
+        version = self.version
         if is_modern(version):
             result.setdefault("resultType", "complete")  # the specification's default, which the SDK does not know
         if is_costly(method, version, result):
@@ -314,6 +317,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification; drop it if the connection has ended."""
+        if self._closed:
+            return
         self._log_traffic("out", method, None, params)
         message: Json = {"jsonrpc": "2.0", "method": method}
         if params is not None:
@@ -344,20 +349,28 @@ class LinkDispatcher(Dispatcher[TransportContext]):
                 task_status.started()
                 await self._link.read(self.receive)
                 self._close()  # before the tasks are cancelled, which may take a while: requests fail at once
+        except trio.Cancelled as exc:
+            exc.with_traceback(None)
+            raise
         finally:
             self._close()
+            # The SDK's task group keeps the cancellation and this object as cyclic garbage. Nothing else may be there.
+            self._tasks = None
+            del self._on_request, self._on_notify, self._intercept, self._link, self._describe
 
     def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> trio.CancelScope | None:
         """Start a task that is cancelled when the connection ends; see `Background.start_soon`."""
         return None if self._tasks is None else self._tasks.start_soon(fn, name=name)
 
     def _close(self) -> None:
-        self._closed = True
+        self._closed, self.traffic = True, None
         self._link.leave()
         self._link.table.close()
 
     async def receive(self, message: Unasked, attempt: Deadline | None = None) -> None:
         """Take a message that the server sends unasked, or for an attempt. It has no checkpoint and never raises."""
+        if self._closed:
+            return
         self._log_traffic("in", message.method, getattr(message, "id", None), message.params)
         if isinstance(message, JSONRPCRequest):
             if self._tasks is not None:
@@ -375,7 +388,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             self._withdraw((params or {}).get("requestId"))
         if method == "notifications/message" and params and "data" not in params and "message" in params:
             params = {**params, "data": params["message"]}  # as some servers call it
-        if not fits(method, self._version(), params):
+        if not fits(method, self.version, params):
             params = MISFIT
         elif run_notify_intercept(self._intercept, method, params):
             return
@@ -412,7 +425,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         try:
             if message.method in self._refusals and has_many(message.params):
                 raise MCPError(INVALID_REQUEST, self._refusals[message.method])  # before it is read
-            check_request(message.method, self._version(), message.params)
+            check_request(message.method, self.version, message.params)
             result = await self._on_request(Incoming(message.id), message.method, message.params)
         except MCPError as exc:
             error = exc.error

@@ -332,14 +332,14 @@ def _invalid_response(exc: ValidationError, masker: Masker) -> str:
 # --- A request that a gateway of this package has refused -------------------------------------------------------------
 
 
-def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -> ServerError | MCPError:
+def named_by_gateway(server: str, operation: str, link: Link | None, error: MCPError) -> ServerError | MCPError:
     """Return the error of this package that a trusted gateway has named; any other error as it is.
 
     A foreign server could name an error, too, so that its request is repeated. So only a link that is `Link.trusted`
     is believed.
     """
-    said = error.data.get(OURS) if link.trusted and isinstance(error.data, dict) else None
-    if not isinstance(said, dict) or error.code == INVALID_PARAMS:
+    said = error.data.get(OURS) if link is not None and link.trusted and isinstance(error.data, dict) else None
+    if link is None or not isinstance(said, dict) or error.code == INVALID_PARAMS:
         return error
     outcome: Literal["not_sent", "unknown"] = "not_sent" if said.get("outcome") == "not_sent" else "unknown"
     message = f"server {server!r}: {link.endpoint} answered: {plain_text(error.message)}"

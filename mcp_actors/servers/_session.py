@@ -191,7 +191,6 @@ class Session:
         self._dispatcher = LinkDispatcher(
             link,
             server,
-            lambda: self.version,
             frozenset(claim.result_type for claim in claims),
             {method: refusal for method, (name, refusal) in _REFUSALS.items() if name not in callbacks},
             describe,
@@ -277,7 +276,8 @@ class Session:
         """
         self.listener.adopt(agreed)
         assert self.listener.protocol_version is not None
-        self.version, self.agreed = self.listener.protocol_version, agreed
+        self.version = self._dispatcher.version = self.listener.protocol_version
+        self.agreed = agreed
         if not self.modern:
             self.stamp, self.claims = LegacyStamp(self.version), {}
             return

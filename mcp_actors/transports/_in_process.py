@@ -281,7 +281,7 @@ class MemoryPipe(MessageReader):
 
     async def aclose(self) -> None:
         """Take no more messages. Not a checkpoint: clean-up uses it."""
-        self.closed = True
+        self.closed, self.on_room = True, ignore
         self._arrived.unpark_all()
 
 
@@ -311,7 +311,10 @@ class LegacyServerLink(Link):
     async def read(self, receive: Receive) -> None:
         """See `Link.read`. The messages are passed on by the tasks of the server."""
         self._receive = receive
-        await self._ended.wait()
+        try:
+            await self._ended.wait()
+        finally:
+            self._receive = None
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
     async def take(self, message: JSONRPCMessage) -> None:
@@ -328,18 +331,19 @@ class LegacyServerLink(Link):
 
     async def serve(self) -> None:
         """Serve the connection until its input ends."""
+        writer = ServerWriter(self)
         try:
             async with self._server.lifespan(self._server) as state:
-                await serve_loop(self._server, self._pipe, ServerWriter(self), lifespan_state=state)
+                await serve_loop(self._server, self._pipe, writer, lifespan_state=state)
             self._lifeline.lose()  # unless this side is closing; without it, a call that waits would wait for ever
         finally:
-            self._pipe.closed = True
+            self._pipe.closed, writer.link = True, None  # the SDK's server is cyclic garbage, and refers to both
             self._pipe.withdraw_all()
             self._ended.set()
 
     async def close(self) -> None:
         """End the input of the server, and wait until it has left its lifespan, but at most `SHUTDOWN_GRACE`."""
-        self._lifeline.closing = True
+        self._lifeline.close()
         await self._pipe.aclose()
         with trio.move_on_after(SHUTDOWN_GRACE):
             await self._ended.wait()
@@ -349,11 +353,12 @@ class LegacyServerLink(Link):
 class ServerWriter(MessageWriter):
     """The writing stream of a server."""
 
-    _link: LegacyServerLink
+    link: LegacyServerLink | None
 
     async def send(self, item: SessionMessage, /) -> None:
         """See `LegacyServerLink.take`."""
-        await self._link.take(item.message)
+        if self.link is not None:
+            await self.link.take(item.message)
 
     async def aclose(self) -> None:
         """Do nothing: the end of `LegacyServerLink.serve` ends the connection."""
@@ -518,7 +523,7 @@ async def _open_streams_link(server: ElsewhereServer, lifeline: Lifeline) -> Asy
         try:
             yield StreamsLink(f"the in-process server {server.name!r}", reader, writer, lifeline)
         finally:
-            lifeline.closing = True
+            lifeline.close()
 
 
 @asynccontextmanager

@@ -83,6 +83,11 @@ class Lifeline:
         if self.closing or self.lost:
             raise MCPError.from_error_data(CLOSED)
 
+    def close(self) -> None:
+        """Note that this side begins to close. It calls nobody any more, who would be kept in memory by that."""
+        self.closing, self.on_lost, self.on_exit = True, ignore, ignore
+        self.on_gap.clear()
+
     def lose(self, failure: Exception | None = None) -> None:
         """Note that the other side is gone. Does nothing if that is known, or if this side is closing already."""
         if self.lost or self.closing:
@@ -231,7 +236,7 @@ class Link:
 
     def leave(self) -> None:
         """Note that this side has begun to close: nothing is sent any more, and a later end is not a loss."""
-        self._lifeline.closing = True
+        self._lifeline.close()
 
     def hear_of_exit(self, on_exit: Callable[[], None]) -> None:
         """Call a function, synchronously, when the started process has exited."""

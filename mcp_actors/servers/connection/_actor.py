@@ -194,6 +194,10 @@ class ServerActor(Actor):
             self._record.keep_stderr()
             if self._phase.connected and self._link is not None and self._link.lost:
                 self._record.life.note_failure(reason_of_end(self._name, self._link))
+            # Both refer to this object, and would be cyclic garbage together, with all that belongs to the connection.
+            self._direct, self._drain.end = None, lambda _: None
+            if (session := vars(self).pop("_session", None)) is not None:
+                vars(session.listener).clear()  # see `LinkDispatcher.run`
 
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
@@ -381,8 +385,11 @@ class ServerActor(Actor):
             if exc.code == CONNECTION_CLOSED and self._is_lost(exc):
                 raise self._lost_by_request() from exc
             refuse_unreadable(self._name, message.operation, exc)
-            named = named_by_gateway(self._name, message.operation, self._session.link, exc)
-            raise named from named.__cause__
+            named = named_by_gateway(self._name, message.operation, self._link, exc)
+            try:
+                raise named from named.__cause__
+            finally:
+                del named  # as below
         except InputRequiredRoundsExceededError as exc:
             raise too_many_rounds(self._name, message.operation) from exc
         except ValidationError as exc:

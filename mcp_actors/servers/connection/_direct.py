@@ -286,6 +286,7 @@ class Drain:
     """The end of one connection, from its first sign to its last request.
 
     Attributes:
+        end: see below.
         under_way: the number of requests that were sent and have not ended; see `leave`.
 
     Args:
@@ -293,7 +294,7 @@ class Drain:
     """
 
     def __init__(self, end: Callable[[Exception], None]) -> None:
-        self._end = end
+        self.end: Callable[[Exception], None] = end
         self._cause: Exception | None = None
         self.under_way: int = 0
         self._waiting = 0
@@ -343,4 +344,4 @@ class Drain:
             return
         self._over.set()
         if not self._waiting:
-            self._end(self._cause)
+            self.end(self._cause)

@@ -264,6 +264,8 @@ class LifecycleActor(Actor):
             if self._memory is not None:
                 self._memory.forget(config.name)
             failure = record.life.last_error
+            record.leave()
+            del record  # it has the failure, whose traceback refers to this frame
             if isinstance(exc, ActorStartError) and isinstance(failure, ConnectFailed):
                 raise failure from failure.__cause__
             raise

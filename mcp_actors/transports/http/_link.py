@@ -126,20 +126,6 @@ class HttpLink(Link, ABC, Generic[Configured]):
         state = "closed" if self._left.is_set() else "lost" if self.lost else "open"
         return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
 
-    def admit(self, message: JSONRPCMessage) -> None:
-        """Count a message of the server before the session sees it, and mask an error.
-
-        Raises:
-            anyio.EndOfStream: the server has sent too many requests, so the connection is lost.
-        """
-        self.masker.mask_error(message)
-        size = measured(message, HELD_BYTES)[0] if isinstance(message, JSONRPCRequest) else 0
-        try:
-            self._requests.receive(message, size, trio.current_time())
-        except LimitExceeded as exceeded:
-            self._lifeline.lose(exceeded)
-            raise anyio.EndOfStream from None
-
     async def wait_turn(self, message: JSONRPCMessage) -> None:
         """Wait until a message may be sent, if it answers the server: it may have sent hundreds of requests at once."""
         if isinstance(message, JSONRPCResponse | JSONRPCError) and (wait := self._answers.take(trio.current_time())):
@@ -168,6 +154,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
             # look for the error that ended the connection.
             self._lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
+            self._client.event_hooks = {}  # it refers to this object
             self._skipped.end()
             self._opened.set()
             self._ended.set()
@@ -187,11 +174,26 @@ class HttpLink(Link, ABC, Generic[Configured]):
 
         **Cancellation**: does not interrupt it, because the server would keep an unused session.
         """
-        self._lifeline.closing = True
+        self._lifeline.close()
         self._left.set()
         # Shielded and bounded. When the time is over, leaving `open_background` cancels the task that owns the client.
         with trio.move_on_after(self._stop_timeout * CLOSING, shield=True):
             await self._ended.wait()
+
+
+def admit(masker: Masker, requests: IncomingRequests, lifeline: Lifeline, message: JSONRPCMessage) -> None:
+    """Count a message of the server before the session sees it, and mask an error.
+
+    Raises:
+        anyio.EndOfStream: the server has sent too many requests, so the connection is lost.
+    """
+    masker.mask_error(message)
+    size = measured(message, HELD_BYTES)[0] if isinstance(message, JSONRPCRequest) else 0
+    try:
+        requests.receive(message, size, trio.current_time())
+    except LimitExceeded as exceeded:
+        lifeline.lose(exceeded)
+        raise anyio.EndOfStream from None
 
 
 def first_failure(error: Exception, masker: Masker) -> Exception:

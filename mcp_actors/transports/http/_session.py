@@ -10,7 +10,7 @@ legacy server sends unasked, settles requests, and reports gaps. Streamable HTTP
 Background tasks of the link send most of these messages and report gaps; notifications are read in the task that calls
 `NotificationStream.run`. It loses the connection in the `Lifeline` if a refused stream shows that its session or its
 credentials are not valid any more or a sign-in is required, or if an event is many times as long as allowed; any other
-event over a limit is skipped and logged. `Reach` does that if the server is gone, and `HttpLink.admit` if it sends too
+event over a limit is skipped and logged. `Reach` does that if the server is gone, and `admit` if it sends too
 many requests.
 """
 

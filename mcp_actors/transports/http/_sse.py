@@ -50,7 +50,7 @@ from .._request_table import Json, RequestTable, RequestUnderWay
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
 from ._failures import REMEDY_STREAM, UNREACHED, Send
-from ._link import NOTIFICATION_TIMEOUT, PING_ID, HttpLink, Reach, Refusals
+from ._link import NOTIFICATION_TIMEOUT, PING_ID, HttpLink, Reach, Refusals, admit
 
 logger = Log("mcp_actors.servers.http")
 
@@ -114,11 +114,11 @@ class SseLink(HttpLink[Sse]):
         try:
             await self._silent.wait()
         finally:
-            self._lifeline.closing = True
+            self._lifeline.close()
 
     async def close(self) -> None:
         """End the event stream. This protocol has no message for the end of a session."""
-        self._lifeline.closing = True
+        self._lifeline.close()
         self._listening.cancel("the link is left")
         await super().close()
 
@@ -180,7 +180,7 @@ class SseLink(HttpLink[Sse]):
     async def _pass_on(self, message: JSONRPCMessage) -> bool:
         """Settle the request that a message answers, or pass the message on. Return True if it was asked for."""
         is_answer = self._requests.is_answer(message)
-        self.admit(message)
+        admit(self.masker, self._requests, self._lifeline, message)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if not self._skipped.add_stray(message):
                 self.table.settle_message(message)

@@ -53,7 +53,7 @@ from ._bodies import (
 )
 from ._client import real_url
 from ._failures import OF_HTTP, REMEDY_SERVER, NoAnswer, WrongId, answer_in, check_id, check_refusal, is_of_session
-from ._link import SESSION, HttpLink
+from ._link import SESSION, HttpLink, admit
 from ._session import MAX_REFUSED, HttpSession, NotificationStream, Reopening, has_events
 
 # --- One request over streamable HTTP, from its POST to its answer ----------------------------------------------------
@@ -446,7 +446,7 @@ class StreamableHttpLink(HttpLink[Http]):
             self._requests,
             self._lifeline,
             self._background,
-            self.admit,
+            partial(admit, self.masker, self._requests, self._lifeline),
             self._skipped,
             partial(self._reading.cancel, "the server has sent too many requests"),
         )
@@ -479,4 +479,4 @@ class StreamableHttpLink(HttpLink[Http]):
                         await NotificationStream(self._session, self.table).run(receive)
                 await trio.sleep_forever()
         finally:
-            self._lifeline.closing = True
+            self._lifeline.close()

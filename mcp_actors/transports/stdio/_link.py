@@ -24,6 +24,7 @@ from __future__ import annotations
 import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
@@ -78,7 +79,7 @@ class StdioLink(LinesLink):
         masker: Masker,
     ) -> None:
         pipes = process.stdout, process.stdin
-        super().__init__(config, *pipes, self._wait_exit, transport.max_line_bytes, lifeline, masker)
+        super().__init__(config, *pipes, partial(_wait_exit, process), transport.max_line_bytes, lifeline, masker)
         self._process = process
         self._background = background
         self._stop_timeout = config.stop_timeout
@@ -193,16 +194,17 @@ class StdioLink(LinesLink):
         exited = self._process.poll() is not None
         self._lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
 
-    async def _wait_exit(self) -> bool:
-        with trio.move_on_after(EXIT_WAIT):
-            await self._process.wait()
-            return True
-        return False
-
     async def _drain(self) -> None:
         with suppress(trio.ClosedResourceError):
             while await read_pipe(self._process.stdout):
                 pass
+
+
+async def _wait_exit(process: ServerProcess) -> bool:
+    with trio.move_on_after(EXIT_WAIT):
+        await process.wait()
+        return True
+    return False
 
 
 @asynccontextmanager

@@ -337,7 +337,7 @@ class PipeReader:
     def close(self) -> None:
         """Stop reading. The pipe stays open, because the link still drains it."""
         self._closed = True
-        self._lifeline.closing = True
+        self._lifeline.close()
 
 
 # --- Write messages to the pipe of a process --------------------------------------------------------------------------
@@ -613,8 +613,8 @@ class PipeWriter:
         """
         with suppress(OSError):  # the pipe is full, or the server is gone
             del self._backlog[: os.write(self._stream.fileno(), self._backlog)]
-        self._closed = True
-        self._lifeline.closing = True
+        self._closed, self.on_room = True, ignore
+        self._lifeline.close()
         self._waiting.unpark_all()
 
 

@@ -5,20 +5,29 @@ from __future__ import annotations
 import gc
 import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
-from typing import Any
+from contextlib import closing, contextmanager, suppress
+from typing import Any, Final
 
 import pytest
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import InProcess, ServerConfig, ServerUnavailable, Stdio, open_servers
+from mcp_actors import ConnectFailed, Http, InProcess, ServerConfig, ServerUnavailable, Sse, Stdio, open_servers
 from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer
+from mcp_actors.servers._session import Session
+from mcp_actors.servers.connection import ServerActor
+from mcp_actors.servers.connection._direct import DirectRequests, Drain
 from mcp_actors.servers.record import ServerRecord
 from mcp_actors.servers.requests import ListTools
+from mcp_actors.transports import Link, Masker
+from mcp_actors.transports._link import Lifeline
 
+from ..faults.http_faults import faulty_server
+from ..peers import SsePeer
 from ..scripted_server import command
+
+OF_A_CONNECTION: Final = (ServerActor, Session, Drain, DirectRequests, Link, Lifeline, Masker)
 
 
 def configured(kind: str, **options: Any) -> ServerConfig:
@@ -81,6 +90,58 @@ async def test_all_that_belongs_to_a_removed_server_is_released_at_once(kind: st
             await wait_all_tasks_blocked()
             assert living(parts) == []
         await group["other"].list_tools()
+
+
+def existing(*types: type) -> list[Any]:
+    """Return all objects of these types, but for weak references; other tests may have left some."""
+    return [each for each in gc.get_objects() if issubclass(type(each), types)]
+
+
+async def test_a_required_server_that_could_not_be_added_is_released_at_once() -> None:
+    """D-56."""
+    program = Stdio("no-such-program", env={"API_KEY": "s3cret-s3cret"})
+    async with open_servers() as group:
+        with without_collector():
+            before = existing(ServerRecord)
+            with suppress(ConnectFailed):
+                await group.add(ServerConfig("a", program, required=True))
+            await wait_all_tasks_blocked()
+            assert existing(ServerRecord) == before
+
+
+@contextmanager
+def serving(kind: str) -> Iterator[ServerConfig]:
+    match kind:
+        case "http":
+            with faulty_server("legacy") as server:
+                yield ServerConfig("a", Http(f"http://127.0.0.1:{server.port}/mcp"))
+        case "sse":
+            with closing(SsePeer()) as peer:
+                yield ServerConfig("a", Sse(peer.url("/sse")))
+        case _:
+            yield configured(kind.rpartition(", ")[2], **({"protocol": "legacy"} if kind.startswith("legacy") else {}))
+
+
+@pytest.mark.parametrize("kind", ["in process", "legacy, in process", "stdio", "http", "sse"])
+async def test_all_that_belongs_to_an_old_connection_is_released_at_once(kind: str) -> None:
+    """D-56: without the garbage collector, with the credentials that its link knows."""
+    gc.collect()
+    others = {id(each): each for each in existing(*OF_A_CONNECTION)}
+    with serving(kind) as config:
+        async with open_servers(config) as group:
+            await group["a"].restart()
+            if kind == "stdio":
+                with suppress(MCPError):
+                    await group["a"].call_tool("no such tool")
+            await group["a"].list_tools()
+            with without_collector():
+                found = [each for each in existing(*OF_A_CONNECTION) if id(each) not in others]
+                parts = {f"{number}: {type(each).__name__}": weakref.ref(each) for number, each in enumerate(found)}
+                assert len({type(each) for each in found}) >= len(OF_A_CONNECTION) - 1
+                del found
+                await group["a"].restart()
+                await wait_all_tasks_blocked()
+                assert living(parts) == []
 
 
 async def test_a_ref_that_the_program_keeps_shows_a_removed_server() -> None:
