@@ -138,17 +138,9 @@ class ServerQuestion:
     attempt: Deadline | None = None
     failure: Exception | None = field(default=None, init=False)
 
-    def ask(self) -> None:
-        """Let it be the `current_question` of this task."""
-        _question.set(self)
 
-
-_question: Final[ContextVar[ServerQuestion | None]] = ContextVar("question", default=None)
-
-
-def current_question() -> ServerQuestion:
-    """Return the question that this task answers."""
-    return _question.get() or ServerQuestion()
+CURRENT_QUESTION: Final[ContextVar[ServerQuestion]] = ContextVar("question", default=ServerQuestion())  # noqa: B039 - unchanged
+"""The question that a task answers."""
 
 
 class CarriedFailure(MCPError):
@@ -407,7 +399,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self, message: JSONRPCRequest, key: RequestId, scope: trio.CancelScope, question: ServerQuestion
     ) -> None:
         """Answer a request of the server, unless it withdraws that, which it may do before this task begins."""
-        question.ask()
+        CURRENT_QUESTION.set(question)
         with scope:
             try:
                 await trio.lowlevel.checkpoint_if_cancelled()  # a withdrawn request begins no callback

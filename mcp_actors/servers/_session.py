@@ -67,7 +67,7 @@ from .._text import plain_text
 from ..config import mask_url
 from ..transports import RequestUnderWay
 from ._dialects import Oddities, read_result
-from ._dispatcher import CarriedFailure, LinkDispatcher, ServerQuestion, current_question
+from ._dispatcher import CURRENT_QUESTION, CarriedFailure, LinkDispatcher, ServerQuestion
 from ._eras import PROBLEM, bounded, first_problem, is_modern, older_version, without_later_fields
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class Listener(ClientSession):
         self, ctx: ClientRequestContext, request: InputRequest
     ) -> InputResponse | ErrorData:
         """Answer a question of the server with the callback for it."""
-        question, response = current_question(), await super().dispatch_input_request(ctx, request)
+        question, response = CURRENT_QUESTION.get(), await super().dispatch_input_request(ctx, request)
         kind, callback = _KINDS[type(request)]
         if isinstance(response, ErrorData) and callback not in self.offered and question.attempt is not None:
             question.failure = _not_offered(self.server, question.attempt.operation, kind)
@@ -584,8 +584,7 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
         nonlocal refused
         meta = request.params.meta if request.params is not None else None
         context = ClientRequestContext(session=session.listener, request_id=key, meta=meta)
-        question = ServerQuestion(attempt)
-        question.ask()
+        CURRENT_QUESTION.set(question := ServerQuestion(attempt))
         response = await session.listener.dispatch_input_request(context, request)
         if isinstance(response, ErrorData):
             refused = response, question.failure

@@ -33,7 +33,6 @@ from mcp.types import (
     JSONRPCResponse,
     RequestId,
 )
-from pydantic_core import to_json
 
 from .._errors import LimitExceeded
 from .._text import plain_text
@@ -265,6 +264,9 @@ class Pipe(Protocol):
                 parsed.
         """
 
+    def begin(self, request: RequestUnderWay) -> None:
+        """Write a request that has a slot already, which no later one may overtake."""
+
     def collect(self, line: OutgoingLine) -> None:
         """Write a line with all lines of this tick, or as soon as the pipe has room."""
 
@@ -278,34 +280,20 @@ class Pipe(Protocol):
 async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
     """Write a request to a pipe, wait for its answer, and return the result. See `Link.exchange`."""
     await trio.lowlevel.checkpoint_if_cancelled()
-    request.line = to_json(request.message, inf_nan_mode="null") + b"\n"
-    if not pipe.offer(request):
-        pipe.collect(request)  # it has a slot already, and no later request may overtake it
-    return await wait_for_answer(pipe, request)
-
-
-async def wait_for_answer(pipe: Pipe, request: RequestUnderWay) -> Json:
-    """Wait for the answer to a request that was offered to a pipe, and return the result."""
+    pipe.begin(request)
     try:
         return await request.wait()
     except trio.Cancelled:
         if request.sent is None:
             pipe.withdraw(request)
         elif request.cancellable:
-            await _cancel(pipe, request)
+            # Its slot is free once that is written. A later answer is dropped. The task is cancelled, hence the shield.
+            pipe.table.remove(request.id)
+            done = trio.Event()
+            pipe.collect(CancelLine(request.id, done.set))
+            with trio.move_on_after(NOTICE_WAIT, shield=True):
+                await done.wait()
         raise
-
-
-async def _cancel(pipe: Pipe, request: RequestUnderWay) -> None:
-    """Ask the server to cancel a request. Return once that is written, and the slot of the request is free.
-
-    A later answer is dropped. The shield is needed because this runs in a cancelled task.
-    """
-    pipe.table.remove(request.id)
-    done = trio.Event()
-    pipe.collect(CancelLine(request.id, done.set))
-    with trio.move_on_after(NOTICE_WAIT, shield=True):
-        await done.wait()
 
 
 # --- Base classes for the message streams of the SDK's servers --------------------------------------------------------

@@ -16,7 +16,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import AsyncIterator, Callable
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from contextvars import Context, copy_context
 from typing import TYPE_CHECKING, Any, Final
 
@@ -46,7 +46,7 @@ from .._errors import ConnectFailed
 from .._foreign import Log
 from .._text import plain_text
 from ..config import InProcess, ServerConfig
-from ._exchange import NOTICE_WAIT, CancelLine, MessageReader, MessageWriter, wait_for_answer
+from ._exchange import NOTICE_WAIT, CancelLine, MessageReader, MessageWriter
 from ._link import Lifeline, Link
 from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
@@ -224,17 +224,12 @@ class MemoryPipe(MessageReader):
         self.put(line, SessionMessage(message), line)
         return True
 
-    async def exchange(self, request: RequestUnderWay) -> Json:
-        """Send a request as an object, and wait for its answer. See `Link.exchange`.
-
-        Raises:
-            mcp.MCPError: the answer is an error, or the connection has ended.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()
+    def begin(self, request: RequestUnderWay) -> None:
+        """See `Pipe.begin`. It is sent as an object."""
         if self.closed:
-            raise MCPError.from_error_data(CLOSED)
-        self.put(request, SessionMessage(JSONRPCRequest(**request.message)), request)
-        return await wait_for_answer(self, request)
+            request.settle(CLOSED)
+        else:
+            self.put(request, SessionMessage(JSONRPCRequest(**request.message)), request)
 
     def collect(self, line: OutgoingLine) -> None:
         """See `Pipe.collect`."""
@@ -296,10 +291,6 @@ class LegacyServerLink(Link):
         self.table: RequestTable = self._pipe.table
         self._receive: Receive | None = None
         self._ended = trio.Event()
-
-    async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
-        """See `Link.exchange`."""
-        return await self._pipe.exchange(request)
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
         """See `Link.send`."""
@@ -431,15 +422,9 @@ class StreamsLink(Link):
         except trio.Cancelled:
             if request.cancellable:
                 self.table.remove(request.id)
-                with trio.move_on_after(NOTICE_WAIT, shield=True):
-                    await self._ask_to_cancel(request)
+                with trio.move_on_after(NOTICE_WAIT, shield=True), suppress(MCPError):
+                    await self.send(request.notice)
             raise
-
-    async def _ask_to_cancel(self, request: RequestUnderWay) -> None:
-        try:
-            await self.send(request.notice)
-        except MCPError:
-            logger.debug("%s: dropped a cancellation: the connection has ended", self.endpoint)
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
         """See `Link.send`."""

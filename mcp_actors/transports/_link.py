@@ -29,7 +29,7 @@ from mcp import MCPError
 
 from .._text import plain_text
 from ._credentials import Masker
-from ._exchange import Pipe, Receive, Unanswered
+from ._exchange import Pipe, Receive, Unanswered, exchange_lines
 from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
 OURS: Final = "mcp_actors"
@@ -84,7 +84,7 @@ class Lifeline:
             raise MCPError.from_error_data(CLOSED)
 
     def close(self) -> None:
-        """Note that this side begins to close. It calls nobody any more, who would be kept in memory by that."""
+        """Note that this side begins to close, and refer to none of its users any more."""
         self.closing, self.on_lost, self.on_exit = True, ignore, ignore
         self.on_gap.clear()
 
@@ -162,7 +162,8 @@ class Link:
             ServerError: the request has failed.
             ConnectionOver: likewise, and it had no effect: the next connection may serve it.
         """
-        raise NotImplementedError
+        assert self.direct is not None  # else a link has a way of its own
+        return await exchange_lines(self.direct, request)
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
         """Send a message that has no answer: a notification, or the answer to a request of the server.

@@ -68,7 +68,7 @@ from ..._foreign import Log, answer_of
 from ..._json import measured
 from ..._tasks import MAX_WAITING, Feed, open_background
 from ...config import CallbackContext
-from .._dispatcher import current_question
+from .._dispatcher import CURRENT_QUESTION
 from .._session import MAX_ROUNDS
 from ..record import Flooded, NotificationsMissed
 
@@ -180,7 +180,7 @@ class Questions:
         most = MAX_ROUNDS * seconds if kind == "elicitation" else None
         self._questions += 1
         try:
-            with deadlines.answering(self._record.name, current_question().attempt, most):
+            with deadlines.answering(self._record.name, CURRENT_QUESTION.get().attempt, most):
                 answer: T | ErrorData = await self._tasks.call(kind, lambda: answer_of(fn(asked, *params)))
         except TookTooLong:
             reason = f"timed out after {seconds:g} s"
@@ -234,7 +234,7 @@ class Questions:
         The modern era has no message for the failure of a callback. The request that needed the answer ends in its own
         task, and the SDK raises an error of its own for it. The caller gets this one instead.
         """
-        question = current_question()
+        question = CURRENT_QUESTION.get()
         if question.attempt is not None:
             words = f"server {self._server!r}: {question.attempt.operation}: {what}"
             question.failure = caused_by(error(words, server=self._server), cause)

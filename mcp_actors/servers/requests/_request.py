@@ -421,9 +421,9 @@ class Kept:
         return self._raw if same else None
 
 
-@frozen
+@define(eq=False)  # not frozen, which takes three times as long
 class Extras:
-    """The rare parts of a request.
+    """The rare parts of a request. Do not change them.
 
     Attributes:
         meta: its ``_meta``, apart from what the protocol version adds; None without one.
@@ -591,24 +591,15 @@ class PlainRequest(Request[ResultT]):
 
     async def send_once(self, session: Session, record: ConnectionRecord, answers: Json | None, extras: Extras) -> Any:
         """Send one message, and return its result as `read` does. See `params` for the answers."""
-
-        async def ask() -> Json:
-            return await session.ask(
-                self.method,
-                self.params(answers),
-                attempt=self.deadline,
-                meta=extras.meta,
-                report=extras.reports,
-                capabilities=extras.capabilities,
-            )
-
+        given: Json = {"attempt": self.deadline, "meta": extras.meta, "capabilities": extras.capabilities}
+        ask: Any = partial(session.ask, self.method, report=extras.reports, **given)
         try:
             try:
-                answer = await ask()
+                answer = await ask(self.params(answers))
             except MCPError as exc:
                 if exc.code != HEADER_MISMATCH or not await self.learn_headers(session, record, exc):
                     raise
-                answer = await ask()
+                answer = await ask(self.params(answers))
         except MCPError as exc:
             explained = self.explain(exc, record)
             raise explained from explained.__cause__

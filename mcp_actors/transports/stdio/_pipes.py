@@ -30,14 +30,14 @@ import anyio
 import trio
 from attrs import define, field
 from mcp.types import JSONRPCError, JSONRPCMessage, JSONRPCRequest, JSONRPCResponse
-from pydantic_core import from_json
+from pydantic_core import from_json, to_json
 
 from ..._errors import LimitExceeded
 from ..._foreign import Log
 from ..._tasks import work_clock
 from .._credentials import Masker
 from .._dialects import SkippedMessages, response_after
-from .._exchange import CancelLine, IncomingRequests, Receive, Unasked, exchange_lines
+from .._exchange import CancelLine, IncomingRequests, Receive, Unasked
 from .._link import ConnectionOver, Link
 from .._messages import (
     SKIPPED,
@@ -50,7 +50,7 @@ from .._messages import (
     to_message,
     unreadable_answer,
 )
-from .._request_table import Json, RequestTable, RequestUnderWay, ignore
+from .._request_table import RequestTable, RequestUnderWay, ignore
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
@@ -470,6 +470,12 @@ class PipeWriter:
             return False
         return True
 
+    def begin(self, request: RequestUnderWay) -> None:
+        """See `Pipe.begin`."""
+        request.line = to_json(request.message, inf_nan_mode="null") + b"\n"
+        if not self.offer(request):
+            self.collect(request)
+
     def withdraw_all(self) -> None:
         """See `Pipe.withdraw_all`."""
         withdrawn, self._collected, self._loose = self._collected, {}, 0
@@ -663,10 +669,6 @@ class LinesLink(Link):
             writes, self._reader, lifeline, wait_exit, requests, self.table, gone=gone or INPUT_CLOSED
         )
         self.direct: PipeWriter = self._writer
-
-    def exchange(self, request: RequestUnderWay, receive: Receive) -> Coroutine[Any, Any, Json]:
-        """See `Link.exchange`."""
-        return exchange_lines(self._writer, request)
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
         """See `Link.send`."""

@@ -31,9 +31,10 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, InProcess, LimitExceeded, ServerConfig, open_servers
 from mcp_actors.servers._deadlines import Deadlines
-from mcp_actors.servers._dispatcher import ServerQuestion, current_question
+from mcp_actors.servers._dispatcher import CURRENT_QUESTION, ServerQuestion
 from mcp_actors.servers.requests import ListTools
 from mcp_actors.transports import RequestUnderWay
+from mcp_actors.transports._exchange import exchange_lines
 from mcp_actors.transports._in_process import SHUTDOWN_GRACE, LegacyServerLink, MemoryPipe
 from mcp_actors.transports._link import Lifeline
 
@@ -145,7 +146,7 @@ async def test_a_closed_pipe_takes_nothing_and_ends_after_what_it_has() -> None:
     await pipe.aclose()
     assert pipe.offer(Line(2)) is False
     with pytest.raises(MCPError, match="Connection closed"):
-        await pipe.exchange(RequestUnderWay("m", {}))
+        await exchange_lines(pipe, RequestUnderWay("m", {}))
     assert id_of(await pipe.receive()) == 1
     with pytest.raises(anyio.EndOfStream):
         await pipe.receive()
@@ -239,14 +240,14 @@ async def test_a_handler_is_not_a_part_of_the_request_of_its_caller() -> None:
         return str((await ctx.session.elicit_form("Which one?", {"type": "object", "properties": {}})).action)
 
     async def answer(*_: object) -> ElicitResult:
-        seen.append(current_question().attempt)
+        seen.append(CURRENT_QUESTION.get().attempt)
         return ElicitResult(action="decline")
 
     async with open_servers(config(server, callbacks=Callbacks(elicitation=answer))) as servers:
         with Deadlines("b", None, None).begin(ListTools()) as attempt:
-            ServerQuestion(attempt).ask()
+            CURRENT_QUESTION.set(ServerQuestion(attempt))
             await servers["a"].call_tool("ask")
-            assert current_question().attempt is attempt
+            assert CURRENT_QUESTION.get().attempt is attempt
     assert seen == [None]
 
 
