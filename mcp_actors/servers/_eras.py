@@ -144,9 +144,10 @@ def offered_versions(error: BaseException) -> list[str] | None:
     return None
 
 
-def older_version(error: MCPError) -> str | None:
+def older_version(error: Exception) -> str | None:
     """Return the newest version before the latest one that a refusal of ``initialize`` names, anywhere; else None."""
-    named = re.findall(r"\d{4}-\d\d-\d\d", f"{error.message} {error.data}")
+    text = f"{error.message} {error.data}" if isinstance(error, MCPError) else str(error)
+    named = re.findall(r"\d{4}-\d\d-\d\d", text)
     return max({*named}.intersection(HANDSHAKE_PROTOCOL_VERSIONS[:-1]), default=None)
 
 

@@ -62,7 +62,7 @@ from mcp.types import (
 from mcp.types.version import LATEST_HANDSHAKE_VERSION, LATEST_MODERN_VERSION
 from pydantic_core import ValidationError, to_json
 
-from .._errors import NotSupported
+from .._errors import HttpStatusError, NotSupported
 from .._text import plain_text
 from ..config import mask_url
 from ..transports import RequestUnderWay
@@ -351,7 +351,7 @@ class Session:
         }
         try:
             result = await self._dispatcher.exchange(RequestUnderWay("initialize", params, cancellable=False))
-        except MCPError as exc:
+        except (MCPError, HttpStatusError) as exc:
             if version != LATEST_HANDSHAKE_VERSION or (older := older_version(exc)) is None:
                 raise
             return await self.initialize(older)

@@ -23,6 +23,7 @@ from mcp_actors.kernel._supervisor import Recovery
 from mcp_actors.servers._catalog import ServerCatalog
 from mcp_actors.servers._deadlines import DeadlineTimer
 from mcp_actors.servers._rules import Retries, seconds_to_retry
+from mcp_actors.servers.connection import _direct
 from mcp_actors.servers.connection._streams import RECONNECT_BACKOFF, ChangeStream, Connection
 from mcp_actors.servers.connection._upkeep import keep_trying
 from mcp_actors.servers.group import _loop, _tree
@@ -201,7 +202,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a stale catalogue": defect(ServerCatalog, "mark_stale", nothing),
     "a budget that is not reset": defect(Recovery, "_lasted", lambda *_: False),
     "a budget without an end": defect(RestartBudget, "spend", lambda *_: True),
-    "a leaked slot: of a caller who has left": defect(CancelLine, "written", nothing),
+    "a leaked slot: of a caller who has left": defect(_direct, "CancelLine", lambda id_, _: CancelLine(id_, nothing)),
     "a deadline that does not wake the timer": defect(DeadlineTimer, "wake_by", nothing),
     "a call that is forgotten in a crash": defect(Requests, "_abandon", abandon_without_an_answer),
     "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
