@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import pickle
+import re
 from collections.abc import Awaitable, Callable, Coroutine
 from copy import copy
 from typing import Any, Final
@@ -418,6 +419,64 @@ async def test_a_ref_in_the_trio_run_of_another_thread_names_what_to_call() -> N
         with pytest.raises(RuntimeError, match="this group of servers: used outside its Trio run"):
             await trio.to_thread.run_sync(group.tree)
         assert group.status()["a"].queued == group.status()["a"].in_flight == 0
+
+
+async def log(request: Any, call_next: Any) -> Any:
+    await call_next(request)
+
+
+async def forget(request: Any, call_next: Any) -> Any:
+    return call_next(request)
+
+
+async def rewrite(request: Any, call_next: Any) -> Any:
+    return "no"
+
+
+def log_in_a_thread(request: Any, call_next: Any) -> Any:
+    call_next(request)
+
+
+WRONG_MIDDLEWARE: Final[dict[Callable[..., Any], tuple[str, str]]] = {
+    log: ("None", "await call_next(request)"),
+    forget: ("a coroutine", "await call_next(request)"),
+    rewrite: ("a str", "await call_next(request)"),
+    log_in_a_thread: ("None", "call_next(request)"),
+}
+
+
+def no_result(middleware: Callable[..., Any]) -> Any:
+    """Expect the error of a middleware that returns no result."""
+    returned, write = WRONG_MIDDLEWARE[middleware]
+    said = (
+        f"server 'a': middleware {middleware.__name__} returned {returned} for tool 'echo'; return the result of "
+        f"`{write}`, or one of its own"
+    )
+    return pytest.raises(TypeError, match=f"^{re.escape(said)}$")
+
+
+async def get_no_result(door: Callable[..., Any]) -> None:
+    """Call a tool through each middleware that returns no result."""
+    for middleware in (log, forget, rewrite):
+        async with door(attrs.evolve(configured(), middleware=[middleware])) as group:
+            with no_result(middleware):
+                await group["a"].call("echo", text="x")
+            with no_result(middleware):
+                await group["a"].call_tool("echo", {"text": "x"})
+
+
+async def test_middleware_that_returns_no_result_is_named_on_trio() -> None:
+    await get_no_result(open_servers)
+
+
+def test_middleware_that_returns_no_result_is_named_on_asyncio() -> None:
+    asyncio.run(get_no_result(bridge.open_servers))
+
+
+def test_middleware_that_returns_no_result_is_named_without_an_event_loop() -> None:
+    for middleware in (log_in_a_thread, log):
+        with sync.open_servers(attrs.evolve(configured(), middleware=[middleware])) as group, no_result(middleware):
+            group["a"].call_tool("echo", {"text": "x"})
 
 
 OBSERVERS: Final = (

@@ -402,6 +402,7 @@ def _auth(wrap: Wrap, auth: Any) -> Any:
 def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
     middleware_on_loop: Callable[..., Awaitable[CallToolResult]] = on_loop(bridge, middleware)
 
+    @wraps(middleware)
     async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
         asker = ServerAsker(request.server)
 

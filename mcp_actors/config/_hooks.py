@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from inspect import iscoroutine, iscoroutinefunction, unwrap
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import attrs
@@ -33,6 +34,7 @@ from mcp.types import (
     LoggingLevel,
     LoggingMessageNotificationParams,
     RequestId,
+    Result,
     SamplingCapability,
 )
 
@@ -331,6 +333,16 @@ def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
 
 def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
     async def call(request: ToolRequest) -> CallToolResult:
-        return await answer_of(middleware(request, call_next))
+        answer: object = await answer_of(middleware(request, call_next))
+        if not isinstance(answer, Result):
+            if iscoroutine(answer):
+                answer.close()  # or Python would warn that nothing awaits it
+            own = unwrap(middleware)  # the doors of asyncio and threads wrap it
+            write = f"{'await ' if iscoroutinefunction(own) else ''}call_next(request)"
+            raise TypeError(
+                f"server {request.server!r}: middleware {getattr(own, '__name__', type(own).__name__)} returned "
+                f"{check.a_type(answer)} for tool {request.name!r}; return the result of `{write}`, or one of its own"
+            )
+        return answer  # type: ignore[return-value]  # or an InputRequiredResult, if the caller takes one
 
     return call

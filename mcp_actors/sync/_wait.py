@@ -326,6 +326,7 @@ def _middleware(middleware: Middleware) -> Middleware:
     if middleware_in_thread is middleware:
         return middleware
 
+    @wraps(middleware)
     async def call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
         def call_next_from_thread(request: ToolRequest) -> CallToolResult:
             return trio.from_thread.run(call_next, request)

@@ -153,7 +153,7 @@ async def data_of_any_kind(request: Any, call_next: Callable[..., Awaitable[Any]
 
 @pytest.mark.parametrize(
     ("middleware", "expected"),
-    [(dictionary, "AttributeError"), (nothing, "AttributeError"), (bad_error, "Bad"), (data_of_any_kind, None)],
+    [(dictionary, "TypeError"), (nothing, "TypeError"), (bad_error, "Bad"), (data_of_any_kind, None)],
 )
 async def test_whatever_middleware_returns_or_raises_is_answered(
     middleware: Any, expected: str | None, tmp_path: Path
