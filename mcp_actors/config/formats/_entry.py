@@ -29,7 +29,7 @@ from .._values import FROM_FILE, INPUT, literal, parse, references
 from . import _keys
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
 from ._keys import IN_PYTHON, SETTABLE, Fields, Surroundings, is_oauth, read_oauth, read_settings, read_tools
-from ._programs import FOREIGN, SUBSTITUTION, Program, is_comment
+from ._programs import FOREIGN, SUBSTITUTION, Program
 
 # --- Determine the kind of a server: command, script or URL -----------------------------------------------------------
 
@@ -232,7 +232,6 @@ class Nameable:
 
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s")
-_NAMED: Final = 10  # unknown keys that get a warning each
 _MAY_BE_UNBOUNDED: Final = (
     *("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout"),
     *("idle_timeout", "max_lifetime"),
@@ -251,7 +250,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     for key in given:
         if key in _keys.KNOWN:
             _read_key(key, given[key], server, transport, around)
-    _warn_of_unknown([key for key in given if key not in _keys.KNOWN and not is_comment(key)], path, around)
+    around.warn_of_unknown(path, given, _keys.KNOWN, _remedy)
     read_tools(given, server)
     _read_credentials(given, transport)
     if _keys.SETTINGS in entry:
@@ -328,13 +327,6 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
     return entry, None
 
 
-def _warn_of_unknown(keys: list[object], path: str, around: Surroundings) -> None:
-    for key in keys[:_NAMED]:
-        around.warn(path, f"unknown key {shown_key(key)} has no effect{_remedy(key)}")
-    if len(keys) > _NAMED:
-        around.warn(path, f"{len(keys) - _NAMED} more unknown keys have no effect")
-
-
 def _remedy(key: object) -> str:
     """Say where a setting belongs that is written in the entry itself, or what a misspelled key may mean."""
     near = nearest(key, _keys.KNOWN | SETTABLE | IN_PYTHON)
@@ -373,6 +365,9 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
         server.put(_keys.SERVER[key], in_seconds, key)
 
 
+_IN_COMMAND: Final = {"path": "command", "args": "args", "env": "env"}
+
+
 def _read_command(name: str, value: object, transport: Fields, around: Surroundings) -> None:
     """Store a command, which is an object in old files of Zed, and a list in files of opencode."""
     place = child(transport.path, name)
@@ -383,7 +378,8 @@ def _read_command(name: str, value: object, transport: Fields, around: Surroundi
     elif not isinstance(value, Mapping):
         transport.put("command", value, name)
     else:
-        for key, field in (("path", "command"), ("args", "args"), ("env", "env")):
+        around.warn_of_unknown(place, value, _IN_COMMAND)
+        for key, field in _IN_COMMAND.items():
             if value.get(key) is not None:
                 transport.put(field, _converted(key, value[key], child(place, key), around), name, key)
 
@@ -400,7 +396,11 @@ def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[
 
 def _names(value: object, place: str, around: Surroundings) -> list[str]:
     """Return the names of variables to pass on; in files of Codex they may be objects."""
-    names = [each.get("name") if isinstance(each, Mapping) else each for each in _args(value, place, around)]
+    names = []
+    for index, each in enumerate(_args(value, place, around)):
+        if isinstance(each, Mapping):
+            around.warn_of_unknown(child(place, index), each, ("name", "source"))
+        names.append(each.get("name") if isinstance(each, Mapping) else each)
     return [_variable(name, child(place, index), around.source) for index, name in enumerate(names)]
 
 

@@ -22,6 +22,8 @@ from ._file import child, found
 
 _ID: Final = re.compile(r"[\w.-]{1,64}")
 _NAMED: Final = 10  # inputs in a message
+IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
+"""The keys of an input; the last two are of a type that is not supported, which the error of its user says."""
 
 
 @attrs.frozen(kw_only=True)

@@ -12,7 +12,7 @@ name `SETTINGS`. It makes policies (with their `Backoff`), `OAuth` and `ToolFilt
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, Final
 
 import attrs
@@ -27,7 +27,7 @@ from .._transports import Http, Socket, Sse, Stdio
 from .._validators import problem_of
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
 from ._inputs import Inputs
-from ._programs import ANY, Program
+from ._programs import ANY, Program, is_comment
 
 SETTINGS: Final = "mcp_actors"
 """The key of an entry with the settings of this package."""
@@ -167,6 +167,9 @@ def is_not_done(key: str, value: object) -> bool:
 # --- The context of an entry: file, variables, and receiver of warnings -----------------------------------------------
 
 
+_NAMED: Final = 10  # unknown keys that get a warning each
+
+
 @attrs.frozen
 class Surroundings:
     """The context of reading an entry.
@@ -196,6 +199,21 @@ class Surroundings:
     of_vs_code: bool = False
     program: Program = ANY
     is_off: bool = False
+
+    def warn_of_unknown(
+        self,
+        place: str,
+        given: Mapping[str, Any],
+        known: Collection[str],
+        remedy: Callable[[object], str] | None = None,
+    ) -> None:
+        """Warn of the keys of an object that have no effect. The remedy is by default the key that was meant."""
+        unknown = [key for key in given if key not in known and not is_comment(key)]
+        for key in unknown[:_NAMED]:
+            hint = did_you_mean(key, known) if remedy is None else remedy(key)
+            self.warn(place, f"unknown key {shown_key(key)} has no effect{hint}")
+        if len(unknown) > _NAMED:
+            self.warn(place, f"{len(unknown) - _NAMED} more unknown keys have no effect")
 
     def is_wanted(self, name: str, *, enabled: bool) -> bool:
         """Return whether the inputs of a server are asked for."""
@@ -388,17 +406,20 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     fields: dict[str, Any] = {}
     places: dict[str | None, str] = {}
     for key, each in value.items():
-        word, where = re.sub("[-_]", "", str(key)).lower(), child(place, str(key))
-        field = FIELDS.get(word)
+        where, field = child(place, str(key)), FIELDS.get(_word(key))
         if field is not None:
-            fields[field] = _redirect(around.source, where, each) if word == "callbackport" else each
+            fields[field] = _redirect(around.source, where, each) if _word(key) == "callbackport" else each
             places[field] = where
-        elif key not in _MARKS:
-            around.warn(where, "this is not supported and has no effect")
+    known = {key for key in value if _word(key) in FIELDS} | FIELDS.keys() | _MARKS
+    around.warn_of_unknown(place, value, known)
     try:
         return OAuth(**fields)
     except ConfigError as error:
         raise bad(around.source, places.get(error.path, place), problem_of(error)) from None
+
+
+def _word(key: object) -> str:
+    return re.sub("[-_]", "", str(key)).lower()
 
 
 def _redirect(source: str, place: str, port: object) -> str:

@@ -45,7 +45,7 @@ from ._file import (
     read_env_file,
     repeated_keys,
 )
-from ._inputs import Ask, Inputs
+from ._inputs import IN_INPUT, Ask, Inputs
 from ._keys import COMMANDS, SERVER, SETTABLE, SETTINGS, SWITCHES, TRANSPORT, Surroundings
 from ._programs import (
     OF_CLAUDE,
@@ -385,6 +385,10 @@ class _Loading:
             for path, section in (*sections, ("inputs", inputs_of(document))):
                 check_size(self.source, path, section)
             around = self._surroundings(document)
+            described = inputs_of(document)
+            for index, each in enumerate(described if isinstance(described, list) else ()):
+                if isinstance(each, Mapping):
+                    around.warn_of_unknown(child("inputs", index), each, IN_INPUT)
             self.keys = {key for _, section in sections for key in section}
             self.off = switched_off(document, self.keys)
             hidden: set[object] = set()

@@ -294,6 +294,37 @@ class TestKeysThatChangeNothing:
         assert warning == "mcpServers.docs: unknown key \"arg\" has no effect (did you mean 'args'?)"
 
     @pytest.mark.parametrize(
+        ("document", "warning"),
+        [
+            (
+                {"context_servers": {"docs": {"command": {"path": "x", "arg": ["y"]}}}},
+                "context_servers.docs.command: unknown key \"arg\" has no effect (did you mean 'args'?)",
+            ),
+            (
+                {"mcp_servers": {"docs": {"command": "x", "env_vars": [{"name": "A", "sorce": "local"}]}}},
+                "mcp_servers.docs.env_vars[0]: unknown key \"sorce\" has no effect (did you mean 'source'?)",
+            ),
+            (
+                {"mcpServers": {"docs": {"url": "https://example.com/mcp", "oauth": {"client_ids": "x"}}}},
+                "mcpServers.docs.oauth: unknown key \"client_ids\" has no effect (did you mean 'clientid'?)",
+            ),
+            (
+                {
+                    "servers": {"docs": {"command": "x"}},
+                    "inputs": [{"id": "a", "type": "promptString", "pasword": True, "//": "the key"}],
+                },
+                "inputs[0]: unknown key \"pasword\" has no effect (did you mean 'password'?)",
+            ),
+        ],
+    )
+    def test_an_unknown_key_of_an_object_within_an_entry_is_a_warning_too(
+        self, document: dict[str, Any], warning: str
+    ) -> None:
+        loaded = load_config(document)
+        assert loaded.warnings == (f"a mapping: {warning}",)
+        assert [server.name for server in loaded.servers] == ["docs"]
+
+    @pytest.mark.parametrize(
         "setting",
         sorted(
             {attribute.name for kind in (ServerConfig, Stdio, Http) for attribute in attrs.fields(kind)}

@@ -72,7 +72,7 @@ def test_a_token_like_oauth_may_be_in_the_headers(tmp_path: Path) -> None:
 
 def test_an_unknown_key_is_a_warning(tmp_path: Path) -> None:
     _, warning = warned(tmp_path, {"url": URL, "oauth": {"tokenUrl": "https://example.com/token"}})
-    assert "oauth.tokenUrl: this is not supported and has no effect" in warning
+    assert warning == 'mcpServers.docs.oauth: unknown key "tokenUrl" has no effect'
 
 
 @pytest.mark.parametrize(
