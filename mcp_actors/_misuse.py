@@ -184,7 +184,9 @@ def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
         known: the arguments that there are.
     """
     subject = f"{who}: unknown argument {word[:_SHOWN]!r}; "
-    return TypeError(subject + (_remedy(who, word, known) or _listing(subject, who, known)))
+    return TypeError(
+        subject + (_ELSEWHERE.get((who, word)) or _remedy(who, word, known) or _listing(subject, who, known))
+    )
 
 
 def _listing(subject: str, who: str, known: Collection[str]) -> str:
@@ -232,6 +234,16 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
     if who == "call_tool()":
         return f"pass the tool's own arguments as one mapping: call_tool(name, {{{word[:_SHOWN]!r}: …}})"
     return None
+
+
+_ELSEWHERE: Final = {
+    **{
+        ("ChildSpec", word): f"give it to open_supervisor(…, {word}=…)"
+        for word in ("backoff", "max_restarts", "on_limit", "strategy", "window")
+    },
+    **{("Supervisor", word): f"give it to ChildSpec(…, {word}=…)" for word in ("restart", "significant")},
+}
+"""A class and an option that another has → where to write it."""
 
 
 def akin(word: str, known: Iterable[str]) -> list[str]:

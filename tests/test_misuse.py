@@ -488,6 +488,12 @@ async def test_wrong_children_options_and_observers_of_a_supervisor_are_named() 
     spec: Any = ChildSpec("a", Answering)
     wrong: dict[str, Callable[[], Any]] = {
         r"^Supervisor: unknown argument 'strategi'; did you mean strategy\?$": lambda: kernel.Supervisor(strategi="x"),  # type: ignore[call-arg]  # the mistake
+        r"^ChildSpec: unknown argument 'max_restarts'; give it to open_supervisor\(…, max_restarts=…\)$": (
+            lambda: ChildSpec("a", Answering, max_restarts=3)  # type: ignore[call-arg]  # the mistake
+        ),
+        r"^Supervisor: unknown argument 'restart'; give it to ChildSpec\(…, restart=…\)$": (
+            lambda: kernel.Supervisor(spec, restart="transient")  # type: ignore[call-arg]  # the mistake
+        ),
         r"^Supervisor: every child is a ChildSpec, not \[Child.{,60}; pass each one as an argument$": (
             lambda: kernel.Supervisor([spec])  # type: ignore[arg-type]  # the mistake
         ),

@@ -15,9 +15,9 @@ The file writes the tables of the classes and, in `join_handler`, the context va
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from inspect import iscoroutine, iscoroutinefunction
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 from .._collapse import without_cancelled
 from .._foreign import shown
@@ -431,7 +431,10 @@ class Actor(Receives[M_contra]):
     @property
     def _current(self) -> Life:
         if self._incarnation is None:
-            raise RuntimeError(f"{type(self).__name__} is not running: give it to open_actor() or a ChildSpec first")
+            raise RuntimeError(
+                f"{type(self).__name__} is not running: __init__() is too early for this, so do it in running(), "
+                "before the yield; elsewhere give the actor to open_actor() or a ChildSpec first"
+            )
         return self._incarnation
 
 
@@ -458,3 +461,31 @@ def check_actor(owner: str, actor: object) -> None:
     shutdown: object = actor.default_shutdown
     if shutdown != "infinity" and not is_seconds(shutdown):
         raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shown(shutdown)}")
+
+
+def resource_of(actor: Actor) -> AbstractAsyncContextManager[None]:
+    """Return what ``running()`` of an actor returns. Raise a `TypeError` if ``async with`` cannot enter it."""
+    resource: object = actor.running()
+    if isinstance(resource, AbstractAsyncContextManager):
+        return resource
+    if iscoroutine(resource):
+        resource.close()  # or Python would warn that nothing awaits it
+    raise TypeError(
+        f"{type(actor).__name__}.running() returned <{type(resource).__name__}>; write "
+        "@asynccontextmanager above `async def running(self)`, with one yield in it"
+    )
+
+
+_YIELDS: Final = {
+    "generator didn't yield": "ended without its yield; yield once in every path, or raise IgnoreStart not to start",
+    "generator didn't stop": "continued to another yield; yield once in every path",
+}
+"""Errors of contextlib, and what they say about the generator."""
+
+
+def names_running(actor: Actor | None, error: BaseException) -> BaseException:
+    """Return what ``running()`` raised; name that function in the error of contextlib about its yields."""
+    trace = error.__traceback__ and error.__traceback__.tb_next
+    ended = isinstance(error, RuntimeError) and trace is not None and trace.tb_next is None  # it is not from within
+    problem = _YIELDS.get(str(error).removesuffix(" after athrow()")) if ended else None
+    return error if problem is None else RuntimeError(f"{type(actor).__name__}.running() {problem}")

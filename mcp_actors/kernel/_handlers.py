@@ -11,7 +11,7 @@ The file writes the marked methods. It calls nothing of an actor, and ``_actor``
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine
-from inspect import isasyncgenfunction, isfunction, isgeneratorfunction
+from inspect import isasyncgenfunction, isfunction, isgeneratorfunction, signature
 from types import NoneType, UnionType
 from typing import (
     TYPE_CHECKING,
@@ -254,6 +254,11 @@ def _check(method: str, fn: Any, kind: type[Message]) -> None:
         raise TypeError(
             f"{method}: a handler is a function that returns the answer; write `def` or `async def`, without `yield`"
         )
+    try:
+        signature(fn).bind("self", "message")
+    except TypeError:
+        write = f"{fn.__name__}(self, message: {kind.__name__})"
+        raise TypeError(f"{method}: a handler takes one argument, the message; write {write}") from None
     parameter, answer = _annotations(fn)
     if not _admits(parameter, kind):
         raise TypeError(f"{method}: handles {kind.__name__}, but takes {_name(parameter)}; annotate it with that class")

@@ -47,7 +47,7 @@ from attrs import define, evolve, field
 from .._collapse import blame, collapse, exit_in, forget_cancelled, is_a, is_exit
 from .._errors import ActorError, ActorStartError
 from . import _events as events
-from ._actor import IgnoreStart, check_actor
+from ._actor import IgnoreStart, check_actor, names_running, resource_of
 from ._circles import Sender, effective_deadline, places, serving
 from ._record import Change, End, interrupted
 from ._requests import Requests
@@ -202,7 +202,7 @@ class Incarnation(Sender):
             self.nursery, self._scope = nursery, nursery.cancel_scope
             try:
                 self.actor = self._adopt(self.make())
-                async with self.actor.running():
+                async with resource_of(self.actor):
                     try:
                         await trio.lowlevel.checkpoint_if_cancelled()
                         await self._loop(self._start(self.actor, nursery))
@@ -212,7 +212,7 @@ class Incarnation(Sender):
             except BaseException as exc:
                 # Carried past the nursery. Trio calls the `repr` of an exception that leaves the body of one, and if
                 # that raises, the nursery is never closed, and the whole program ends with an internal error.
-                late = exc
+                late = names_running(self.actor, exc)
             finally:
                 # The tasks of idle slots sleep forever, so the nursery would never be joined.
                 self._scope.cancel("the incarnation has ended")

@@ -349,7 +349,10 @@ class Pool(Supervisor[M_contra]):
         self._shrink_after = shrink_after
         self._budget_per_child, self._separator = budget_per_member, separator
         self._factory = factory
-        self._member = ChildSpec("member", factory, start_timeout=start_timeout, shutdown=shutdown)
+        try:
+            self._member = ChildSpec("member", factory, start_timeout=start_timeout, shutdown=shutdown)
+        except ValueError as error:
+            raise ValueError(str(error).replace("child 'member'", "Pool", 1)) from None
         self._resume_at = -math.inf
         super().__init__(
             max_restarts=(1 if budget_per_member else self._most) if max_restarts is None else max_restarts,

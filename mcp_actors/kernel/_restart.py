@@ -347,7 +347,8 @@ def check_specs(specs: tuple[ChildSpec, ...], auto_shutdown: AutoShutdown) -> No
             )
             raise ValueError(f"Supervisor: every child is a ChildSpec, not {given!r:.60}; {remedy}")
         if spec.id in seen:
-            raise ValueError(f"Supervisor: two children have the id {spec.id!r}; ids are unique in a supervisor")
+            remedy = "rename one of them, or for several that are equal use a Pool"
+            raise ValueError(f"Supervisor: two children have the id {spec.id!r}; {remedy}")
         seen.add(spec.id)
         if spec.significant and auto_shutdown == "never":
             raise ValueError(

@@ -35,7 +35,7 @@ from attrs import define, field
 
 from .._errors import ActorError
 from .._foreign import shown
-from .._misuse import explained_names, is_number, is_seconds
+from .._misuse import explained_names, is_number
 from .._pickling import Handle
 from ._envelope import Envelope, Message
 from ._ref import ActorRef, Down, Monitor
@@ -180,13 +180,16 @@ class Timers:
 
 
 def _check(name: str, seconds: object, *, repeats: bool) -> None:
-    if repeats and not (is_seconds(seconds) and seconds >= SHORTEST):
+    who = f"actor {name!r}: {'every' if repeats else 'after'}()"
+    if not is_number(seconds):
+        raise ValueError(f"{who} takes a number of seconds, not {seconds!r}; write it first, as in (1, message)")
+    if repeats and not SHORTEST <= seconds < math.inf:
         raise ValueError(
-            f"actor {name!r}: every() takes a period of at least {SHORTEST} s, not {seconds!r}; to send a message "
-            "now, call self.ref.tell_nowait(message)"
+            f"{who} takes a period of at least {SHORTEST} s, not {seconds!r}; to send a message now, call "
+            "self.ref.tell_nowait(message)"
         )
-    if not repeats and not (is_number(seconds) and 0 <= seconds < math.inf):
-        raise ValueError(f"actor {name!r}: after() takes a delay of 0 s or more, not {seconds!r}; give finite seconds")
+    if not 0 <= seconds < math.inf:
+        raise ValueError(f"{who} takes a delay of 0 s or more, not {seconds!r}; give finite seconds")
 
 
 # --- Late answers -----------------------------------------------------------------------------------------------------

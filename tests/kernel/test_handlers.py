@@ -274,10 +274,16 @@ def test_a_handler_is_a_function_that_returns(said: Said) -> None:
     async def async_values(self: Any, message: Add) -> Any:
         yield 1
 
+    def without_the_message(self: Any) -> int:
+        return 1
+
     for wrong in (values, async_values, staticmethod(values)):
         with pytest.raises(TypeError) as caught:
             make(Add, wrong)
         said("handler that yields", str(caught.value))
+    with pytest.raises(TypeError) as caught:
+        make(Add, without_the_message)
+    said("handler without the message", str(caught.value))
     with pytest.raises(TypeError, match=r"Yielding\.reset\(\)"):
 
         class Yielding(Counter):

@@ -481,6 +481,7 @@ async def test_a_control_message_to_the_pool_is_not_given_to_a_member() -> None:
     ("row", "options"),
     [
         ("pool: size=0", {"size": 0}),
+        ("pool: start_timeout=0", {"start_timeout": 0}),
         ("pool: size=True", {"size": True}),
         ("pool: size=(0, 2)", {"size": (0, 2)}),
         ("pool: size=(3, 2)", {"size": (3, 2)}),
@@ -488,6 +489,7 @@ async def test_a_control_message_to_the_pool_is_not_given_to_a_member() -> None:
         ("pool: size='4'", {"size": "4"}),
         ("pool: key='user'", {"key": "user"}),
         ("pool: size=(1, 8) and key", {"size": (1, 8), "key": id}),
+        ("pool: factory=3", {"factory": 3}),
         ("pool: shrink_after=0", {"shrink_after": 0}),
         ("pool: shrink_after=inf", {"shrink_after": float("inf")}),
         ("pool: budget_per_member=2", {"budget_per_member": 2}),
@@ -496,7 +498,7 @@ async def test_a_control_message_to_the_pool_is_not_given_to_a_member() -> None:
 )
 def test_invalid_arguments_are_named(row: str, options: dict[str, Any], said: Said) -> None:
     with pytest.raises(ValueError, match="Pool") as refused:
-        Pool(Hall().member, **options)
+        Pool(**{"factory": Hall().member} | options)
     said(row, str(refused.value))
 
 

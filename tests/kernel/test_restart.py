@@ -248,7 +248,7 @@ def test_integers_that_are_too_large_for_a_float_are_seconds_like_others() -> No
 
 
 def test_two_children_of_one_id_are_refused() -> None:
-    with pytest.raises(ValueError, match="two children have the id 'a'; ids are unique in a supervisor"):
+    with pytest.raises(ValueError, match="two children have the id 'a'; rename one of them, or for"):
         Supervisor(ChildSpec("a", Idle), ChildSpec("a", Idle))
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
 
 import pytest
@@ -13,6 +13,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
     Actor,
+    ActorCrashed,
     ActorError,
     ActorRef,
     ActorStartError,
@@ -391,3 +392,64 @@ async def test_an_incarnation_that_is_stopped_before_its_task_begins_acquires_no
     end = early.final
     assert end is not None
     assert (end.reason, early.started, acquired) == ("shutdown", False, [])
+
+
+class Bare(Actor):
+    async def running(self) -> AsyncIterator[None]:  # type: ignore[override]  # the mistake
+        yield
+
+
+class WithoutYield(Actor):
+    async def running(self) -> None:  # type: ignore[override]  # the mistake
+        pass
+
+
+class Plain(Actor):
+    @contextmanager
+    def running(self) -> Iterator[None]:  # type: ignore[override]  # the mistake
+        yield
+
+
+class Leaving(Actor):
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        if not self.slow_after:
+            yield
+
+
+class Within(Actor):
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        async with Leaving().running():
+            yield
+
+
+class Early(Actor):
+    def __init__(self) -> None:
+        self.after(1, Get(1))
+
+
+@pytest.mark.parametrize("kind", [Bare, WithoutYield, Plain, Leaving, Within, Early])
+async def test_a_running_of_the_wrong_form_is_named(kind: Callable[[], Actor], said: Said) -> None:
+    with pytest.raises(ActorStartError) as caught:
+        async with open_supervisor(ChildSpec("host", kind)):
+            pytest.fail("it has started")
+    said(f"start: {kind.__name__}", str(caught.value))
+
+
+@pytest.mark.parametrize("error", [None, Boom("broken")])
+async def test_a_running_that_yields_twice_is_named(error: Boom | None, said: Said) -> None:
+    class Twice(Actor):
+        @asynccontextmanager
+        async def running(self) -> AsyncIterator[None]:
+            with suppress(Boom):
+                yield
+            yield
+
+    heard: list[Event] = []
+    with suppress(ActorCrashed):
+        async with open_actor(actor := Twice(), name="host", observers=[heard.append]):
+            if error is not None:
+                actor.fail(error)
+                await trio.sleep_forever()
+    said("running() that yields twice", str(next(each.error for each in heard if isinstance(each, StopFailed))))
