@@ -309,6 +309,7 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
                     "input_schema": tool.input_schema,
                 }
             )
+        output.without("tools", [ref.name for ref in group.connected], listed)
         output.json(listed)
         errors = [*loaded.errors, *group.errors.values()]
     return output.errors(errors)

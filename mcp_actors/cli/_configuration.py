@@ -28,6 +28,7 @@ import termios
 from collections.abc import Callable, Collection, Container, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from shutil import which
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -245,7 +246,9 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
         if name not in known:
             if remedy := _no_name(word):
                 raise Misuse(f"{word!r} is not the name of a server; {remedy}")
-            raise unknown(f"{loaded.source}: there is no server {name!r}", name, known, "servers")
+            error = unknown(f"{loaded.source}: there is no server {name!r}", name, known, "servers")
+            is_program = which(word) is not None and not nearest(name, known)
+            raise Misuse(f"{error}; to try this program, write it after '--': -- {word}") if is_program else error
     return _selected(loaded, names)
 
 

@@ -38,7 +38,7 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
     file = _file_of(config or str(find_file()))
     lines = await _answers({"do": do, "file": file, "servers": [*map(name_here, servers)]}, output)
     if not lines:
-        raise Failure(f"no daemon runs for {file}; a host starts one when it runs mcp-actors attach --config {file}")
+        raise Failure(f"no daemon runs for {file}; the next mcp-actors attach --config {file} starts it")
     output.json([line.get("status", line) for line in lines if not line.keys() & {"waiting", "done"}])
     return 1 if any(line.get("error") or line.get("reload", {}).get("failed") for line in lines) else 0
 
@@ -73,7 +73,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
         lines += answer
     if hung:
         problem = f"a daemon does not answer within {PATIENCE:g} s: {', '.join(hung)}"
-        problem += "; end its process with kill -9, and a host starts it"
+        problem += "; end its process with kill -9, and the next mcp-actors attach starts it"
         if not lines:
             raise Failure(problem)
         output.warning(problem)  # it may be one of another file

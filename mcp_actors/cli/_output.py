@@ -21,7 +21,7 @@ import re
 import signal
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -251,6 +251,13 @@ class Output:
 
     def note(self, text: str) -> None:
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
+
+    def without(self, kind: str, servers: Iterable[str], listed: Iterable[Mapping[str, Any]]) -> None:
+        """Note each server of which nothing is listed, because an empty output looks like a failure."""
+        having = {each["server"] for each in listed}
+        for server in servers:
+            if server not in having:
+                self.note(f"server {server!r} has no {kind}")
 
     def warning(self, text: str) -> None:
         self._message("warning", "yellow", text)

@@ -8,6 +8,7 @@ commands return exit codes, or raise an error. ``_app`` imports this file when o
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from itertools import product
 from typing import Any
 
@@ -18,7 +19,7 @@ from .._errors import McpActorsError, NotSupported
 from ..servers import ServerRef
 from ._configuration import load
 from ._connect import answered, asked, masker_of, open_once, open_one
-from ._output import Binary, Misuse, Output
+from ._output import Binary, Failure, Misuse, Output, unknown
 
 
 async def list_resources(names: Sequence[str], config: str | None, output: Output) -> int:
@@ -31,7 +32,7 @@ async def list_resources(names: Sequence[str], config: str | None, output: Outpu
         found = await ref.list_resource_templates()
         return [_entry(ref, each, "uri_template", each.uri_template) for each in found]
 
-    return await _list(names, config, output, resources, templates)
+    return await _list(names, config, output, "resources", resources, templates)
 
 
 async def list_prompts(names: Sequence[str], config: str | None, output: Output) -> int:
@@ -46,7 +47,7 @@ async def list_prompts(names: Sequence[str], config: str | None, output: Output)
             entries.append(_entry(ref, each, "arguments", arguments))
         return entries
 
-    return await _list(names, config, output, listed)
+    return await _list(names, config, output, "prompts", listed)
 
 
 def _entry(ref: ServerRef, item: Any, key: str, value: object) -> dict[str, Any]:
@@ -57,23 +58,25 @@ async def _list(
     names: Sequence[str],
     config: str | None,
     output: Output,
+    kind: str,
     *lists: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
 ) -> int:
     """Print what the servers list. A list that a server does not have is empty, and hides no other."""
     loaded = load(config, names, output)
     async with open_once(loaded, output) as group:
         entries: list[dict[str, Any]] = []
+        failed: set[str] = set()
         errors = [*loaded.errors, *group.errors.values()]
         for ref, listed in product(group.connected, lists):
             try:
                 entries += await listed(ref)
             except NotSupported:
                 continue
-            except MCPError as error:
-                if error.code != METHOD_NOT_FOUND:
-                    errors.append(answered(ref.name, error))
-            except McpActorsError as error:
-                errors.append(error)
+            except (MCPError, McpActorsError) as error:
+                if not (isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND):
+                    errors.append(answered(ref.name, error) if isinstance(error, MCPError) else error)
+                    failed.add(ref.name)
+        output.without(kind, [ref.name for ref in group.connected if ref.name not in failed], entries)
     for entry in entries:
         words = entry.get("uri") or entry.get("uri_template") or f"({', '.join(entry['arguments'])})"
         output.item(entry["server"], entry["name"], f" {words}", entry["description"])
@@ -106,7 +109,15 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
         arguments[key] = text
     async with open_one(server, config, output) as group:
         [ref] = group.values()
-        result = await asked(ref, ref.get_prompt(name, arguments), lists="prompts")
+        try:
+            result = await asked(ref, ref.get_prompt(name, arguments), lists="prompts")
+        except Failure:  # some servers answer that nothing is known of an unknown prompt
+            with suppress(MCPError, McpActorsError):
+                known = [each.name for each in await ref.list_prompts()]
+                if name not in known:
+                    problem = f"server {ref.name!r} has no prompt {name!r}"
+                    raise Failure(str(unknown(problem, name, known, "prompts"))) from None
+            raise
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     for message in result.messages:
         content = message.content

@@ -13,11 +13,18 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from shutil import which
 from typing import Any, Final, TextIO, get_args
 
 import trio
 from cyclopts import CycloptsError
-from cyclopts.exceptions import MissingArgumentError, UnknownCommandError, UnknownOptionError, UnusedCliTokensError
+from cyclopts.exceptions import (
+    CoercionError,
+    MissingArgumentError,
+    UnknownCommandError,
+    UnknownOptionError,
+    UnusedCliTokensError,
+)
 
 from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
@@ -162,20 +169,35 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
     known = next((path for path in paths if path == list(words[: len(path)])), [command])
     if isinstance(error, MissingArgumentError) and error.argument:
         return _missing(" ".join(known), words[len(known) :], error.keyword or error.argument.name, error.argument.hint)
+    if isinstance(error, CoercionError) and error.target_type is float and error.token:
+        option, value = error.token.keyword, error.token.value
+        problem = f"{option}: {value!r} is not a number; write the seconds alone, as in {option} 5"
     if isinstance(error, UnusedCliTokensError):
         problem = f"too many words: {' '.join(error.unused_tokens or ())}"
     if isinstance(error, UnknownOptionError):
-        start = next((place for place, word in enumerate(words) if word in RUNNERS), 0)
-        if start and "--" not in words:
-            separated = shlex.join([*words[:start], "--", *words[start:]])
+        if separated := _separated(words):
             return f"{problem}; the command of a server follows '--': mcp-actors {separated}"
-        if command == "call":
-            problem += "; write the tool's arguments as key=value, without dashes, or as one JSON object"
-        elif "Did you mean" not in problem:
-            names = [name for each in error.argument_collection for name in each.names if name.startswith("-")]
-            problem += f"; the options are: {', '.join(names)}"
+        problem = _unknown_option(words, problem, error)
     shown = ["", *known] if any(path[: len(known)] == known for path in paths) else [""]
     return f"{problem}; see mcp-actors{' '.join(shown)} --help"
+
+
+def _separated(words: Sequence[str]) -> str | None:
+    """Return a command line with the two dashes that it needs before the command of a server."""
+    start = next((place for place, word in enumerate(words) if word in RUNNERS or ("mcp" in word and which(word))), 0)
+    return shlex.join([*words[:start], "--", *words[start:]]) if start and "--" not in words else None
+
+
+def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionError) -> str:
+    """Return the problem with its remedy, or with the options that exist."""
+    if words[0] == "call":
+        return f"{problem}; write the tool's arguments as key=value, without dashes, or as one JSON object"
+    if words[0] == "logs" and {"--follow", "-f"} & {*words}:
+        return f"{problem}; run logs again for newer lines, or mcp-actors ui, which shows them as they come"
+    if "Did you mean" in problem:
+        return problem
+    names = [name for each in error.argument_collection for name in each.names if name.startswith("-")]
+    return f"{problem}; the options are: {', '.join(names)}"
 
 
 def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:

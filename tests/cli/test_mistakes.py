@@ -69,6 +69,9 @@ class TestUnknownWords:
             (["check", "--timeout", "5"], "unknown option"),
             (["check", "--verbos"], "misspelled option"),
             (["check", "-xy"], "unknown short options"),
+            (["logs", "--follow", "time"], "logs that follow"),
+            (["call", "a", "b", "--timeout", "5s"], "seconds with a unit"),
+            (["serve", "-c", "a.json", "--idle", "5m"], "minutes with a unit"),
         ],
     )
     def test_the_error_lists_the_known_ones(self, run: Run, words: list[str], row: str, said: Said) -> None:
@@ -146,6 +149,25 @@ class TestNamesThatAServerDoesNotKnow:
     def test_a_server_of_a_file_is_named_there(self, run: Run) -> None:
         done = run("read", "kitchen", "note:///nothing")
         assert done.stderr.endswith("; mcp-actors resources kitchen lists what it has\n")
+
+    @pytest.mark.usefixtures("kitchen")
+    def test_a_program_of_a_server_is_shown_behind_two_dashes(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run, said: Said
+    ) -> None:
+        (tmp_path / "mcp-server-time").touch(0o755)
+        monkeypatch.setenv("PATH", str(tmp_path))
+        said("program in the place of a server", run("tools", "mcp-server-time").stderr, folder=tmp_path)
+        done = run("tools", "mcp-server-time", "--local-timezone", "UTC")
+        said("program in the place of a server, with an option", done.stderr)
+
+    def test_a_server_that_has_none_is_named_and_a_prompt_that_it_has_not(self, run: Run, said: Said) -> None:
+        kitchen = ("--", interpreter(), KITCHEN)
+        for command in ("prompts", "resources"):
+            done = run(command, *kitchen)
+            assert (done.returncode, done.stdout) == (0, "")
+            said(f"no {command}", done.stderr, server=Path(interpreter()).name)
+            assert run(command, "--json", *kitchen).stdout == "[]\n"
+        said("prompt of a server without any", run("prompt", "plan", *kitchen).stderr, server=Path(interpreter()).name)
 
     def test_the_command_of_a_server_that_has_two_dashes_is_not_given_them_again(self, run: Run) -> None:
         done = run("check", "--timeout", "5", "--", "npx", "-y", "@scope/server")
