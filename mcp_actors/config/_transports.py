@@ -448,7 +448,10 @@ check_sandbox: Final = check.kind(
 def _path(field: str, value: object, owner: str = "Stdio") -> str:
     """Return a path as a str; refuse anything that the operating system does not accept as a path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
-        raise check.refused_type(owner, field, value, "give a str or a path of str")
+        remedy = "give a str or a Path"
+        if field == "command" and isinstance(value, (list, tuple)) and value:
+            remedy = f"put the words after the first into args: {owner}({check.shown(value[0])}, […])"
+        raise check.refused_type(owner, field, value, remedy)
     path: str = os.fspath(value)
     if not path.strip():
         raise check.refused(owner, field, f"{field} is empty; give a name or a path")

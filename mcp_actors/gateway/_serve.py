@@ -425,8 +425,10 @@ async def serve(
         OSError: the socket cannot be made, or another process serves there.
         ValueError: not one of `stdio`, `path` and `address` is given; or an address without a secret.
     """
-    if [stdio, path is not None, address is not None].count(True) != 1:
-        raise ValueError("serve() needs one of stdio=True, path=… and address=…")
+    ways = {"stdio=True": stdio, f"path={path!r}": path is not None, f"address={address!r}": address is not None}
+    if len(given := [way for way, is_given in ways.items() if is_given]) != 1:
+        many = f", not {' and '.join(given)}; call it for each of them" if given else ""
+        raise ValueError(f"serve() needs one of stdio=True, path=… and address=…{many}")
     text = secret.reveal() if isinstance(secret, Secret) else secret
     network = None if address is None else network_of(address, text)
     acceptors: list[Acceptor] = [] if path is None else [KeptSocket(os.fspath(path))]

@@ -162,11 +162,11 @@ class TestNamesThatAServerDoesNotKnow:
 
     def test_a_server_that_has_none_is_named_and_a_prompt_that_it_has_not(self, run: Run, said: Said) -> None:
         kitchen = ("--", interpreter(), KITCHEN)
-        for command in ("prompts", "resources"):
-            done = run(command, *kitchen)
+        for kind in ("prompts", "resources"):
+            done = run(kind, *kitchen)
             assert (done.returncode, done.stdout) == (0, "")
-            said(f"no {command}", done.stderr, server=Path(interpreter()).name)
-            assert run(command, "--json", *kitchen).stdout == "[]\n"
+            said(f"no {kind}", done.stderr, server=Path(interpreter()).name)
+            assert run(kind, "--json", *kitchen).stdout == "[]\n"
         said("prompt of a server without any", run("prompt", "plan", *kitchen).stderr, server=Path(interpreter()).name)
 
     def test_the_command_of_a_server_that_has_two_dashes_is_not_given_them_again(self, run: Run) -> None:

@@ -78,7 +78,8 @@ class TestStdio:
             ("a\ud800", "command contains a character that"),
             (None, "command is None"),
             (b"server", "command is a bytes"),
-            (["server", "--x"], "command is a list"),
+            (["server", "--x"], "command is a list of words"),
+            ([], "command is a list"),
         ],
     )
     def test_an_invalid_command_is_refused(self, command: object, problem: str, said: Said) -> None:

@@ -695,7 +695,7 @@ async def test_the_secret_may_be_in_a_file_a_variable_or_a_function(
         ({}, "serve() needs one of stdio=True, path=… and address=…"),
         ({"address": "127.0.0.1:0"}, "address '127.0.0.1:0' is on a network, where anyone could call; give a secret"),
         ({"address": "127.0.0.1:0", "secret": "short"}, "the secret has fewer than 16 characters"),
-        ({"address": "127.0.0.1:0", "path": "/x", "secret": SECRET}, "serve() needs one of"),
+        ({"address": "127.0.0.1:0", "path": "/x", "secret": SECRET}, "not path='/x' and address='127.0.0.1:0'"),
         ({"address": "/run/x.sock", "secret": SECRET}, "address '/run/x.sock' is a path; write host:port"),
         ({"address": "7000", "secret": SECRET}, "is neither a path nor a host and a port"),
     ],

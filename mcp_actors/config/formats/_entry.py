@@ -347,6 +347,8 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
             limit = "connect_timeout" if around.program.section == "mcp" else "request_timeout"
             seconds = value / 1000 if around.program.timeout == "ms" else value
             remedy = f'set "{_keys.SETTINGS}": {{"{limit}": {seconds:g}}}'
+            if 0 < seconds < 1 and seconds != value:
+                remedy += f", or {value:g} if it is meant in seconds, because {around.program.name} reads milliseconds"
         around.warn(child(server.path, key), f"this is not supported and has no effect; {remedy}")
     elif is_oauth(key, value):
         auth = read_oauth(value, child(transport.path, key), around)

@@ -226,6 +226,8 @@ class Surroundings:
 _SETTING: Final = re.compile(r"\bset (?P<name>[a-z_]+)=(?P<value>True|False)\b")
 """A remedy in Python's syntax."""
 
+_IN_JSON: Final = re.compile(r"(?<![\w'])(?:None|True|False)(?![\w'])")
+
 
 @attrs.define
 class Fields:
@@ -269,11 +271,13 @@ class Fields:
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
         said = problem_of(error, f"server {server!r}", str(error.path))
-        return bad(self.source, place, _SETTING.sub(_as_json, said))
+        return bad(self.source, place, _as_json(said))
 
 
-def _as_json(setting: re.Match[str]) -> str:
-    return f'set "{SETTINGS}": {{"{setting["name"]}": {setting["value"].lower()}}}'
+def _as_json(said: str) -> str:
+    """Return the problem of an argument in the words of a file."""
+    remedy = rf'set "{SETTINGS}": {{"\g<name>": \g<value>}}'
+    return _IN_JSON.sub(lambda word: {"None": "null"}.get(word[0], word[0].lower()), _SETTING.sub(remedy, said))
 
 
 # --- Read the settings of this package, under the key ``mcp_actors`` --------------------------------------------------
@@ -336,7 +340,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     try:
         return kind(**given)
     except ConfigError as error:
-        raise bad(source, path, problem_of(error)) from None
+        raise bad(source, path, _as_json(problem_of(error))) from None
 
 
 def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:

@@ -205,6 +205,10 @@ CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 """The environment variable that overrides the connect timeout of every server, in seconds; 0 disables the limit."""
 
 
+_COMMAND_LINE: Final = re.compile(r"[\w-]{1,64}(?: .*)?", re.ASCII)
+"""A word without a folder and an ending, and perhaps its arguments."""
+
+
 @explained
 def load_config(
     config: str | os.PathLike[str] | Mapping[str, Any],
@@ -264,6 +268,9 @@ def load_servers(
     if isinstance(config, Mapping):
         return _Loading(source, None, ask, only, variables).load(config)
     name = file_name(config, "load_config: config", "give the path of a file, or a mapping")
+    if content is None and _COMMAND_LINE.fullmatch(name) and not os.path.lexists(name):
+        problem = "file not found, and a str is the path of a configuration file"
+        raise bad(name, "", f"{problem}; for a program write ServerConfig('name', Stdio({name.split()[0]!r}, […]))")
     data, status = read_bytes(name) if content is None else content
     loading = _Loading(name, name, ask, only, variables)
     loading.warnings += permission_warnings(name, status)

@@ -21,6 +21,7 @@ from typing import Any, Final
 
 import attrs
 
+from ..._errors import ConfigError
 from ._file import JsonObject, bad, child, did_you_mean, found, repeated, repeated_keys, shown_key
 
 # --- The table of programs --------------------------------------------------------------------------------------------
@@ -159,7 +160,7 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
     if not given and entries and all(map(_looks_like_entry, entries.values())):
         return [("", document)]
     if not given and not of_claude:
-        raise bad(source, "", _nothing_found(document))
+        raise _nothing_found(source, document)
     for key, section in given:
         if section is not None and not isinstance(section, Mapping):
             raise bad(source, key, f'found {found(section)}; write an object: {{"name": {{"command": …}}}}')
@@ -213,12 +214,17 @@ def is_comment(key: object) -> bool:
     return isinstance(key, str) and _COMMENT_KEY.match(key) is not None
 
 
-def _nothing_found(document: Mapping[str, Any]) -> str:
+def _nothing_found(source: str, document: Mapping[str, Any]) -> ConfigError:
+    within = document.get("mcp")
+    for name, entry in within.items() if isinstance(within, Mapping) else ():
+        if _looks_like_entry(entry):
+            remedy = 'add "type": "local" for a command, or "type": "remote" for a URL'
+            return bad(source, child("mcp", name), f"'type' is missing; {remedy}")
     first = list(islice(document, _LOOKED_AT))
     near = next(filter(None, (did_you_mean(key, SECTION_WRITERS) for key in first if key not in SECTION_WRITERS)), "")
     expected = ", ".join(f"{key!r} ({who})" for key, who in SECTION_WRITERS.items())
     keys = ", ".join(shown_key(key) for key in first[:4]) or "none"
-    return f"no servers found; expected one of the keys {expected}, found {keys}{near}"
+    return bad(source, "", f"no servers found; expected one of the keys {expected}, found {keys}{near}")
 
 
 def name_of(source: str, path: str, key: object, taken: Container[object] = ()) -> str:

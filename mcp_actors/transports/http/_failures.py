@@ -315,7 +315,7 @@ class HttpFailures:
         if status == HTTPStatus.UNAUTHORIZED and _wants_token(response):
             return _REMEDY_NO_TOKEN
         if status == HTTPStatus.UNAUTHORIZED and self.credentials:
-            return f"check the credentials ({self.credentials}), then restart the server"
+            return f"check the credentials ({self.credentials})"
         remedy = _REMEDIES.get(status, REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
         return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 

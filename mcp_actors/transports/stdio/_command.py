@@ -65,6 +65,8 @@ LOCALE: Final = ("LANG", "LC_ALL", "LC_CTYPE")
 PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 """Variables that name a proxy, also in lower case."""
 
+_VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
+
 _SHELLS_OF_WINDOWS: Final = frozenset({"cmd", "powershell"})
 _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
 
@@ -283,7 +285,7 @@ def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 def hint(transport: Stdio, last_words: str) -> str:
     """Return the remarks for the error of a server that did not start: what its last words and its environment miss."""
-    return _missing_file(transport, last_words) + _refusal(transport, last_words) + _proxy(transport)
+    return _missing_file(transport, last_words) + _refusal(transport, last_words) + _not_passed(transport, last_words)
 
 
 def _missing_file(transport: Stdio, last_words: str) -> str:
@@ -304,12 +306,16 @@ def _refusal(transport: Stdio, last_words: str) -> str:
     )
 
 
-def _proxy(transport: Stdio) -> str:
-    given = {name.upper() for name in (*transport.env, *transport.env_from)}
-    names = [each for name in PROXIES for each in (name, name.lower()) if os.environ.get(each) and name not in given]
-    if not names:
-        return ""
-    return f"; {names[0]} is set here and not passed to it; if it needs the proxy, set env_from={names!r}"
+def _not_passed(transport: Stdio, last_words: str) -> str:
+    """Name a variable that the last words ask for, else one with a proxy, if it is set here and not passed on."""
+    given = {name.upper() for name in (*transport.env, *transport.env_from, *INHERITED)}
+    for wanted, when in (
+        (_VARIABLE.findall(last_words), ""),
+        ((each for name in PROXIES for each in (name, name.lower())), "if it needs the proxy, "),
+    ):
+        if names := [each for each in dict.fromkeys(wanted) if os.environ.get(each) and each.upper() not in given]:
+            return f"; {names[0]} is set here and not passed to it; {when}set env_from={names!r}"
+    return ""
 
 
 def _check_system(server: str, sandbox: Sandbox) -> None:

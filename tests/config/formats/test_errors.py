@@ -30,6 +30,10 @@ def test_a_bad_entry_is_one_error_and_the_others_load(tmp_path: Path) -> None:
 def test_a_document_without_any_key_is_refused(tmp_path: Path) -> None:
     [error] = load(tmp_path, {}).errors
     assert re.search(r": no servers found; expected one of the keys .mcpServers. \(.*, found none$", str(error))
+    [error] = load_config({"mcp": {"//": "ours", "time": {"command": ["x"]}}}).errors
+    assert str(error) == (
+        'a mapping: mcp.time: \'type\' is missing; add "type": "local" for a command, or "type": "remote" for a URL'
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,12 @@ def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     """S4-41."""
     path = tmp_path / "nowhere" / "mcp.json"
     assert refusal(path) == f"{path}: file not found; correct the path, or create the file"
+    with pytest.raises(ConfigError) as caught:
+        load_config("mcp-server-nowhere --local-timezone UTC")
+    assert str(caught.value) == (
+        "mcp-server-nowhere --local-timezone UTC: file not found, and a str is the path of a configuration file; "
+        "for a program write ServerConfig('name', Stdio('mcp-server-nowhere', […]))"
+    )
 
 
 def test_only_regular_files_are_read_and_others_are_refused_at_once(tmp_path: Path, said: Said) -> None:

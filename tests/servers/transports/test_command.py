@@ -17,7 +17,7 @@ from mcp_actors._errors import ConnectFailed
 from mcp_actors.config import Secret, ServerConfig, Stdio
 from mcp_actors.transports import open_link
 from mcp_actors.transports.stdio import _command, _process
-from mcp_actors.transports.stdio._command import PROXIES, child_environment, find_program
+from mcp_actors.transports.stdio._command import PROXIES, child_environment, find_program, hint
 
 from ...messages import Said
 from ..links import never_lost, open_session, scripted, text_of
@@ -93,6 +93,29 @@ async def test_a_start_that_fails_names_a_proxy_that_was_not_passed(
     assert re.search(said, error)
     assert "secret" not in error
     assert ("is set here" in error) is ("terminal" not in said)
+
+
+@pytest.mark.parametrize(
+    ("last_words", "options", "names"),
+    [
+        ("KeyError: 'WEATHER_KEY'", {}, ["WEATHER_KEY"]),
+        ("WEATHER_KEY is required", {"env_from": ["OTHER"]}, ["WEATHER_KEY"]),
+        ("set $WEATHER_KEY or OTHER, in HOME", {}, ["WEATHER_KEY", "OTHER"]),
+        ("KeyError: 'WEATHER_KEY'", {"env": {"WEATHER_KEY": "x"}}, None),
+        ("KeyError: 'UNSET_KEY', MY_WEATHER_KEYS", {}, None),
+    ],
+)
+def test_a_variable_that_the_last_words_ask_for_is_named(
+    last_words: str, options: dict[str, Any], names: list[str] | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its value is not."""
+    monkeypatch.setenv("WEATHER_KEY", "k3y")
+    monkeypatch.setenv("OTHER", "k3y")
+    for name in PROXIES:
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.lower(), raising=False)
+    said = names and f"; {names[0]} is set here and not passed to it; set env_from={names}"
+    assert hint(Stdio("x", **options), last_words) == (said or "")
 
 
 async def test_credentials_are_resolved_again_at_each_opening(monkeypatch: pytest.MonkeyPatch) -> None:
