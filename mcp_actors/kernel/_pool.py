@@ -349,10 +349,7 @@ class Pool(Supervisor[M_contra]):
         self._shrink_after = shrink_after
         self._budget_per_child, self._separator = budget_per_member, separator
         self._factory = factory
-        try:
-            self._member = ChildSpec("member", factory, start_timeout=start_timeout, shutdown=shutdown)
-        except ValueError as error:
-            raise ValueError(str(error).replace("child 'member'", "Pool", 1)) from None
+        self._member = _spec(factory, start_timeout=start_timeout, shutdown=shutdown)
         self._resume_at = -math.inf
         super().__init__(
             max_restarts=(1 if budget_per_member else self._most) if max_restarts is None else max_restarts,
@@ -625,6 +622,14 @@ class Pool(Supervisor[M_contra]):
         self._size -= 1
         heappush(self._free, int(id.removeprefix(self._id(""))))
         self._life.record.note(events.MemberRemoved, member=id, members=self._size)
+
+
+def _spec(factory: Any, **options: Any) -> ChildSpec:
+    """Return the specification of each member, which a program does not write, so errors name the pool."""
+    try:
+        return ChildSpec("member", factory, **options)
+    except ValueError as error:
+        raise ValueError(str(error).replace("child 'member'", "Pool", 1)) from None
 
 
 def _bounds(size: object) -> tuple[int, int]:

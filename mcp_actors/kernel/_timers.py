@@ -180,16 +180,15 @@ class Timers:
 
 
 def _check(name: str, seconds: object, *, repeats: bool) -> None:
-    who = f"actor {name!r}: {'every' if repeats else 'after'}()"
+    if is_number(seconds) and (SHORTEST if repeats else 0) <= seconds < math.inf:
+        return
+    who = f"actor {name!r}: {'every' if repeats else 'after'}() takes"
     if not is_number(seconds):
-        raise ValueError(f"{who} takes a number of seconds, not {seconds!r}; write it first, as in (1, message)")
-    if repeats and not SHORTEST <= seconds < math.inf:
-        raise ValueError(
-            f"{who} takes a period of at least {SHORTEST} s, not {seconds!r}; to send a message now, call "
-            "self.ref.tell_nowait(message)"
-        )
-    if not 0 <= seconds < math.inf:
-        raise ValueError(f"{who} takes a delay of 0 s or more, not {seconds!r}; give finite seconds")
+        raise ValueError(f"{who} a number of seconds, not {seconds!r}; write it first, as in (1, message)")
+    if not repeats:
+        raise ValueError(f"{who} a delay of 0 s or more, not {seconds!r}; give finite seconds")
+    remedy = "to send a message now, call self.ref.tell_nowait(message)"
+    raise ValueError(f"{who} a period of at least {SHORTEST} s, not {seconds!r}; {remedy}")
 
 
 # --- Late answers -----------------------------------------------------------------------------------------------------

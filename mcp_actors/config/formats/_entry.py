@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -327,12 +327,12 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
     return entry, None
 
 
-def _remedy(key: object) -> str:
+def _remedy(key: object, known: Collection[str]) -> str:
     """Say where a setting belongs that is written in the entry itself, or what a misspelled key may mean."""
-    near = nearest(key, _keys.KNOWN | SETTABLE | IN_PYTHON)
+    near = nearest(key, {*known, *SETTABLE, *IN_PYTHON})
     if near is None:
         return ""
-    if near in _keys.KNOWN:
+    if near in known:
         return f" (did you mean {near!r}?)"
     place = "only in Python" if near in IN_PYTHON else f'as "{_keys.SETTINGS}": {{"{near}": …}}'
     return f"; set {near} {place}" if near == key else f" (did you mean {near!r}?); set that {place}"
@@ -400,10 +400,10 @@ def _names(value: object, place: str, around: Surroundings) -> list[str]:
     """Return the names of variables to pass on; in files of Codex they may be objects."""
     names = []
     for index, each in enumerate(_args(value, place, around)):
-        if isinstance(each, Mapping):
-            around.warn_of_unknown(child(place, index), each, ("name", "source"))
-        names.append(each.get("name") if isinstance(each, Mapping) else each)
-    return [_variable(name, child(place, index), around.source) for index, name in enumerate(names)]
+        around.warn_of_unknown(child(place, index), each, ("name", "source"))
+        name = each.get("name") if isinstance(each, Mapping) else each
+        names.append(_variable(name, child(place, index), around.source))
+    return names
 
 
 def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:

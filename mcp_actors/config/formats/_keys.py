@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import attrs
 
@@ -93,39 +93,17 @@ HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
 
 SPECIAL: Final = frozenset(
     {
-        *COMMANDS,
-        *SWITCHES,
-        "type",
-        "transport",
-        "headersHelper",
-        "bearer_token_env_var",
-        "env_http_headers",
-        "oauth",
-        SETTINGS,
+        *(*COMMANDS, *SWITCHES, SETTINGS, "type", "transport", "oauth"),
+        *("headersHelper", "bearer_token_env_var", "env_http_headers"),
     }
 )
 """Keys that set a field in a way of their own."""
 
 IGNORED: Final = frozenset(
     {
-        "autoStart",
-        "description",
-        "dev",
-        "experimental_environment",
-        "gallery",
-        "icon",
-        "icons",
-        "installSource",
-        "instructions",
-        "metadata",
-        "name",
-        "networkTimeout",
-        "oauth_resource",
-        "scopes",
-        "source",
-        "supports_parallel_tool_calls",
-        "tags",
-        "version",
+        *("autoStart", "description", "dev", "experimental_environment", "gallery", "icon", "icons", "installSource"),
+        *("instructions", "metadata", "name", "networkTimeout", "oauth_resource", "scopes", "source"),
+        *("supports_parallel_tool_calls", "tags", "version"),
     }
 )
 """Keys that do not concern the connection, but what other programs ask, show or remember."""
@@ -167,6 +145,9 @@ def is_not_done(key: str, value: object) -> bool:
 # --- The context of an entry: file, variables, and receiver of warnings -----------------------------------------------
 
 
+Remedy: TypeAlias = Callable[[object, Collection[str]], str]
+"""A function that says what an unknown key may mean, given the known ones."""
+
 _NAMED: Final = 10  # unknown keys that get a warning each
 
 
@@ -200,18 +181,12 @@ class Surroundings:
     program: Program = ANY
     is_off: bool = False
 
-    def warn_of_unknown(
-        self,
-        place: str,
-        given: Mapping[str, Any],
-        known: Collection[str],
-        remedy: Callable[[object], str] | None = None,
-    ) -> None:
-        """Warn of the keys of an object that have no effect. The remedy is by default the key that was meant."""
-        unknown = [key for key in given if key not in known and not is_comment(key)]
+    def warn_of_unknown(self, place: str, given: Any, known: Collection[str], remedy: Remedy = did_you_mean) -> None:
+        """Warn of the keys of an object that have no effect. Anything but an object has none."""
+        keys = given if isinstance(given, Mapping) else ()
+        unknown = [key for key in keys if key not in known and not is_comment(key)]
         for key in unknown[:_NAMED]:
-            hint = did_you_mean(key, known) if remedy is None else remedy(key)
-            self.warn(place, f"unknown key {shown_key(key)} has no effect{hint}")
+            self.warn(place, f"unknown key {shown_key(key)} has no effect{remedy(key, known)}")
         if len(unknown) > _NAMED:
             self.warn(place, f"{len(unknown) - _NAMED} more unknown keys have no effect")
 
@@ -360,20 +335,16 @@ def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]
 # --- Read how to sign in to a server by OAuth -------------------------------------------------------------------------
 
 
+_OF_OAUTH: Final = (
+    *("account", "client_id", "client_secret", "client_metadata_url"),
+    *("scopes", "issuer", "assume_pkce", "send_resource"),
+)
+
 FIELDS: Final[Mapping[str, str]] = {
-    "account": "account",
-    "clientid": "client_id",
-    "clientsecret": "client_secret",
-    "clientmetadataurl": "client_metadata_url",
+    **{name.replace("_", ""): name for name in _OF_OAUTH},
+    **dict.fromkeys(("redirecturi", "redirecturl", "callbackport"), "redirect"),
     "scope": "scopes",
-    "scopes": "scopes",
-    "redirecturi": "redirect",
-    "redirecturl": "redirect",
-    "callbackport": "redirect",
     "granttype": "grant",
-    "issuer": "issuer",
-    "assumepkce": "assume_pkce",
-    "sendresource": "send_resource",
 }
 """Key, in lower case and without underscores → the argument of `OAuth`: programs spell the same keys in many ways."""
 
@@ -414,8 +385,7 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
         if field is not None:
             fields[field] = _redirect(around.source, where, each) if _word(key) == "callbackport" else each
             places[field] = where
-    known = {key for key in value if _word(key) in FIELDS} | FIELDS.keys() | _MARKS
-    around.warn_of_unknown(place, value, known)
+    around.warn_of_unknown(place, value, {*filter(lambda key: _word(key) in FIELDS, value), *FIELDS, *_MARKS})
     try:
         return OAuth(**fields)
     except ConfigError as error:

@@ -394,8 +394,7 @@ class _Loading:
             around = self._surroundings(document)
             described = inputs_of(document)
             for index, each in enumerate(described if isinstance(described, list) else ()):
-                if isinstance(each, Mapping):
-                    around.warn_of_unknown(child("inputs", index), each, IN_INPUT)
+                around.warn_of_unknown(child("inputs", index), each, IN_INPUT)
             self.keys = {key for _, section in sections for key in section}
             self.off = switched_off(document, self.keys)
             hidden: set[object] = set()
