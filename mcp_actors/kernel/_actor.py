@@ -20,7 +20,7 @@ from inspect import iscoroutine, iscoroutinefunction
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 from .._collapse import without_cancelled
-from .._foreign import shown
+from .._foreign import shown, words_of
 from .._misuse import is_seconds, is_whole
 from ._circles import act_for, serving
 from ._envelope import Call, M_contra, Message, Receives
@@ -487,5 +487,5 @@ def names_running(actor: Actor | None, error: BaseException) -> BaseException:
     """Return what ``running()`` raised; name that function in the error of contextlib about its yields."""
     trace = error.__traceback__ and error.__traceback__.tb_next
     ended = isinstance(error, RuntimeError) and trace is not None and trace.tb_next is None  # it is not from within
-    problem = _YIELDS.get(str(error).removesuffix(" after athrow()")) if ended else None
+    problem = _YIELDS.get(words_of(error).removesuffix(" after athrow()")) if ended else None
     return error if problem is None else RuntimeError(f"{type(actor).__name__}.running() {problem}")

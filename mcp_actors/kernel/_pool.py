@@ -27,6 +27,7 @@ import trio
 from attrs import evolve
 
 from .._errors import ActorError, ActorStopped, MailboxFull
+from .._foreign import words_of
 from .._misuse import check_option, is_seconds, is_whole
 from . import _events as events
 from ._actor import Actor
@@ -629,7 +630,7 @@ def _spec(factory: Any, **options: Any) -> ChildSpec:
     try:
         return ChildSpec("member", factory, **options)
     except ValueError as error:
-        raise ValueError(str(error).replace("child 'member'", "Pool", 1)) from None
+        raise ValueError(words_of(error).replace("child 'member'", "Pool", 1)) from None
 
 
 def _bounds(size: object) -> tuple[int, int]:
