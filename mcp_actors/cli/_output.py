@@ -256,7 +256,7 @@ class Output:
         """Note each server of which nothing is listed, because an empty output looks like a failure."""
         having = {each["server"] for each in listed}
         for server in servers:
-            if server not in having:
+            if server not in having and not self.as_json:
                 self.note(f"server {server!r} has no {kind}")
 
     def warning(self, text: str) -> None:

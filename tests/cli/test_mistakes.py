@@ -162,10 +162,10 @@ class TestNamesThatAServerDoesNotKnow:
 
     def test_a_server_that_has_none_is_named_and_a_prompt_that_it_has_not(self, run: Run, said: Said) -> None:
         kitchen = ("--", interpreter(), KITCHEN)
-        for kind in ("prompts", "resources"):
+        for kind, row in (("prompts", "no prompts"), ("resources", "no resources")):
             done = run(kind, *kitchen)
             assert (done.returncode, done.stdout) == (0, "")
-            said(f"no {kind}", done.stderr, server=Path(interpreter()).name)
+            said(row, done.stderr, server=Path(interpreter()).name)
             assert run(kind, "--json", *kitchen).stdout == "[]\n"
         said("prompt of a server without any", run("prompt", "plan", *kitchen).stderr, server=Path(interpreter()).name)
 

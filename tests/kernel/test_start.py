@@ -429,12 +429,22 @@ class Early(Actor):
         self.after(1, Get(1))
 
 
-@pytest.mark.parametrize("kind", [Bare, WithoutYield, Plain, Leaving, Within, Early])
-async def test_a_running_of_the_wrong_form_is_named(kind: Callable[[], Actor], said: Said) -> None:
+@pytest.mark.parametrize(
+    ("kind", "row"),
+    [
+        (Bare, "start: Bare"),
+        (WithoutYield, "start: WithoutYield"),
+        (Plain, "start: Plain"),
+        (Leaving, "start: Leaving"),
+        (Within, "start: Within"),
+        (Early, "start: Early"),
+    ],
+)
+async def test_a_running_of_the_wrong_form_is_named(kind: Callable[[], Actor], row: str, said: Said) -> None:
     with pytest.raises(ActorStartError) as caught:
         async with open_supervisor(ChildSpec("host", kind)):
             pytest.fail("it has started")
-    said(f"start: {kind.__name__}", str(caught.value))
+    said(row, str(caught.value))
 
 
 @pytest.mark.parametrize("error", [None, Boom("broken")])

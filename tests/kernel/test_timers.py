@@ -637,7 +637,8 @@ async def test_after_refuses_what_is_not_a_delay(said: Said, seconds: Any) -> No
         with pytest.raises(ValueError, match="actor 'host'") as refused:
             await in_handler(ref, lambda: host.after(seconds, Put(1)))
         number = isinstance(seconds, int | float) and seconds is not True
-        said(f"timer: wrong delay{'' if number else ' of another kind'}", str(refused.value), seconds=repr(seconds))
+        row = "timer: wrong delay" if number else "timer: wrong delay of another kind"
+        said(row, str(refused.value), seconds=repr(seconds))
 
 
 @pytest.mark.parametrize("seconds", [0, 0.0001, -1, math.nan, math.inf, True, "1", None])
@@ -647,7 +648,7 @@ async def test_every_refuses_what_is_not_a_period(said: Said, seconds: Any) -> N
         with pytest.raises(ValueError, match="actor 'host'") as refused:
             await in_handler(ref, lambda: host.every(seconds, Put(1)))
         number = isinstance(seconds, int | float) and seconds is not True
-        row = f"timer: wrong period{'' if number else ' of another kind'}"
+        row = "timer: wrong period" if number else "timer: wrong period of another kind"
         said(row, str(refused.value), seconds=f"not {seconds!r}")
 
 
