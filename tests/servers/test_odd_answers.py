@@ -215,9 +215,9 @@ async def test_an_error_about_nothing_ends_a_call_over_stdio_alone(
             connection.write(answer("2", "right"))
         assert [text_of(await each.result()) for each in asking] == ["right", "right"]
         async with calls(1, call) as [alone]:
-            assert await connection.next_id(3) == 3
+            sent = await connection.next_id(3)  # more than 3 if it met a connection that the server was closing
             connection.write(odd)
-            connection.write(answer("3", "right"))
+            connection.write(answer(str(sent), "right"))
         if way is over_stdio:
             with pytest.raises(MCPError, match="odd") as caught:
                 await alone.result()
@@ -234,9 +234,9 @@ async def test_of_two_answers_with_one_id_the_first_counts(way: Any, tables: lis
     async with opened(way, tables) as (connection, call):
         for number in range(1, 4):
             async with calls(1, call) as [asking]:
-                assert await connection.next_id(number) == number
-                connection.write(answer(str(number), "first"))
-                connection.write(answer(str(number), "second"))
+                sent = str(await connection.next_id(number))
+                connection.write(answer(sent, "first"))
+                connection.write(answer(sent, "second"))
             assert text_of(await asking.result()) == "first"
 
 
