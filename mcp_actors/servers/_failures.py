@@ -426,7 +426,7 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
     if life.overdue is not None:
         message = f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
         return failure(message)
-    if life.signed_out:
+    if isinstance(error, SignInRequired):
         return failure(str(error), state="needs_auth", retry_at=retry_at)
     if error is not None and state not in ("pending", "connecting", "backoff"):
         problem = f"{'has failed' if state == 'failed' else f'is {state}'}: {problem_of(error)}; "

@@ -40,7 +40,7 @@ def test_a_callback_in_the_configuration_is_called_on_the_event_loop(authority: 
         return await Browser().show(url)
 
     async def main() -> None:
-        async with bridge.open_servers(authority.config(tmp_path, on_sign_in=show), strict=True) as servers:
+        async with bridge.open_servers(authority.config(tmp_path, on_sign_in=show)) as servers:
             await servers["guarded"].call_tool("whoami")
         assert loops == {asyncio.get_running_loop()}
 

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import Backoff, RetryPolicy, open_servers
+from mcp_actors import Backoff, RetryPolicy, ServerUnavailable, open_servers
 from mcp_actors.auth import SignInRequired
 from mcp_actors.servers._deadlines import Deadline, Deadlines, DeadlineTimer
 from mcp_actors.servers.requests import ListTools
@@ -159,3 +159,99 @@ async def test_an_isolated_retry_asks_no_person(authority: Authority, tmp_path: 
         assert browser.pages == []
         assert await whoami(servers) == "ada"
     assert len(browser.pages) == 1
+
+
+@pytest.mark.parametrize("when_down", ["wait", "fail"])
+async def test_calls_wait_while_a_first_connect_asks_a_person(
+    authority: Authority, tmp_path: Path, when_down: Literal["wait", "fail"]
+) -> None:
+    """C-18: and nothing says that there is no sign-in."""
+    browser, asked, agreed = Browser(), trio.Event(), trio.Event()
+
+    async def show(url: str) -> str | None:
+        asked.set()
+        await agreed.wait()
+        return await browser.show(url)
+
+    answers: list[str] = []
+
+    async def call() -> None:
+        answers.append(await whoami(servers))
+
+    config = authority.config(tmp_path, on_sign_in=show, when_down=when_down)
+    async with open_servers(config) as servers, trio.open_nursery() as nursery:
+        guarded = servers["guarded"]
+        nursery.start_soon(call)  # the person is about to be asked
+        await asked.wait()
+        nursery.start_soon(call)
+        await wait_all_tasks_blocked()
+        assert (guarded.state, servers.errors, servers.failed) == ("connecting", {}, ())
+        assert "a person is asked to sign in" in guarded.statistics().reason
+        agreed.set()
+    assert answers == ["ada", "ada"]
+
+
+async def test_calls_wait_while_a_person_is_asked_again(authority: Authority, tmp_path: Path) -> None:
+    """C-18: after a sign-in was worth nothing any more, from the step in which a request finds that."""
+    browser, asked, agreed = Browser(), trio.Event(), trio.Event()
+
+    async def show(url: str) -> str | None:
+        asked.set()
+        await agreed.wait()
+        return await browser.show(url)
+
+    await signed_in(authority, tmp_path)
+    answers: list[str] = []
+
+    async def call() -> None:
+        answers.append(await whoami(servers))
+
+    config = authority.config(tmp_path, on_sign_in=show)
+    async with open_servers(config, strict=True) as servers, trio.open_nursery() as nursery:
+        guarded = servers["guarded"]
+        for kind in ("refresh_token", "access_token"):
+            authority.set(revoke=stored(tmp_path)["tokens"][kind])
+        nursery.start_soon(call)
+        await guarded.wait_state("backoff", "connecting")
+        nursery.start_soon(call)
+        await asked.wait()
+        nursery.start_soon(call)
+        await wait_all_tasks_blocked()
+        assert guarded.state == "connecting"
+        assert str(servers.errors["guarded"]) == "server 'guarded': a person is asked to sign in, by on_sign_in"
+        agreed.set()
+    assert answers == ["ada", "ada", "ada"]
+
+
+@pytest.mark.parametrize("ends_by", ["access_denied", "timed_out"])
+async def test_a_call_that_waits_for_a_person_says_how_that_ended(
+    authority: Authority, tmp_path: Path, mock_clock: MockClock, ends_by: str
+) -> None:
+    """C-18: the person has refused, or the time is over."""
+    asked, goes_on = trio.Event(), trio.Event()
+
+    async def show(url: str) -> str | None:
+        asked.set()
+        await goes_on.wait()
+        return await Browser().show(url)
+
+    authority.set(refuse=True)
+    async with open_servers(authority.config(tmp_path, on_sign_in=show)) as servers:
+        await asked.wait()
+        async with trio.open_nursery() as nursery:
+
+            async def call() -> None:
+                with pytest.raises(ServerUnavailable, match=rf"'guarded' needs_auth: .*{ends_by}.*sign_in\(\)"):
+                    await whoami(servers)
+
+            nursery.start_soon(call)
+            await wait_all_tasks_blocked()
+            mock_clock.jump(299)  # of 300, and beyond the `request_timeout`
+            await wait_all_tasks_blocked()
+            assert len(nursery.child_tasks) == 1
+            if ends_by == "timed_out":
+                mock_clock.jump(1)
+            else:
+                goes_on.set()
+        assert servers["guarded"].state == "needs_auth"
+        assert ends_by in str(servers.errors["guarded"])

@@ -351,7 +351,7 @@ async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -
     assert isinstance(required, SignInRequired)
     asks_left, record.life.asks_left = record.life.asks_left - 1, 0
     record.opening.questions.note(trio.current_time())
-    record.life.note_question(required)
+    record.life.note_question(required.challenge)
     try:
         with record.calls.deadlines.asking():
             await sign_in_to(record.config, None, required)

@@ -144,8 +144,8 @@ class ConnectionLife:
 
     @property
     def signed_out(self) -> bool:
-        """True while a person has to sign in, also while it is tried again."""
-        return isinstance(self.error, SignInRequired)
+        """True while it is parked until a person signs in, also while it is tried again."""
+        return self.parked and isinstance(self.error, SignInRequired)
 
     @property
     def level_of_attempt(self) -> int:
@@ -217,10 +217,16 @@ class ConnectionLife:
             # The frames of its traceback refer to the connection, and so to the credentials of the connection.
             self.error = self.last_error = error.with_traceback(None)
 
-    def note_question(self, error: Exception) -> None:
-        """Note that a connect waits for a person. The start of the group goes on without it, unless it is required."""
-        self.note_failure(error)
-        self._server.last_error = self.last_error
+    def note_question(self, challenge: str | None) -> None:
+        """Note that a connect waits for a person, as its requests do. That alone is not a failure.
+
+        The start of the group goes on without it, unless it is required.
+        """
+        self._reason = "a person is asked to sign in, by on_sign_in"
+        name = self._server.config.name
+        asks = SignInRequired(f"server {name!r}: {self._reason}", server=name, challenge=challenge)
+        self.error = None if self.error is None else asks
+        self.last_error = self._server.last_error = asks
         self._server.note_change()
 
     def health_changed(self) -> None:
@@ -413,7 +419,7 @@ class ServerLife:
 
     @property
     def signed_out(self) -> bool:
-        """True while a person has to sign in, also while it is tried again."""
+        """True while it is parked until a person signs in, also while it is tried again."""
         return self.best.signed_out
 
     @property
