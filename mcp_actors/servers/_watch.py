@@ -94,6 +94,7 @@ class WatchActor(Actor):
         sources: the configurations of the group.
         apply: passes a reading to the actor that carries out changes, with a function to be called when nothing can
             refuse it any more: that keeps the reading, or returns False if a newer one or other sources have come.
+        note: notes where the servers of that reading come from, and its errors, before an event tells of these.
         emit: emits an event.
         upkeep: begins the tasks again after any failure.
         opened: set when the group has its servers; before that, a reading could not be compared with them.
@@ -103,12 +104,14 @@ class WatchActor(Actor):
         self,
         sources: Sources,
         apply: Callable[[SupervisorRef, Given, Callable[[], bool]], Awaitable[object]],
+        note: Callable[[Given], object],
         emit: Callable[[Event], None],
         upkeep: Upkeep,
         opened: trio.Event,
     ) -> None:
         self._sources = sources
         self._apply = apply
+        self._note = note
         self._emit = emit
         self._upkeep = upkeep
         self._opened = opened
@@ -176,7 +179,9 @@ class WatchActor(Actor):
         if self._sources.configs is not configs or self._sources.is_outdated(given):
             return False
         self._reported = None
-        for error in self._sources.adopt(given, configs, again=True):
+        new = self._sources.adopt(given, configs, again=True)
+        self._note(given)
+        for error in new:
             self._report(error)
         return True
 

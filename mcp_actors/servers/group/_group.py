@@ -276,6 +276,7 @@ class ServerGroup(GroupFacts[ServerRef]):
             if (not new and configs is not self._sources.configs) or self._sources.is_outdated(given):
                 return False
             self._sources.adopt(given, configs)
+            self._roster.note_given(given)
             return True
 
         return await self._change(Reload(given, adopt, keep_added=not new))

@@ -313,9 +313,9 @@ class LifecycleActor(Actor):
             difference = compare(old, given, added)
             self._roster.check(difference.servers)
             given.ignore(added)
+            homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
             if not message.adopt():
                 return None
-            homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
             self._roster.added = added
             for name in difference.removed:
                 self._leave(members[name])
@@ -333,7 +333,6 @@ class LifecycleActor(Actor):
                 await self._wait_configured(wish.server.record)
         finally:
             self._roster.arrange(difference.order)
-            self._roster.note_given(given)
         for level, line in change_lines(old, homes, difference, given):
             logger.log(level, "%s", line)
         summary = ReloadSummary(

@@ -221,7 +221,7 @@ def _followers_of(
         return {name: record.life.state for name, record in records if record.config.source == source}
 
     hub.add(board := StatusBoard(sources, states, roster.upkeep))
-    watching = partial(WatchActor, sources, _apply, hub.emit, roster.upkeep, roster.opened)
+    watching = partial(WatchActor, sources, _apply, roster.note_given, hub.emit, roster.upkeep, roster.opened)
     watcher = ChildSpec(WATCH, watching, restart="temporary")
     return board, [*([watcher] if watch else []), *([status_spec(board)] if board.tables else [])]
 

@@ -12,7 +12,8 @@ from trio.testing import MockClock
 
 from mcp_actors import ConfigError, load_config, open_servers
 from mcp_actors.config import FileSource
-from mcp_actors.servers import ServerAdded, ServerEvent
+from mcp_actors.kernel import Event
+from mcp_actors.servers import ConfigRejected, ServerAdded, ServerEvent, ServerRemoved
 from mcp_actors.servers._sources import Given, Sources
 
 from ..groups import Events
@@ -195,3 +196,20 @@ async def test_a_server_whose_new_entry_needs_a_variable_that_is_not_set_goes_on
         assert (group["a"].state, group["a"].statistics().pid) == ("ready", pid)
         summary = await group.reload(load_config({"mcpServers": {"a": servers}}))
         assert (summary.unchanged, dict(group.errors)) == (("a",), {})
+
+
+async def test_the_errors_are_those_of_the_event(clock: MockClock, file: Path) -> None:
+    """An observer that looks at `errors` sees what the event tells, of a whole file, of an entry and of a repair."""
+    seen: list[tuple[str, list[str]]] = []
+
+    def look(event: Event) -> None:
+        if isinstance(event, ConfigRejected | ServerRemoved):
+            seen.append((type(event).__name__, [*group.errors]))
+
+    save(file, lazy("a", "b"))
+    async with open_servers(file, watch=True, observers=[look]) as group:
+        for document in ("{", lazy("a"), {"mcpServers": {"a": {"command": 7}}}, lazy("b")):
+            save(file, document)
+            await trio.sleep(A_WHILE)
+    rejected = [("ConfigRejected", [str(file)]), ("ServerRemoved", []), ("ConfigRejected", ["a"])]
+    assert seen == [*rejected, ("ServerRemoved", [])]
