@@ -253,6 +253,8 @@ def tool_not_found(
     if silent:
         shown = ", ".join(f"{server} ({state})" for server, state in silent.items())
         hints.append(f"servers not serving now: {shown}")
+    if (unused := next((server for server, state in silent.items() if state == "pending"), None)) is not None:
+        hints.append(f"a lazy one is started by its first request, such as await servers[{unused!r}].call(...)")
     if hidden:
         hints.append(f"servers with tools that wait for approval (see tool_changes): {', '.join(hidden)}")
     return ToolNotFound(f"tool {public_name!r} not found; {'; '.join(hints)}", server="*")

@@ -117,6 +117,15 @@ async def test_a_stopped_server_s_tools_are_gone_until_it_is_started_again() -> 
         assert listed(group) == {"a": True, "b": True}
 
 
+async def test_a_lazy_server_without_remembered_tools_is_called_by_its_own_name(said: Said) -> None:
+    async with open_servers(server("a", connect="lazy")) as group:
+        with pytest.raises(ToolNotFound) as caught:
+            group.find_tool("mcp__a__echo")
+        said("a tool of an unused server was not found", str(caught.value))
+        await group["a"].call("echo", text="x")
+        assert group.find_tool("mcp__a__echo").server == "a"
+
+
 async def test_a_server_that_lists_other_tools_after_a_reconnect_has_those(tmp_path: Path) -> None:
     """A-20: after a reconnect the old list is gone, and an event has the new one."""
     more, events = tmp_path / "more", Events()
