@@ -54,7 +54,7 @@ nitpick_ignore_regex = [
     (r"py:.*", r"trio\.TaskStatus"),  # has no entry in Trio's documentation
     (r"py:.*", r"(?!(mcp_actors|asyncio|collections|datetime|json|math|mcp|mcp_types|os|random|ssl|trio)\.).*"),
     (r"py:.*", r"mcp_actors\.(\w+\.)*_.*"),  # private names in signatures
-    (r"py:.*", r"mcp_actors\.kernel\.(CallFor|Receives)"),  # for type checkers only
+    (r"py:.*", r"mcp_actors\.kernel\.(CallFor|CallWith|Receives)"),  # for type checkers only
 ]
 
 intersphinx_mapping = _inventories.mapping()

@@ -79,7 +79,7 @@ from ._timers import Later, LaterQueue, Timer
 
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip
-from ._envelope import CallFor as CallFor, M as M, M_contra as M_contra  # isort: skip
+from ._envelope import CallFor as CallFor, CallWith as CallWith, M as M, M_contra as M_contra  # isort: skip
 from ._envelope import Receives as Receives, Reply as Reply  # isort: skip
 from ._restart import shows_options as shows_options  # isort: skip
 

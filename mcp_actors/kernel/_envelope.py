@@ -1,9 +1,9 @@
 """Messages, reply slots and envelopes.
 
-`Message` and `Call` are the bases of what users send, and a `PendingCall` is an answer to wait for later. `Receives`
-and `CallFor` are for type checkers. An `Envelope` is a message on its way. It is a `Reply` too: a slot whose answer
-wakes the task that waits, or calls a function of the sender. A `Holder` is what has an envelope, and its `Home` is the
-mailbox that it returns to.
+`Message` and `Call` are the bases of what users send, and a `PendingCall` is an answer to wait for later. `Receives`,
+`CallFor` and `CallWith` are for type checkers. An `Envelope` is a message on its way. It is a `Reply` too: a slot whose
+answer wakes the task that waits, or calls a function of the sender. A `Holder` is what has an envelope, and its `Home`
+is the mailbox that it returns to.
 
 References and ``_timers`` make envelopes; mailboxes, incarnations and pools hold them. This file starts no task and
 runs no handler. It logs if a function of the sender raises. Of the kernel, it imports the detection of deadlocks
@@ -367,11 +367,19 @@ class Call(Message, Generic[T_co]):
 
         def _to(self, ref: Receives[Self], /) -> T_co: ...
 
+        def _answer(self) -> Callable[[T_co], T_co]: ...
+
 
 class CallFor(Protocol[R_contra, T_co]):
     """A `Call` that may be sent to these receivers, and its answer."""
 
     def _to(self, ref: R_contra, /) -> T_co: ...
+
+
+class CallWith(Protocol[T]):
+    """A `Call` with exactly this answer; each is a ``Call[object]`` too, to which any value would be an answer."""
+
+    def _answer(self) -> Callable[[T], T]: ...
 
 
 class PendingCall(Protocol[T_co]):

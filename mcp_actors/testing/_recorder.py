@@ -21,7 +21,7 @@ import trio
 from attrs import frozen
 from trio.testing import MockClock
 
-from ..kernel import Actor, Call, Event, Message
+from ..kernel import Actor, Call, CallWith, Event, Message
 from ._signal import News, Signal
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Probe:
         self.received: list[Message] = []
         self.starts: int = 0
         self._max_in_flight = max_in_flight
-        self._answers: dict[type[Message], deque[_Answer]] = {}
+        self._answers: dict[type[object], deque[_Answer]] = {}
         self._start_failures: deque[Exception] = deque()
         self._news = News()
 
@@ -131,7 +131,7 @@ class Probe:
         """Return a new actor for `open_actor`, or for a `ChildSpec` as its factory."""
         return _ProbeActor(self, self._max_in_flight)
 
-    def reply(self, kind: type[Call[T]], *values: T) -> None:
+    def reply(self, kind: type[CallWith[T]], *values: T) -> None:
         """Answer the next messages of a class with these values, in order. The last one answers all later ones too.
 
         A `Call` without an answer raises a `LookupError`; a plain `Message` needs none.
@@ -148,7 +148,7 @@ class Probe:
         """
         self._answers.setdefault(kind, deque()).append(_Answer(error=error, crash=crash))
 
-    def hold(self, kind: type[Call[T]], value: T) -> anyio.Event:
+    def hold(self, kind: type[CallWith[T]], value: T) -> anyio.Event:
         """Keep the next message of a class waiting until the returned event is set; then answer it with a value.
 
         Any thread may set it.

@@ -24,6 +24,7 @@ from mcp_actors.config import Rank, Source
 from mcp_actors.kernel import Actor, ActorRef, Call, ChildSpec, handles, open_supervisor
 from mcp_actors.observe import health_app
 from mcp_actors.sync import SyncServerGroup, SyncServerRef
+from mcp_actors.testing import Probe
 
 
 class Caller(Protocol):
@@ -149,3 +150,19 @@ async def main() -> None:
     async with open_servers(".mcp.json") as servers, open_supervisor(ChildSpec("counter", Counter)) as above:
         counter = assert_type(above.child("counter", Counter), ActorRef[Add])
         print(await counter.call(Add()) + 1, await servers["a"].call("x", a=1))
+
+
+class Find(Call[float | None]):
+    """A call that has one of two answers."""
+
+
+class Load(Call[Any]):
+    """A call that has any answer."""
+
+
+def substitute(probe: Probe, given: type[Call[int]]) -> None:
+    """Answers of a probe are those of the call."""
+    probe.reply(Find, 9.5, None, 9)
+    probe.hold(Find, None).set()
+    probe.reply(Load, "text", 1)
+    probe.reply(given, 1)

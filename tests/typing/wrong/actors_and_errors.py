@@ -16,6 +16,7 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
+from mcp_actors.testing import Probe
 
 
 class Add(Call[int]):
@@ -60,8 +61,8 @@ async def send(counter: ActorRef[Add | Reset], above: SupervisorRef) -> None:
     await counter.stop()  # wrong
     counter.state = "running"  # wrong
     counter.statistics().queue  # wrong
-    counter.call(Add())  # wrong: mypy pyright pyrefly
-    counter.tell(Reset())  # wrong: mypy pyright pyrefly
+    counter.call(Add())  # wrong
+    counter.tell(Reset())  # wrong
     await above.start_child(Counter())  # wrong
     await above.start_child("counter", Counter)  # wrong
     above.child(1)  # wrong
@@ -129,3 +130,11 @@ def observe(event: StateChanged, error: McpActorsError) -> None:
     if isinstance(error, ServerUnavailable) and error.state == "down":  # wrong: mypy pyright
         pass
     raise ServerUnavailable("text", server="x", state="down")  # wrong
+
+
+def substitute(probe: Probe) -> None:
+    probe.reply(Add, "1")  # wrong
+    probe.reply(Add, 1, "2")  # wrong
+    probe.reply(Reset, None)  # wrong
+    probe.hold(Add, "1")  # wrong
+    probe.hold(Reset, 1)  # wrong

@@ -55,8 +55,8 @@ async def request(ref: AsyncioServerRef) -> None:
     ref.statistics().queued.items  # wrong
     ref.info.nmae  # wrong
     ref.config.request_timeot  # wrong
-    ref.call_tool("add")  # wrong: mypy pyright pyrefly
-    ref.restart()  # wrong: mypy pyright pyrefly
+    ref.call_tool("add")  # wrong
+    ref.restart()  # wrong
     ref.call_tool("add").content  # wrong
     for _ in ref.list_tools():  # wrong
         pass
