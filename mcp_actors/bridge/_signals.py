@@ -181,5 +181,6 @@ class StopNotes:
                 signal.signal(number, found)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
+        self.uninstall()  # first: what the program's handler raises may end the start at any line
         self._on_stop()
         self._found[number](number, frame)
