@@ -21,6 +21,7 @@ from mcp_actors.kernel import (
 )
 from mcp_actors.servers import ConfigChanged, ReplicaChanged, ServerAdded, StateChanged, ToolsChanged
 
+from .http import as_events
 from .pipes import PipeMachine
 from .plan import ATTEMPTS, SimulatedServer
 from .world import BUSY, BUSY_SECONDS, RELOADS, THINKING, CallEnd, Drain, World
@@ -101,11 +102,12 @@ def times(world: World, end: CallEnd) -> Iterator[str]:
 def thinking(world: World, server: SimulatedServer, end: CallEnd) -> float:
     """Return how long a call may have waited for answers of the program that a server has asked for in another call.
 
-    A legacy server behind a pipe does not say in which call it asks.
+    A legacy server behind a pipe, or in its stream of notifications, does not say in which call it asks.
     """
-    if (server.way, server.era) != ("pipe", "legacy"):
+    if server.era != "legacy":
         return 0.0
-    others = (other for other in world.ends.values() if other.deed.server == server.name and other.deed.fate == "ask")
+    asking = (other for other in world.ends.values() if other.deed.server == server.name and other.deed.fate == "ask")
+    others = (other for other in asking if server.way == "pipe" or not as_events(other.call))
     return THINKING * sum(other.asked <= end.at and not other.at < end.asked for other in others)
 
 
