@@ -130,6 +130,13 @@ PLACES: Final = [
         needs=("hypercorn", "quart"),
     ),
     Place(
+        id="hypercorn --reload, Quart",
+        program="places/quart_app.py",
+        command=HYPERCORN.format("quart_app:app") + " --reload",
+        needs=("hypercorn", "quart"),
+        reloads=True,
+    ),
+    Place(
         id="uvicorn, Litestar",
         program="places/litestar_app.py",
         command=UVICORN.format("litestar_app:app"),
