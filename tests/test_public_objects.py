@@ -14,6 +14,7 @@ from typing import Any, Final, get_args, get_origin, get_type_hints
 
 import attrs
 import pytest
+import trio
 from mcp.server import MCPServer
 
 import mcp_actors.adapters
@@ -37,6 +38,8 @@ from mcp_actors.kernel import (
 from mcp_actors.observe import Metrics
 from mcp_actors.servers.group._tree import GroupLimits
 from mcp_actors.testing import Gate, Probe, ScriptedServer, Snapshot
+from tests.forkserver import run_python
+from tests.servers.groups import BOUND
 
 from .source import FOLDERS, PACKAGE, ROOT, parse, python_files
 
@@ -176,8 +179,15 @@ def check(thing: object) -> None:
     assert isinstance(thing, Silent) or not re.findall(r"(?<![^ ])_(?!_)\w+", " ".join(dir(thing)))
 
 
-async def test_the_repr_of_each_object_names_it_and_shows_no_credential(tmp_path: Path) -> None:
+def test_the_repr_of_each_object_names_it_and_shows_no_credential(tmp_path: Path) -> None:
     """D-95: and `dir` lists its public members only."""
+    # A loop on Trio imports trio-asyncio, which changes asyncio for all tests of a process.
+    finished = run_python("-m", "tests.test_public_objects", str(tmp_path), cwd=ROOT, timeout=BOUND)
+    assert finished.stdout == "checked\n", finished.stderr
+
+
+async def check_objects(folder: Path) -> None:
+    """Check objects of both doors that have an event loop."""
     lazy = ServerConfig("lazy", Http("https://x.example", auth=SECRET), connect="lazy")
     silent = Silent()
     async with (
@@ -192,7 +202,7 @@ async def test_the_repr_of_each_object_names_it_and_shows_no_credential(tmp_path
         views = [loop.view(each) for each in (servers, servers["a"], above, above.child("silent"))]
         live = [servers, *servers.values(), *servers.status().values(), above, above.child("silent"), events, monitor]
         live += [call, later, silent, silent.held, silent.timer, loop, *views, servers["a"].send_tool_call("x")]
-        for thing in [*configured(tmp_path), *live, servers["a"].info, servers.tools, above.tree()]:
+        for thing in [*configured(folder), *live, servers["a"].info, servers.tools, above.tree()]:
             check(thing)
 
         async def read_on_loop() -> None:
@@ -280,3 +290,8 @@ def test_the_doors_of_servers_have_the_same_defaults() -> None:
     limits = inspect.signature(GroupLimits).parameters
     assert {name: limits[name].default for name in limits} == {name: doors[0][name].default for name in limits}
     assert doors[0]["naming"].default == DEFAULT_NAMING
+
+
+if __name__ == "__main__":
+    trio.run(check_objects, Path(sys.argv[1]))
+    print("checked")
