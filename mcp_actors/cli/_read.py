@@ -70,12 +70,16 @@ async def _list(
         for ref, listed in product(group.connected, lists):
             try:
                 entries += await listed(ref)
+                continue
             except NotSupported:
                 continue
-            except (MCPError, McpActorsError) as error:
-                if not (isinstance(error, MCPError) and error.code == METHOD_NOT_FOUND):
-                    errors.append(answered(ref.name, error) if isinstance(error, MCPError) else error)
-                    failed.add(ref.name)
+            except MCPError as error:
+                if error.code == METHOD_NOT_FOUND:
+                    continue
+                errors.append(answered(ref.name, error))
+            except McpActorsError as error:
+                errors.append(error)
+            failed.add(ref.name)
         output.without(kind, [ref.name for ref in group.connected if ref.name not in failed], entries)
     for entry in entries:
         words = entry.get("uri") or entry.get("uri_template") or f"({', '.join(entry['arguments'])})"

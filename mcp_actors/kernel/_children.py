@@ -467,13 +467,14 @@ class Children(Node, ABC):
             run.when(run.is_bounded, partial(self._followed, run))
 
     def _has_outcome(self, run: Run, later: Later[Any], rest: Rest) -> None:
-        if not run.started:
-            self._under_way = None if self._under_way is run else self._under_way
-            self._continue(run, later, rest)
+        if run.started:
+            run.child.alone = False
+            later.reply(ref_to(run.child.record))
+            self._followed(run)
             return
-        run.child.alone = False
-        later.reply(ref_to(run.child.record))
-        self._followed(run)
+        if self._under_way is run:
+            self._under_way = None
+        self._continue(run, later, rest)
 
     def _followed(self, run: Run) -> None:
         """Let the manager take jobs again, after a change that was made without it."""

@@ -578,15 +578,11 @@ OVERDUE_AFTER: Final = 1.0
 still runs after this time is inside a shield."""
 
 
-async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> bool:
-    """Ask an incarnation to stop, and wait until it has ended; see `Incarnation.bound`.
+async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> None:
+    """Ask an incarnation to stop, and wait until it has ended or is overdue; see `Incarnation.bound`.
 
     **Cancellation**: the stop continues.
-
-    Returns:
-        True if it has ended. False if it is overdue: it was killed, is inside a shield, and has been reported.
     """
     incarnation.ask(comes_back=False)
     incarnation.bound(shutdown, asked_at=asked_at)
     await incarnation.wait_bounded()
-    return incarnation.final is not None

@@ -655,7 +655,6 @@ class Supervisor(Actor[M_contra]):
         return self._children.ask(self._find(id), fate, drain=drain)
 
     async def _wait_stopped(self, later: Later[None], run: Run) -> None:
-        run.when(
-            run.is_ended, partial(later.reply, None)
-        )  # for an overdue child the caller waits, the manager does not
+        # For an overdue child the caller waits, the manager does not.
+        run.when(run.is_ended, partial(later.reply, None))
         await run.wait_bounded()
