@@ -11,7 +11,17 @@ import pytest
 import trio
 from attrs import frozen
 
-from mcp_actors.kernel import Actor, ActorRef, Call, ChildSpec, Event, Message, SupervisorRef, open_supervisor
+from mcp_actors.kernel import (
+    Actor,
+    ActorRef,
+    Call,
+    ChildSpec,
+    Event,
+    Message,
+    StopActor,
+    SupervisorRef,
+    open_supervisor,
+)
 
 T = TypeVar("T")
 E = TypeVar("E", bound=BaseException)
@@ -25,6 +35,19 @@ class Boom(Exception):
 
 class Fatal(Exception):
     """A failure of a handler that ends the incarnation."""
+
+
+def end_by(actor: Actor[Any], deed: str) -> None:
+    """Fail, crash or stop as a message says; do nothing for another deed."""
+    match deed:
+        case "raise":
+            raise Boom
+        case "crash":
+            raise Fatal
+        case "fail":
+            actor.fail(Boom())
+        case "stop":
+            raise StopActor
 
 
 @frozen(eq=False)

@@ -28,7 +28,6 @@ from mcp_actors.kernel import (
     Message,
     Monitor,
     NotSent,
-    StopActor,
     SupervisorRef,
     Timer,
     handles,
@@ -36,7 +35,7 @@ from mcp_actors.kernel import (
 )
 
 from ..programs import run_programs
-from .actors import Boom, Fatal, at_once
+from .actors import Boom, Fatal, at_once, end_by
 
 LATER = ["later", "later, free", "later, early", "later, twice", "later, never", "later, raise", "later, crash"]
 LATER += ["later, not sent"]
@@ -354,17 +353,8 @@ class Unit(Actor):
 
     def do(self, message: Job) -> None:
         """End, or do what does not end it."""
-        match message.deed:
-            case "raise":
-                raise Boom
-            case "crash":
-                raise Fatal
-            case "fail":
-                self.fail(Boom())
-            case "stop":
-                raise StopActor
-            case _:
-                self.arrange(message)
+        end_by(self, message.deed)
+        self.arrange(message)
 
     def arrange(self, message: Job) -> None:
         """Set and cancel timers and monitors."""

@@ -16,13 +16,12 @@ from mcp_actors.kernel import (
     Call,
     ChildSpec,
     NotSent,
-    StopActor,
     handles,
     open_supervisor,
 )
 from tests.programs import number_of
 
-from .actors import Boom, Fatal, at_once, sent_as
+from .actors import Boom, Fatal, at_once, end_by, sent_as
 
 deeds = st.sampled_from(["return", "raise", "crash", "fail", "stop", "not sent", "fail, not sent"])
 times = st.sampled_from([0.0, 0.0, 0.5, 1.0, 2.0])
@@ -84,15 +83,7 @@ class Worker(Actor):
             raise NotSent
         self.run.begun.append(message.number)
         await self.wait(message)
-        match deed:
-            case "raise":
-                raise Boom
-            case "crash":
-                raise Fatal
-            case "fail":
-                self.fail(Boom())
-            case "stop":
-                raise StopActor
+        end_by(self, deed)
         return message.number
 
     @staticmethod

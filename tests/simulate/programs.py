@@ -31,7 +31,6 @@ from mcp_actors.kernel import (
     Later,
     NotSent,
     OverflowPolicy,
-    StopActor,
     Supervisor,
     SupervisorRef,
     handles,
@@ -39,7 +38,7 @@ from mcp_actors.kernel import (
 )
 from mcp_actors.testing import run_seeded
 
-from ..kernel.actors import Boom, Fatal
+from ..kernel.actors import Boom, Fatal, end_by
 
 # --- The programs -----------------------------------------------------------------------------------------------------
 
@@ -191,15 +190,7 @@ class Player(Actor[Ball]):
         self._ledger.begin(self._name, ball.number)
         if self._ledger.shape.brief:
             self.stop()
-        match ball.deed:
-            case "raise":
-                raise Boom
-            case "crash":
-                raise Fatal
-            case "fail":
-                self.fail(Boom())
-            case "stop":
-                raise StopActor
+        end_by(self, ball.deed)
 
     def _answer(self, ball: Ball) -> int | Later[int]:
         if not self._ledger.shape.waits:

@@ -7,8 +7,8 @@ how often they do it, is here, so that all do the same.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
-from typing import Final
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Final
 
 NODES: Final = 60
 """Actors that count, or that send to each other."""
@@ -45,6 +45,11 @@ EXPECTED: Final[dict[str, Callable[[int], int]]] = {
     "queens": lambda size: {4: 2, 5: 10, 6: 4, 7: 40}[size],
 }
 """The programs, and their results for a size. That of ``queens`` is the side of its board."""
+
+
+def named(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the programs of a module, by the names of `EXPECTED`."""
+    return {name: namespace[name.replace(" ", "_")] for name in EXPECTED}
 
 
 def third(one: int, other: int) -> int:

@@ -27,6 +27,7 @@ from . import (
     choices,
     in_order,
     lookups,
+    named,
     placed,
     third,
     transfers,
@@ -571,20 +572,7 @@ async def counting_tasks(size: int) -> int:
     return await counting(size, TaskCounter)
 
 
-PROGRAMS: Final[dict[str, Callable[[int], Awaitable[int]]]] = {
-    "ping pong": ping_pong,
-    "counting": counting,
-    "many counters": many_counters,
-    "short lives": short_lives,
-    "ring": ring,
-    "meetings": meetings,
-    "crosstalk": crosstalk,
-    "dictionary": dictionary,
-    "buffer": buffer,
-    "bank": bank,
-    "radix sort": radix_sort,
-    "queens": queens,
-}
+PROGRAMS: Final[dict[str, Callable[[int], Awaitable[int]]]] = named(globals())
 
 IN_TASKS: Final[dict[str, Callable[[int], Awaitable[int]]]] = {"ping pong": ping_pong_tasks, "counting": counting_tasks}
 """The same with an ``async def`` where a plain handler would do."""

@@ -29,6 +29,7 @@ from . import (
     choices,
     in_order,
     lookups,
+    named,
     placed,
     third,
     transfers,
@@ -476,17 +477,4 @@ async def queens(kit: Kit, size: int) -> int:
     return full
 
 
-PROGRAMS: Final[dict[str, Callable[[Kit, int], Awaitable[int]]]] = {
-    "ping pong": ping_pong,
-    "counting": counting,
-    "many counters": many_counters,
-    "short lives": short_lives,
-    "ring": ring,
-    "meetings": meetings,
-    "crosstalk": crosstalk,
-    "dictionary": dictionary,
-    "buffer": buffer,
-    "bank": bank,
-    "radix sort": radix_sort,
-    "queens": queens,
-}
+PROGRAMS: Final[dict[str, Callable[[Kit, int], Awaitable[int]]]] = named(globals())

@@ -25,6 +25,7 @@ from . import (
     choices,
     in_order,
     lookups,
+    named,
     placed,
     third,
     transfers,
@@ -426,17 +427,4 @@ def queens(size: int) -> int:
         return full
 
 
-PROGRAMS: Final[dict[str, Callable[[int], int]]] = {
-    "ping pong": ping_pong,
-    "counting": counting,
-    "many counters": many_counters,
-    "short lives": short_lives,
-    "ring": ring,
-    "meetings": meetings,
-    "crosstalk": crosstalk,
-    "dictionary": dictionary,
-    "buffer": buffer,
-    "bank": bank,
-    "radix sort": radix_sort,
-    "queens": queens,
-}
+PROGRAMS: Final[dict[str, Callable[[int], int]]] = named(globals())
