@@ -356,7 +356,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
     def _close(self) -> None:
         self._closed, self.traffic = True, None
-        self._link.leave()
+        self._link.lifeline.close()
         self._link.table.close()
 
     async def receive(self, message: Unasked, attempt: Deadline | None = None) -> None:

@@ -88,7 +88,7 @@ class TimedOut(Exception):
 
 def known_failure(link: Link | None, exc: BaseException) -> ConnectFailed | None:
     """Return the failure of a connect that needs no other words, if there is one. Its consequences may hide it."""
-    causes = (collapse(exc), None if link is None else link.failure)
+    causes = (collapse(exc), None if link is None else link.lifeline.failure)
     return next((cause for cause in causes if isinstance(cause, ConnectFailed)), None)
 
 
@@ -97,12 +97,13 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
     if isinstance(exc, TimedOut):
         return _timed_out(config, phase, link, exc)
     masker = link.masker if link is not None else Masker()
-    cause = link.failure if link is not None and link.failure is not None else collapse(exc)
+    failure = None if link is None else link.lifeline.failure
+    cause = collapse(exc) if failure is None else failure
     unreached = isinstance(cause, ConnectionOver) or own_shortage(cause) is not None
     if unreached and isinstance(cause.__cause__, httpx2.TransportError):
         phase = "open"  # no server was reached, so nothing was negotiated
     hopeless = False
-    if link is not None and link.failure is None and link.lost and link.pid is not None:
+    if link is not None and failure is None and link.lifeline.lost and link.pid is not None:
         what = f"{_ended(link.obituary())} while {_DOING[phase]}"
     else:
         words = _words(cause, masker).removesuffix(MAY_HAVE_ACTED)
@@ -177,7 +178,7 @@ def still_connecting(server: str, seconds: float, link: Link) -> str:
         if words
         else "; it has written nothing to stderr; check that its command starts an MCP server"
     )
-    if link.exited:
+    if link.lifeline.exited:
         why = f"; its process has exited, and only a child of it can be the server{why}"
     elif link.heard is False:
         why = f"; its process has not read anything yet{why}"
@@ -200,16 +201,17 @@ def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
 
 def reason_of_end(server: str, link: Link) -> ConnectionLost | SignInRequired:
     """Return the error that ends the incarnation when its link is lost."""
-    return link.failure if isinstance(link.failure, SignInRequired) else connection_lost(server, link)
+    return link.lifeline.failure if isinstance(link.lifeline.failure, SignInRequired) else connection_lost(server, link)
 
 
 def connection_lost(server: str, link: Link) -> ConnectionLost:
     """Return the error for a connection that was lost while it served."""
     # With a failure noted, this side has ended the process, so how the process ended says nothing.
-    what = _ended(link.obituary()) if link.pid is not None and link.failure is None else "the connection ended"
-    because = f": {problem_of(link.failure)}" if link.failure is not None else ""
+    failure = link.lifeline.failure
+    what = _ended(link.obituary()) if link.pid is not None and failure is None else "the connection ended"
+    because = f": {problem_of(failure)}" if failure is not None else ""
     lost = ConnectionLost(f"server {server!r}: {what} while it was connected{because}", server=server)
-    return caused_by(lost, None if link.failure is None else _behind(link.failure))
+    return caused_by(lost, None if failure is None else _behind(failure))
 
 
 def unresponsive(server: str, failures: int, problem: Exception | None) -> ConnectionLost:

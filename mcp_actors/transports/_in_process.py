@@ -312,7 +312,7 @@ class LegacyServerLink(Link):
         """Settle the request that a message of the server answers, or pass the message on."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if _is_end(message):
-            self._lifeline.lose()
+            self.lifeline.lose()
         if isinstance(message, JSONRPCRequest | JSONRPCNotification):
             if self._receive is not None:
                 await self._receive(message)
@@ -326,7 +326,7 @@ class LegacyServerLink(Link):
         try:
             async with self._server.lifespan(self._server) as state:
                 await serve_loop(self._server, self._pipe, writer, lifespan_state=state)
-            self._lifeline.lose()  # unless this side is closing; without it, a call that waits would wait for ever
+            self.lifeline.lose()  # unless this side is closing; without it, a call that waits would wait for ever
         finally:
             self._pipe.closed, writer.link = True, None  # the SDK's server is cyclic garbage, and refers to both
             self._pipe.withdraw_all()
@@ -334,7 +334,7 @@ class LegacyServerLink(Link):
 
     async def close(self) -> None:
         """End the input of the server, and wait until it has left its lifespan, but at most `SHUTDOWN_GRACE`."""
-        self._lifeline.close()
+        self.lifeline.close()
         await self._pipe.aclose()
         with trio.move_on_after(SHUTDOWN_GRACE):
             await self._ended.wait()

@@ -125,6 +125,7 @@ class Link:
     Attributes:
         endpoint: the command or URL of the server, without credentials, as messages show it.
         pid: the process of the server, which leads its own process group; None if it is not a child process.
+        lifeline: the state of the connection: whether it is lost, why, and when the server was last heard.
         masker: masks the credentials of this connection in text from the server.
         table: the requests that were sent and not answered.
         direct: writes lines without a task; None if the transport has no lines.
@@ -145,7 +146,7 @@ class Link:
     trusted: bool = False
 
     def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
-        self._lifeline = lifeline
+        self.lifeline: Lifeline = lifeline
         self.masker: Masker = masker or Masker()
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
@@ -187,16 +188,6 @@ class Link:
         raise NotImplementedError
 
     @property
-    def lost(self) -> bool:
-        """True if the other side ended the connection, or a write failed, before this side began to close it."""
-        return self._lifeline.lost
-
-    @property
-    def failure(self) -> Exception | None:
-        """The exception that ended a lost connection, for use as ``__cause__``; None if only its end is known."""
-        return self._lifeline.failure
-
-    @property
     def heard(self) -> bool | None:
         """True if something was sent and the server has read all of it; None if the system does not report that."""
         return None
@@ -205,16 +196,6 @@ class Link:
     def malformed_lines(self) -> int:
         """The number of skipped lines or events that were not messages."""
         return 0
-
-    @property
-    def heard_at(self) -> float:
-        """`trio.current_time` of the last byte from the server."""
-        return self._lifeline.heard_at
-
-    @property
-    def exited(self) -> bool:
-        """True if the started process has exited. Its child may be the real server and go on serving."""
-        return self._lifeline.exited
 
     @property
     def suspended(self) -> bool:
@@ -230,22 +211,6 @@ class Link:
         """Return True if a child of the exited process may be the server, or if the system does not report that."""
         await trio.lowlevel.checkpoint()
         return True
-
-    def lose(self) -> None:
-        """Mark the connection as lost."""
-        self._lifeline.lose()
-
-    def leave(self) -> None:
-        """Note that this side has begun to close: nothing is sent any more, and a later end is not a loss."""
-        self._lifeline.close()
-
-    def hear_of_exit(self, on_exit: Callable[[], None]) -> None:
-        """Call a function, synchronously, when the started process has exited."""
-        self._lifeline.on_exit = on_exit
-
-    def hear_of_gaps(self, on_gap: Callable[[], None]) -> None:
-        """Call a function, synchronously, whenever notifications of the server may have been missed."""
-        self._lifeline.on_gap.append(on_gap)
 
     def obituary(self) -> Obituary:
         """Return the known facts about the end of the server's process. Works at any time, also after the link."""

@@ -166,7 +166,7 @@ async def test_a_server_that_dies_before_it_is_sent_the_question_is_not_started_
     ask = StdioLink.exchange
 
     async def late(self: StdioLink, request: RequestUnderWay, receive: Receive) -> Json:
-        await eventually(lambda: self.lost)
+        await eventually(lambda: self.lifeline.lost)
         return await ask(self, request, receive)
 
     monkeypatch.setattr(StdioLink, "exchange", late)

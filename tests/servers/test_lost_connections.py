@@ -59,7 +59,7 @@ async def test_only_without_a_pipe_is_a_lost_connection_drained(pipe: bool, monk
     async with open_servers(config) as servers:
         async with calls(2, servers["gate"].call_tool, "pass") as outcomes:
             await wait_all_tasks_blocked()
-            links[0].lose()
+            links[0].lifeline.lose()
             await wait_all_tasks_blocked()
             assert [outcome.over for outcome in outcomes] == [pipe] * 2
             gate.open.set()

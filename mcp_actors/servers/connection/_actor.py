@@ -192,7 +192,7 @@ class ServerActor(Actor):
         finally:
             self._record.session = Facts()
             self._record.keep_stderr()
-            if self._phase.connected and self._link is not None and self._link.lost:
+            if self._phase.connected and self._link is not None and self._link.lifeline.lost:
                 self._record.life.note_failure(reason_of_end(self._name, self._link))
             # Both refer to this object, and would be cyclic garbage together, with all that belongs to the connection.
             self._direct, self._drain.end = None, lambda _: None
@@ -255,7 +255,7 @@ class ServerActor(Actor):
                     await negotiation.agree(session, patience, incoming.tasks)
                     await self._begin(session, incoming)
                     negotiation.succeeded(session)
-                    if link.lost:
+                    if link.lifeline.lost:
                         # The connection was lost before the phase was `SERVING`, and a loss is reported only once. So
                         # there must be no checkpoint from here to `SERVING`, or a lost connection would be served.
                         raise reason_of_end(self._name, link)
@@ -277,7 +277,7 @@ class ServerActor(Actor):
         link = session.link
         self._phase = Phase.LISTING
         # Notifications of changes: modern servers send them only over a stream that the client opens.
-        link.hear_of_gaps(partial(incoming.listeners.tell, NotificationsMissed()))
+        link.lifeline.on_gap.append(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(session):
             await ChangeStream(self._name, session, incoming, lists, self._endpoint_gone).begin()
         # Before the lists are requested: their answers are newer than this, so they are not stale afterwards.
@@ -303,8 +303,8 @@ class ServerActor(Actor):
 
         def end(verdict: Verdict) -> None:
             self._hopeless = verdict == "fail"
-            if link.exited:
-                link.lose()
+            if link.lifeline.exited:
+                link.lifeline.lose()
             else:
                 self._end(unresponsive(self._name, self._record.health.ladder.failures, self._record.health.problem))
 
@@ -480,7 +480,7 @@ class ServerActor(Actor):
 
     def _is_lost(self, exc: MCPError) -> bool:
         # A server may use the code CONNECTION_CLOSED too, and its message. The link knows, except in process.
-        if self._link is None or self._link.lost:
+        if self._link is None or self._link.lifeline.lost:
             return True
         return isinstance(self._record.config.transport, InProcess) and exc.message == "Connection closed"
 
@@ -543,6 +543,6 @@ async def _attempt(
         except Exception as exc:
             failure = exc
             link.masker.clean(failure)
-            if link.lost or isinstance(failure, ConnectionOver):
+            if link.lifeline.lost or isinstance(failure, ConnectionOver):
                 raise
     return failure

@@ -151,7 +151,7 @@ class Negotiation:
         try:
             initialized = await session.initialize()
         except MCPError as refusal:
-            if self._era != LEGACY or self._record.config.protocol != "auto" or session.link.lost:
+            if self._era != LEGACY or self._record.config.protocol != "auto" or session.link.lifeline.lost:
                 raise
             try:
                 session.adopt(await session.discover())
@@ -184,7 +184,7 @@ class Negotiation:
                 if again and (common := _common_version(exc)) is not None:
                     version = common
                     continue
-                if session.link.lost or _no_common_version(exc):
+                if session.link.lifeline.lost or _no_common_version(exc):
                     raise
             try:
                 await self._shake_hands(session, await session.initialize())
@@ -336,7 +336,7 @@ def _exited_after_discover(link: Link) -> bool:
     False if it exited before it read the request, or was killed.
     """
     heard = link.heard is not False  # if the system does not report it, the request may have been read
-    return link.lost and link.failure is None and heard and link.obituary().exit_code not in KILLED
+    return link.lifeline.lost and link.lifeline.failure is None and heard and link.obituary().exit_code not in KILLED
 
 
 # --- Bound one attempt to connect, and the waiting for it -------------------------------------------------------------
@@ -430,16 +430,16 @@ class Patience:
             anyio.EndOfStream: no process is left that could answer.
         """
         exited = trio.Event()
-        link.hear_of_exit(exited.set)
-        if not link.exited:
+        link.lifeline.on_exit = exited.set
+        if not link.lifeline.exited:
             await exited.wait()
         closed = False
         while not closed:
             await trio.sleep(LOOK_EVERY)  # meanwhile the end of its stdout is read, unless there is such a helper
-            if link.lost:
+            if link.lifeline.lost:
                 return
             closed = link.input_closed
-        link.lose()
+        link.lifeline.lose()
         await link.wait_obituary()
         raise anyio.EndOfStream
 

@@ -354,7 +354,7 @@ def renew_subscriptions(
 ) -> AbstractContextManager[None]:
     """Keep subscriptions renewed during a connection."""
     connection = Connection(session, link, tasks, record, actor)
-    link.hear_of_gaps(connection.note_gap)
+    link.lifeline.on_gap.append(connection.note_gap)
     return record.subscriptions.connected(connection)
 
 

@@ -138,7 +138,7 @@ class ConnectionHealth:
     def failed(self, asked: float, error: Exception) -> None:
         """Count a check or request, sent at `asked`, that was not answered in time; schedule the next check."""
         ladder = self.ladder.failed(asked, trio.current_time())
-        if ladder is not self.ladder and self._link is not None and not self._link.lost:
+        if ladder is not self.ladder and self._link is not None and not self._link.lifeline.lost:
             before, self.last_error = self.condition, error
             self._climb(ladder)
             self._check_by(asked + self.policy.timeout)
@@ -147,7 +147,7 @@ class ConnectionHealth:
 
     def timed_out(self, asked: float, error: Exception) -> None:
         """Count a sent request that timed out, unless the server has sent anything since: then it is only slow."""
-        if self._link is not None and self._link.heard_at <= asked and self.policy.interval is not None:
+        if self._link is not None and self._link.lifeline.heard_at <= asked and self.policy.interval is not None:
             self.failed(asked, error)
             self._check_by(trio.current_time())
 
@@ -165,17 +165,17 @@ class ConnectionHealth:
         """Begin to check a new connection, which begins to serve in this step."""
         self._link, self.pings = link, None
         self._climb(self.ladder.reconnected(self.policy))
-        link.hear_of_exit(self._exited)
+        link.lifeline.on_exit = self._exited
         interval = self.policy.timeout if self.failing else self.policy.interval or math.inf
         self._due = math.inf if self.policy.interval is None else trio.current_time() + interval
         self._left_alone = self._succeeded = False
-        if link.exited:
+        if link.lifeline.exited:
             self._exited()
 
     def end(self) -> None:
         """Stop checking the connection."""
         if self._link is not None:
-            self._link.hear_of_exit(nothing)
+            self._link.lifeline.on_exit = nothing
         self._link = None
 
     async def wait_due(self) -> None:
@@ -201,16 +201,16 @@ class ConnectionHealth:
         """Return the step to take now, or None. See the theory of operation at the top of the file."""
         assert self._link is not None
         due = self.ladder.verdict(self.policy)
-        if self._link.exited and not self.ladder.here:
+        if self._link.lifeline.exited and not self.ladder.here:
             self._succeeded = self._succeeded or await self._link.may_serve_on()
-        elif self._link.exited and self._link.heard_at <= self.ladder.since:
+        elif self._link.lifeline.exited and self._link.lifeline.heard_at <= self.ladder.since:
             if self._left_alone:
                 return None if self._is_busy() and await self._link.may_serve_on() else "restart"
             if self._succeeded and not await self._link.may_serve_on():
                 return "restart"
         if due is None or self._link.suspended or self._link.trusted:
             return due
-        silence, silent = self.policy.silence, trio.current_time() - self._link.heard_at
+        silence, silent = self.policy.silence, trio.current_time() - self._link.lifeline.heard_at
         return due if silence is not None and silent >= silence and not self._is_busy() else None
 
     def _is_busy(self) -> bool:

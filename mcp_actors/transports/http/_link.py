@@ -123,7 +123,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         return self._skipped.count
 
     def __repr__(self) -> str:
-        state = "closed" if self._left.is_set() else "lost" if self.lost else "open"
+        state = "closed" if self._left.is_set() else "lost" if self.lifeline.lost else "open"
         return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
 
     async def wait_turn(self, message: JSONRPCMessage) -> None:
@@ -133,8 +133,8 @@ class HttpLink(Link, ABC, Generic[Configured]):
 
     async def _hear(self, response: httpx2.Response) -> None:
         """Note when the server was last heard: at the response, and at each piece of its body. A response hook."""
-        self._lifeline.heard_at = trio.current_time()
-        response.stream = HeardBody(response.stream, self._lifeline, reads_of(response))  # type: ignore[arg-type]  # an AsyncClient's is
+        self.lifeline.heard_at = trio.current_time()
+        response.stream = HeardBody(response.stream, self.lifeline, reads_of(response))  # type: ignore[arg-type]  # an AsyncClient's is
 
     @abstractmethod
     async def live(self) -> None:
@@ -152,7 +152,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         except Exception as error:
             # This must come before the events below, which wake `wait_open` and the reader of the session: both then
             # look for the error that ended the connection.
-            self._lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
+            self.lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
             self._client.event_hooks = {}  # it refers to this object
             self._skipped.end()
@@ -166,15 +166,15 @@ class HttpLink(Link, ABC, Generic[Configured]):
             Exception: the connection failed before; the exception is `failure`.
         """
         await self._opened.wait()
-        if self.failure is not None:
-            raise self.failure
+        if self.lifeline.failure is not None:
+            raise self.lifeline.failure
 
     async def close(self) -> None:
         """End the session within ``stop_timeout``, if the server reacts, and close all connections.
 
         **Cancellation**: does not interrupt it, because the server would keep an unused session.
         """
-        self._lifeline.close()
+        self.lifeline.close()
         self._left.set()
         # Shielded and bounded. When the time is over, leaving `open_background` cancels the task that owns the client.
         with trio.move_on_after(self._stop_timeout * CLOSING, shield=True):

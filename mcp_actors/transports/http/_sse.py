@@ -73,19 +73,19 @@ class SseLink(HttpLink[Sse]):
         """Open the event stream, and pass on its messages until it ends or the link is left."""
         self._url = real_url(self._transport)
         self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
-        self._reach = Reach(self._client, self._url, self._failures, self._lifeline, self._background)
+        self._reach = Reach(self._client, self._url, self._failures, self.lifeline, self._background)
         self._refusals = Refusals(self._client)
         self._has_answered = False
         self.table: RequestTable = RequestTable()
         try:
             with self._listening:
                 await self._listen()
-            self._lifeline.lose(self._failures.ended() if self._opened.is_set() else self._failures.no_endpoint())
+            self.lifeline.lose(self._failures.ended() if self._opened.is_set() else self._failures.no_endpoint())
         except anyio.EndOfStream:
             pass  # the server has sent too many requests, and the connection is lost
         except Exception as error:
             # This comes before the end of `read`, in which the callers of requests fail: their errors name this one.
-            self._lifeline.lose(self._meaning(error))
+            self.lifeline.lose(self._meaning(error))
         self._silent.set()
 
     async def run(self) -> None:
@@ -114,11 +114,11 @@ class SseLink(HttpLink[Sse]):
         try:
             await self._silent.wait()
         finally:
-            self._lifeline.close()
+            self.lifeline.close()
 
     async def close(self) -> None:
         """End the event stream. This protocol has no message for the end of a session."""
-        self._lifeline.close()
+        self.lifeline.close()
         self._listening.cancel("the link is left")
         await super().close()
 
@@ -180,7 +180,7 @@ class SseLink(HttpLink[Sse]):
     async def _pass_on(self, message: JSONRPCMessage) -> bool:
         """Settle the request that a message answers, or pass the message on. Return True if it was asked for."""
         is_answer = self._requests.is_answer(message)
-        admit(self.masker, self._requests, self._lifeline, message)
+        admit(self.masker, self._requests, self.lifeline, message)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if not self._skipped.add_stray(message):
                 self.table.settle_message(message)
@@ -216,7 +216,7 @@ class SseLink(HttpLink[Sse]):
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """See `Link.exchange`. The answer comes as an event."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        self._lifeline.check_open()
+        self.lifeline.check_open()
         posting = trio.CancelScope()
         # Written here: in the background, a message that cannot be written as JSON would end the connection.
         post = self._build(request.message)
@@ -229,7 +229,7 @@ class SseLink(HttpLink[Sse]):
             if not request.sent:
                 # It may wait for a connection or a token. Later, no notice would follow it.
                 posting.cancel("its caller has left")
-            elif request.cancellable and not self._lifeline.closing:
+            elif request.cancellable and not self.lifeline.closing:
                 self._tell_soon(request.notice)
             raise
         finally:
@@ -252,7 +252,7 @@ class SseLink(HttpLink[Sse]):
         """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
         await self.wait_turn(message)
         await trio.lowlevel.checkpoint()
-        self._lifeline.check_open()
+        self.lifeline.check_open()
         with discreet(self.masker, self.configured_url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
                 await self._tell(message, self._written(message))
@@ -287,7 +287,7 @@ class SseLink(HttpLink[Sse]):
         """Return what a failed POST means; a sign-in that is required ends the connection."""
         error = self._failures.of(exc, request, sent=body.was_sent(request, exc))
         if isinstance(error, SignInRequired):
-            self._lifeline.lose(error)
+            self.lifeline.lose(error)
         return error
 
     async def _sent(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
@@ -309,7 +309,7 @@ class SseLink(HttpLink[Sse]):
         refusal = self._failures.status(response, datetime.now(UTC), error, text, answered=self._has_answered)
         if request.method == "POST":
             if await self._refusals.end_all(response, error):
-                self._lifeline.lose(refusal)
+                self.lifeline.lose(refusal)
             elif await self._refusals.is_forgotten(response, error):
                 raise self._failures.forgotten(error, response, datetime.now(UTC))
         raise refusal

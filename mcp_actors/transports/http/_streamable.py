@@ -444,9 +444,9 @@ class StreamableHttpLink(HttpLink[Http]):
             MessageLimits(self._transport.max_body_bytes, self._max_values, "max_body_bytes"),
             self._pace,
             self._requests,
-            self._lifeline,
+            self.lifeline,
             self._background,
-            partial(admit, self.masker, self._requests, self._lifeline),
+            partial(admit, self.masker, self._requests, self.lifeline),
             self._skipped,
             partial(self._reading.cancel, "the server has sent too many requests"),
         )
@@ -479,4 +479,4 @@ class StreamableHttpLink(HttpLink[Http]):
                         await NotificationStream(self._session, self.table).run(receive)
                 await trio.sleep_forever()
         finally:
-            self._lifeline.close()
+            self.lifeline.close()

@@ -58,7 +58,7 @@ class SocketLink(LinesLink):
         background.start_soon(self._writer.run, name=f"{config.name}:socket")
 
     def __repr__(self) -> str:
-        state = "closed" if self._stream.fileno() == -1 else "lost" if self.lost else "open"
+        state = "closed" if self._stream.fileno() == -1 else "lost" if self.lifeline.lost else "open"
         return f"<SocketLink {self._name!r} to {self.endpoint}, {state}>"
 
     def close(self) -> None:

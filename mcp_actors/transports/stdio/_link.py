@@ -99,12 +99,12 @@ class StdioLink(LinesLink):
         background.start_soon(self._watch_input, name=f"{config.name}:input")
 
     def __repr__(self) -> str:
-        state = "closed" if self._stopping else "lost" if self.lost else "open"
+        state = "closed" if self._stopping else "lost" if self.lifeline.lost else "open"
         return f"<StdioLink {self._name!r} pid {self.pid}, {state}>"
 
     def obituary(self) -> Obituary:
         """Return the known facts about the end of the process, at any time."""
-        if self.lost and not self._stopping:
+        if self.lifeline.lost and not self._stopping:
             self._look()
         tail = self._stderr.tail()
         return Obituary(self._exit_code, tail, hint(self._transport, tail))
@@ -127,7 +127,7 @@ class StdioLink(LinesLink):
 
     def _exited(self) -> None:
         self._of_leader = self._reader.received + (unread_bytes(self._process.stdout) or 0)
-        self._lifeline.exit()
+        self.lifeline.exit()
 
     async def may_serve_on(self) -> bool:
         """Return True if a child of the exited process may be the server, or if the system does not report that.
@@ -152,7 +152,7 @@ class StdioLink(LinesLink):
     async def wait_obituary(self) -> Obituary:
         """Return the obituary; wait for it up to `OBITUARY_WAIT` if stdout has ended."""
         await trio.lowlevel.checkpoint()
-        if self.lost and self.failure is None and not self._stopping:
+        if self.lifeline.lost and self.lifeline.failure is None and not self._stopping:
             with trio.move_on_after(OBITUARY_WAIT):
                 await self._process.wait()
                 await self._stderr.wait_ended()
@@ -192,7 +192,7 @@ class StdioLink(LinesLink):
                 break
         # This reaps the process, and must be followed by the loss without a checkpoint (see `ServerProcess`).
         exited = self._process.poll() is not None
-        self._lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
+        self.lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
 
     async def _drain(self) -> None:
         with suppress(trio.ClosedResourceError):

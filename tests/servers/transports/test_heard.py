@@ -22,9 +22,9 @@ from ..links import never_lost, open_session
 async def test_each_read_from_a_process_is_a_sign_of_life() -> None:
     """B-06: over stdio."""
     async with open_link(server("a"), on_lost=never_lost) as link, open_session(link) as client:
-        before = link.heard_at
+        before = link.lifeline.heard_at
         await client.call_tool("pid")
-        assert before < link.heard_at <= trio.current_time()
+        assert before < link.lifeline.heard_at <= trio.current_time()
 
 
 @pytest.mark.parametrize("flag", ["", "--sse"])
@@ -36,9 +36,9 @@ async def test_each_response_is_a_sign_of_life(flag: str) -> None:
             open_link(ServerConfig("a", transport), on_lost=never_lost) as link,
             open_session(link, "legacy") as client,
         ):
-            before = link.heard_at
+            before = link.lifeline.heard_at
             await client.call_tool("pid")
-            assert before < link.heard_at <= trio.current_time()
+            assert before < link.lifeline.heard_at <= trio.current_time()
 
 
 async def test_each_piece_of_a_response_is_a_sign_of_life(mock_clock: MockClock) -> None:

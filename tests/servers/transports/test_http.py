@@ -51,7 +51,7 @@ async def test_a_session_on_a_link_lists_and_calls_tools(server: Running, mode: 
         assert text_of(await call(session, "pid")) == str(server.pid)
         assert link.pid is None
         assert link.endpoint == server.url
-    assert not link.lost
+    assert not link.lifeline.lost
     assert link.obituary() == await link.wait_obituary() == Obituary()
     assert "closed" in repr(link)
 
@@ -81,8 +81,8 @@ async def test_headers_are_resolved_again_at_each_opening_and_sent(monkeypatch: 
             with pytest.raises(HttpStatusError):
                 async with open_session(link):
                     pytest.fail("it connected with the wrong token")
-            assert isinstance(link.failure, HttpStatusError)
-            assert link.failure.status == 401
+            assert isinstance(link.lifeline.failure, HttpStatusError)
+            assert link.lifeline.failure.status == 401
         monkeypatch.setenv("ROTATING", "second")
         async with open_link(config, on_lost=never_lost) as link, open_session(link) as session:
             assert text_of(await call(session, "echo", {"text": "let in"})) == "let in"
@@ -121,16 +121,16 @@ async def test_a_refused_connection_is_one_bare_exception_and_cancels_no_task(mo
     reported: list[Exception | None] = []
     with reserved_port() as port:
         config = http(f"http://127.0.0.1:{port}/mcp")
-        async with open_link(config, on_lost=lambda: reported.append(link.failure)) as link:
+        async with open_link(config, on_lost=lambda: reported.append(link.lifeline.failure)) as link:
             with pytest.raises(ConnectionOver, match="could not connect to") as raised:
                 async with open_session(link, mode):
                     pytest.fail("it connected")
             # The owner task goes on, because it was not cancelled.
             await trio.lowlevel.checkpoint()
-            assert link.lost
-            assert isinstance(link.failure, ConnectionOver)
-            assert "(connection refused)" in str(link.failure)
-            assert reported == [link.failure] == [raised.value]
+            assert link.lifeline.lost
+            assert isinstance(link.lifeline.failure, ConnectionOver)
+            assert "(connection refused)" in str(link.lifeline.failure)
+            assert reported == [link.lifeline.failure] == [raised.value]
 
 
 async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_further_calls(own_server: Running) -> None:
@@ -153,7 +153,7 @@ async def test_the_end_of_a_server_fails_its_calls_and_is_noticed_without_furthe
                 own_server.kill()
             await lost.wait()
         assert len(failed) == 5
-        assert isinstance(link.failure, ConnectionOver)
+        assert isinstance(link.lifeline.failure, ConnectionOver)
 
 
 @pytest.mark.parametrize("mode", ["legacy", "modern"])
@@ -217,7 +217,7 @@ async def test_a_password_in_the_url_is_sent_and_shown_nowhere(caplog: pytest.Lo
             with pytest.raises(ConnectionOver) as caught:
                 async with open_session(link):
                     pytest.fail("it connected")
-            shown += f"{caught.value!r} {link.failure!r} {link.failure}"
+            shown += f"{caught.value!r} {link.lifeline.failure!r} {link.lifeline.failure}"
     assert link.endpoint.startswith(f"http://127.0.0.1:{server.port}/mcp?key=")
     for secret in ("p4ssword", "s3cret"):
         assert secret not in shown + caplog.text

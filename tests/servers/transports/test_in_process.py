@@ -28,7 +28,7 @@ async def test_a_session_on_a_link_calls_tools(mode: str) -> None:
     config = ServerConfig("here", InProcess(make_server()), protocol="legacy" if mode == "legacy" else "auto")
     async with open_link(config, on_lost=never_lost) as link, open_session(link, mode) as client:
         assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
-        assert (link.pid, link.lost, link.failure, link.malformed_lines) == (None, False, None, 0)
+        assert (link.pid, link.lifeline.lost, link.lifeline.failure, link.malformed_lines) == (None, False, None, 0)
         assert link.endpoint == "the in-process server 'over-http'"
     assert link.obituary() == await link.wait_obituary() == Obituary()
 

@@ -123,10 +123,10 @@ async def test_a_notification_over_the_limit_ends_the_connection_and_says_so() -
         with pytest.raises(MCPError, match="Connection closed"):
             await client.call_tool("print_raw", {"text": '{"jsonrpc":"2.0","method":"' + "x" * 110_000 + '"}'})
         assert lost.is_set()
-        assert isinstance(link.failure, LimitExceeded)
-        assert "server 'scripted'" in str(link.failure)
-        assert "more than 100000 bytes" in str(link.failure)
-        assert "raise max_line_bytes" in str(link.failure)
+        assert isinstance(link.lifeline.failure, LimitExceeded)
+        assert "server 'scripted'" in str(link.lifeline.failure)
+        assert "more than 100000 bytes" in str(link.lifeline.failure)
+        assert "raise max_line_bytes" in str(link.lifeline.failure)
 
 
 @pytest.mark.parametrize("begin", ["x", '{"jsonrpc":"2.0","id":7,"result":"', '{"result":'])
@@ -138,7 +138,7 @@ async def test_a_line_that_never_ends_ends_the_connection(begin: str) -> None:
         reader, _ = streams_of(link)
         with pytest.raises(anyio.EndOfStream), trio.fail_after(BOUND):
             await reader.receive()
-        assert isinstance(link.failure, LimitExceeded)
+        assert isinstance(link.lifeline.failure, LimitExceeded)
         with pytest.raises(anyio.EndOfStream):
             await reader.receive()
 

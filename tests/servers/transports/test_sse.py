@@ -46,7 +46,7 @@ async def test_a_session_on_a_link_lists_and_calls_tools(config: ServerConfig) -
     async with open_link(config, on_lost=never_lost) as link, open_session(link) as client:
         assert {tool.name for tool in (await client.list_tools()).tools} == TOOLS
         assert text_of(await client.call_tool("add", {"a": 2, "b": 3})) == "5"
-        assert (link.pid, link.lost, link.failure) == (None, False, None)
+        assert (link.pid, link.lifeline.lost, link.lifeline.failure) == (None, False, None)
         assert "open" in repr(link)
     assert "closed" in repr(link)
 

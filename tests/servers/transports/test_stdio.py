@@ -101,7 +101,7 @@ async def test_the_death_of_an_idle_server_is_noticed_without_traffic() -> None:
         os.kill(link.pid, signal.SIGKILL)
         with trio.fail_after(PROMPT):
             await lost.wait()
-        assert link.lost
+        assert link.lifeline.lost
         assert (await link.wait_obituary()).exit_code == -signal.SIGKILL
 
 
@@ -241,8 +241,8 @@ async def test_a_write_to_a_server_that_closed_its_stdin_loses_the_connection(id
         with pytest.raises(MCPError):
             await writer.send(notification("is anyone there?"))
         assert lost.is_set()
-        assert link.lost
-        assert "closed its stdin" in str(link.failure)
+        assert link.lifeline.lost
+        assert "closed its stdin" in str(link.lifeline.failure)
         with pytest.raises(MCPError):
             await writer.send(notification("and now?"))
 
@@ -275,7 +275,7 @@ async def test_closing_does_not_count_as_a_loss(tmp_path: Path) -> None:
             pass
         with pytest.raises(MCPError):
             await link.send(notification("late"))
-    assert not link.lost
+    assert not link.lifeline.lost
     assert log.read_text().splitlines()[-1] == "eof"
     assert link.obituary().exit_code is None
     assert "closed" in repr(link)
