@@ -1,9 +1,9 @@
 """Report to observers how each attempt of a request ended.
 
-If the group has a `CallObserver`, the `Deadline` of a request refers to the `Observed` of the server while an attempt
-is under way; without one, all that is left is a test of that. At the end of the attempt `Observed` makes an `Attempt`
-for the observers, or, for most results, only calls the functions that they count with. `judge` decides the result and
-the outcome from the error of the caller.
+If the group has a `CallObserver`, the `Deadline` of a request refers to an `ObservedAttempt` while one is under way;
+without one, all that is left is a test of that. At its end that makes an `Attempt` for the observers (`Observed`), or,
+for most results, only calls the functions that they count with. `judge` decides the result and the outcome from the
+error of the caller.
 
 The caller of ``ref`` settles an attempt in the step in which it decides whether another one follows; the connection
 notes when it was handed over; a deadline that ends with its attempt open settles it as cancelled. The file uses errors
@@ -14,7 +14,7 @@ can end.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, Protocol, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -116,22 +116,9 @@ class ConnectionFacts:
 Describe: TypeAlias = "Callable[[str], ConnectionFacts]"
 
 
-class ObservedAttempt(Protocol):
-    """The part of a request's deadline that describes the attempt under way; see ``_deadlines``."""
-
-    operation: str
-    began: float
-    since: float | None
-    tries: int
-    subject: str | None
-    sent_at: float | None
-    replica: str | None
-    request_id: int | str | None
-
-
 @define(eq=False)
 class Observed:
-    """The observers of one server, and facts about it for them. It reports the ends of attempts.
+    """The observers of one server, and facts about it for them.
 
     Attributes:
         server: the server's name.
@@ -154,64 +141,10 @@ class Observed:
             except Exception:
                 self._log(observer, f"server {self.server!r}")
 
-    def succeeded(self, deadline: ObservedAttempt, now: float, is_tool_call: bool, is_error: bool) -> None:
-        """Report a result."""
-        counters = self._counters.get(deadline.subject) if is_tool_call and not is_error else None
-        if counters is None or deadline.sent_at is None:
-            attempt = self._attempt(deadline, now, "tool_error" if is_error else "ok", "done")
-            self._report(attempt)
-            if is_tool_call and not is_error and attempt.listed:
-                self._find_counters(attempt)
-            return
-        # Nearly all attempts end here, so all is in line, and no `Attempt` is made.
-        sent_at = deadline.sent_at
-        queued = sent_at - (deadline.began if deadline.since is None else deadline.since)
-        for observer, count in counters:
-            try:
-                count(queued, now - sent_at)
-            except Exception:
-                self._log(observer, f"a result of {deadline.operation}")
-
-    def failed(self, deadline: ObservedAttempt, error: Exception, *, last: bool) -> None:
-        """Report a failure that is raised to the caller, or retried unless it is the `last`."""
-        result, outcome = judge(error, deadline.sent_at is not None, deadline.request_id is not None)
-        self._report(self._attempt(deadline, trio.current_time(), result, outcome, last, error))
-
-    def cancelled(self, deadline: ObservedAttempt) -> None:
-        """Report that the caller has left."""
-        outcome: Outcome = "not_sent" if deadline.sent_at is None else "unknown"
-        self._report(self._attempt(deadline, trio.current_time(), "cancelled", outcome))
-
     def refused(self, kind: str, subject: object, error: Exception) -> None:
         """Report a request that was refused in the step of its caller."""
         target = subject if isinstance(subject, str) else None
         self._report(Attempt(self, kind, target, result="error", outcome="not_sent", error=error))
-
-    def _attempt(
-        self,
-        deadline: ObservedAttempt,
-        now: float,
-        result: Result,
-        outcome: Outcome,
-        last: bool = True,
-        error: Exception | None = None,
-    ) -> Attempt:
-        began = deadline.began if deadline.since is None else deadline.since
-        sent_at = now if deadline.sent_at is None else deadline.sent_at
-        return Attempt(
-            self,
-            deadline.operation.partition(" ")[0],
-            deadline.subject,
-            deadline.tries,
-            deadline.replica,
-            deadline.request_id,
-            result,
-            outcome,
-            max(0.0, sent_at - began),  # a pause may end early
-            now - sent_at,
-            last,
-            error,
-        )
 
     def _report(self, attempt: Attempt) -> None:
         """Call the observers. An exit of the program (`SystemExit`, Ctrl-C) leaves."""
@@ -240,6 +173,66 @@ class Observed:
             self._logged.add(observer)
             text = "observer %s raised on %s; the request is not affected, and this is logged once"
             logger.exception(text, shown(observer), what)
+
+
+@define(eq=False)
+class ObservedAttempt:
+    """An attempt that is under way and observed. It reports its own end, once.
+
+    Attributes:
+        observed: the observers.
+        operation: the protocol's method and its main argument: ``"tools/call 'search'"``.
+        subject: what the request is about: the tool, prompt or resource.
+        began: when the request was made, or this retry of it was due.
+        number: 1 for the first attempt of its request.
+        sent_at: when it was handed over; None before that.
+        replica: the actor that had it last.
+        request_id: the JSON-RPC id of its latest message.
+    """
+
+    observed: Observed
+    operation: str
+    subject: str | None
+    began: float
+    number: int = 1
+    sent_at: float | None = None
+    replica: str | None = None
+    request_id: int | str | None = None
+
+    def succeeded(self, now: float, is_tool_call: bool, is_error: bool) -> None:
+        """Report a result."""
+        observed, sent_at = self.observed, self.sent_at
+        counters = observed._counters.get(self.subject) if is_tool_call and not is_error else None
+        if counters is None or sent_at is None:
+            attempt = self._ended(now, "tool_error" if is_error else "ok", "done")
+            observed._report(attempt)
+            if is_tool_call and not is_error and attempt.listed:
+                observed._find_counters(attempt)
+            return
+        # Nearly all attempts end here, so all is in line, and no `Attempt` is made.
+        for observer, count in counters:
+            try:
+                count(sent_at - self.began, now - sent_at)
+            except Exception:
+                observed._log(observer, f"a result of {self.operation}")
+
+    def failed(self, error: Exception, *, last: bool) -> None:
+        """Report a failure that is raised to the caller, or retried unless it is the `last`."""
+        result, outcome = judge(error, self.sent_at is not None, self.request_id is not None)
+        self.observed._report(self._ended(trio.current_time(), result, outcome, last, error))
+
+    def cancelled(self) -> None:
+        """Report that the caller has left."""
+        outcome: Outcome = "not_sent" if self.sent_at is None else "unknown"
+        self.observed._report(self._ended(trio.current_time(), "cancelled", outcome))
+
+    def _ended(
+        self, now: float, result: Result, outcome: Outcome, last: bool = True, error: Exception | None = None
+    ) -> Attempt:
+        sent_at = now if self.sent_at is None else self.sent_at
+        queued = max(0.0, sent_at - self.began)  # a pause may end early
+        kind, facts = self.operation.partition(" ")[0], (self.subject, self.number, self.replica, self.request_id)
+        return Attempt(self.observed, kind, *facts, result, outcome, queued, now - sent_at, last, error)
 
 
 @define(eq=False)

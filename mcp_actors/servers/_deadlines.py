@@ -44,6 +44,7 @@ from attrs import define, field, frozen
 from .._errors import RequestTimedOut
 from .._misuse import outside_trio
 from ..kernel import Actor
+from ._attempts import ObservedAttempt
 from ._rules import Breaker, RetryTokens
 
 if TYPE_CHECKING:
@@ -117,11 +118,7 @@ class Deadline:
         questions: for each open question of the server to a person, the most that `asked` may become.
         tries: the number of attempts so far, with the one that is under way.
         since: when the present retry is due; None for the first attempt.
-        observed: to whom the end of the attempt under way is reported; None without an observer, and after the end.
-        subject: what the request is about, if it is observed: the tool, prompt or resource.
-        sent_at: when the attempt was handed over, if it is observed; None before that.
-        replica: the actor that had the attempt last, likewise.
-        request_id: the JSON-RPC id of its latest message, likewise.
+        observed: the attempt under way, for observers; None without an observer, and after its end.
     """
 
     keeper: Deadlines
@@ -138,11 +135,7 @@ class Deadline:
     questions: tuple[float, ...] = ()
     tries: int = 1
     since: float | None = None
-    observed: Observed | None = None
-    subject: str | None = None
-    sent_at: float | None = None
-    replica: str | None = None
-    request_id: int | str | None = None
+    observed: ObservedAttempt | None = None
 
     @property
     def sent(self) -> bool:
@@ -177,13 +170,14 @@ class Deadline:
 
     def wait_again(self, failure: Exception, delay: float) -> None:
         """Note that an attempt has failed and that the request waits so many seconds for another one."""
-        if (observed := self.observed) is not None:
-            self.observed = None  # until the next attempt has begun: an observer may want the program to exit
-            observed.failed(self, failure, last=False)
-            self.observed, self.sent_at, self.replica, self.request_id = observed, None, None, None
+        attempt, self.observed = self.observed, None  # an observer may want the program to exit
+        if attempt is not None:
+            attempt.failed(failure, last=False)
         self.begun = 0
         self.tries += 1
         self.since = trio.current_time() + delay
+        if attempt is not None:
+            self.observed = ObservedAttempt(attempt.observed, self.operation, attempt.subject, self.since, self.tries)
         self.keeper.settled()
 
     def suspend(self) -> None:
@@ -201,21 +195,22 @@ class Deadline:
 
     def fail(self, failure: Exception) -> None:
         """Note that the last attempt has failed."""
-        if (observed := self.observed) is not None:
+        if (attempt := self.observed) is not None:
             self.observed = None
-            observed.failed(self, failure, last=True)
+            attempt.failed(failure, last=True)
 
     def handed_over(self, replica: str) -> None:
-        """Note that a connection has taken the attempt that is observed."""
-        if self.sent_at is None:
-            # In the step of the caller, the message has no `PendingCall` yet. Then the clock need not be read again.
-            self.sent_at = self.began if self.call is None else trio.current_time()
-        self.replica = replica
+        """Note that a connection has taken the attempt, if that is observed."""
+        if (attempt := self.observed) is not None:
+            if attempt.sent_at is None:
+                # In the step of the caller, the message has no `PendingCall` yet, and the clock need not be read again.
+                attempt.sent_at = self.began if self.call is None else trio.current_time()
+            attempt.replica = replica
 
     def put_back(self) -> None:
         """Note that the message waits in the mailbox again, because nothing of it was sent."""
-        if not self.begun:
-            self.sent_at = self.request_id = None
+        if self.observed is not None and not self.begun:
+            self.observed.sent_at = self.observed.request_id = None
 
     def __enter__(self) -> Self:
         return self
@@ -223,9 +218,9 @@ class Deadline:
     def end(self, *_: object) -> None:
         """Forget the deadline: the request has its outcome."""
         self.call = None
-        if (observed := self.observed) is not None:  # its caller has left: each other end has been reported
+        if (attempt := self.observed) is not None:  # its caller has left: each other end has been reported
             self.observed = None
-            observed.cancelled(self)
+            attempt.cancelled()
         self.keeper.end(self)
 
     __exit__ = end
@@ -312,7 +307,7 @@ class Deadlines:
             raise outside_trio(f"server {self.server!r}") from None
         deadline = request.deadline = Deadline(self, request.operation, now, now + self._limit, own)
         if self.observed is not None and not own:
-            deadline.observed, deadline.subject = self.observed, request.subject
+            deadline.observed = ObservedAttempt(self.observed, deadline.operation, request.subject, now)
         self._requests[deadline] = None
         if deadline.at < timer.at or self not in timer.used:
             timer.wake_by(deadline.at, self)

@@ -338,7 +338,7 @@ class ServerActor(Actor):
         """Send a request, and return its result."""
         deadline = message.deadline
         tries = 0 if deadline is None else deadline.tries
-        if deadline is not None and deadline.observed is not None:
+        if deadline is not None:
             deadline.handed_over(self._record.name)
         try:
             result = await self._send(message)

@@ -135,9 +135,9 @@ class DirectRequests:
             raise NotSent
         self.drain.under_way += 1
         later.on_cancel = sent.left
-        if deadline is not None and deadline.observed is not None:
+        if deadline is not None and (attempt := deadline.observed) is not None:
             deadline.handed_over(self.record.name)
-            deadline.request_id = sent.id
+            attempt.request_id = sent.id
         return True
 
     def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any]) -> bytes:

@@ -183,9 +183,9 @@ class Caller:
             self._record.answered(deadline)
         now = trio.current_time()
         self._calls.latency.done(now - deadline.began)
-        if (observed := deadline.observed) is not None:
+        if (attempt := deadline.observed) is not None:
             deadline.observed = None
-            observed.succeeded(deadline, now, request.is_tool_call, is_error)
+            attempt.succeeded(now, request.is_tool_call, is_error)
 
     async def _wait_to_retry(
         self, retries: Retries, request: Request[Any], deadline: Deadline, failure: Exception
