@@ -2,28 +2,32 @@
 
 The SDK's `ClientSession` runs above `LinkDispatcher`, by its public parameter ``dispatcher``. That session handles what
 the server sends unasked, and sends a few requests of its own. All requests of a `Session` go through
-`LinkDispatcher.exchange`. The last part writes OpenTelemetry spans of requests (`RequestSpan`); plain requests over a
-pipe, which go past the session, use that part only.
+`LinkDispatcher.exchange`. `Reports` delivers reports of progress to the callback of one request, and the last part
+writes OpenTelemetry spans of requests (`RequestSpan`); plain requests over a pipe, which go past the session, use these
+two parts only.
 
 `Session` makes the dispatcher, and the SDK runs it in a task group. It uses the link, the table of requests that the
 link has, and ``_eras`` to check large messages. It writes the progress token and the trace into the params of a
 request. It starts a task for each request of the server and for work of a request (`start_soon`), and logs failures of
-the handlers. When reading ends, it marks the link as closing and fails all requests that wait. It imports no record,
-actor or configuration.
+the handlers and of progress callbacks. `Reports` renews, suspends and hurries deadlines, and settles a message by the
+kernel's `Later`. When reading ends, it marks the link as closing and fails all requests that wait. It imports no record
+or actor.
 
 Theory of operation
 -------------------
 A request waits in the table of its link. Over a pipe and over SSE, the task that reads settles it in the step in which
 the answer arrives; streamable HTTP and a modern in-process server give the answer to the task of the caller directly.
 Reports of progress and other notifications are passed on in the step in which they arrive, too. So they are handled in
-their order, and before the answer that follows them. A progress callback that the SDK is given runs in a task. Each
-request of the server has a task, which is cancelled if the server withdraws its request or the connection ends.
+their order, and before the answer that follows them. A progress callback runs in a task of its request, also one that
+the SDK is given. Each request of the server has a task, which is cancelled if the server withdraws its request or the
+connection ends.
 """
 
 from __future__ import annotations
 
 import math
-from contextvars import ContextVar
+from collections import deque
+from contextvars import ContextVar, copy_context
 from functools import partial
 from logging import DEBUG
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -52,7 +56,7 @@ from opentelemetry import context, propagate, trace
 from pydantic_core import ValidationError, to_json, to_jsonable_python
 
 from .._errors import ServerError
-from .._foreign import Log
+from .._foreign import Log, answer_of
 from .._tasks import open_background
 from .._text import plain_text
 from ..transports import CLOSED, PROGRESS, ConnectionOver, RequestUnderWay, comparable_id
@@ -69,12 +73,15 @@ from ._eras import (
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping
+    from contextvars import Context as Variables
 
-    from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest, ProgressFnT
+    from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
     from opentelemetry.context import Context
 
     from .._tasks import Background
-    from ..transports import Json, Link, Report, Unasked
+    from ..config import ProgressCallback
+    from ..kernel import Later
+    from ..transports import Json, Link, Unasked
     from ._deadlines import Deadline
 
     Describe: TypeAlias = Callable[[Deadline], Mapping[str, str | int | float]]
@@ -211,7 +218,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         cancellable = options.get("cancel_on_abandon", True)
         request = RequestUnderWay(method, dict(params or {}), None, options.get("headers"), cancellable=cancellable)
         if (on_progress := options.get("on_progress")) is not None:
-            request.report = self._reporter(on_progress)
+            request.report = reports = Reports(self._server, on_progress, None)
+            reports.starts(self.start_soon, copy_context())
         with trio.move_on_after(options.get("timeout", math.inf)):
             try:
                 result = await self.exchange(request, options.get("request_id"))
@@ -291,21 +299,6 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             without_later_fields(method, version, bare)
             kind = result.get("resultType")  # of any type
             check_result(method, version, bare, claimed=isinstance(kind, str) and kind in self._claimed)
-
-    def _reporter(self, on_progress: ProgressFnT) -> Report:
-        """Return a function that passes each report to an async function, in a task."""
-
-        async def report(progress: float, total: float | None, message: str | None) -> None:
-            try:
-                await on_progress(progress, total, message)
-            except Exception:
-                logger.exception("server %r: a progress callback raised; the request continues", self._server)
-
-        def start(progress: float, total: float | None, message: str | None) -> None:
-            if self._tasks is not None:
-                self._tasks.start_soon(report, progress, total, message, name=f"{self._server}:progress")
-
-        return start
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification; drop it if the connection has ended."""
@@ -431,6 +424,126 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         else:
             return JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result)
         return JSONRPCError(jsonrpc="2.0", id=message.id, error=error)
+
+
+# --- Deliver the progress reports of one request to its caller --------------------------------------------------------
+
+
+MAX_WAITING: Final = 1000
+"""Reports that may wait for a slow callback. Then the oldest is dropped, because the latest matter most."""
+
+MAX_CHARACTERS: Final = 1024 * 1024
+"""Characters of their messages that may wait, likewise. The label of a progress bar is at most a line."""
+
+LAST_REPORTS: Final = 1.0
+"""Seconds that an answer waits for the caller's callback to handle the reports before it."""
+
+
+class Reports:
+    """Takes the reports of progress of one request, in the step that reads them.
+
+    The callback runs in a task of the session, which is started when a report arrives and ends when none waits. So a
+    request without reports has no such task, and a slow callback delays nothing but itself. It is cancelled
+    `LAST_REPORTS` seconds after the answer, or when the request would time out.
+
+    Args:
+        server: the server's name.
+        callback: the caller's callback. Its exceptions are logged and ignored. None only renews the deadline.
+        deadline: the deadline that each report renews; None if the request has none.
+    """
+
+    def __init__(self, server: str, callback: ProgressCallback | None, deadline: Deadline | None) -> None:
+        self._server = server
+        self._callback = callback
+        self._deadline = deadline
+        self._start: Callable[..., trio.CancelScope | None] | None = None
+        self._waiting: deque[tuple[float, float | None, str | None]] = deque()
+        self._characters = 0
+        self._scope: trio.CancelScope | None = None  # of the task, while it runs
+        self._idle: Callable[[], object] | None = None
+
+    def starts(self, start: Callable[..., trio.CancelScope | None], context: Variables) -> None:
+        """Set the function that starts a task with a ``name`` in a scope, and the context variables of the caller."""
+        self._start = partial(context.run, start)
+
+    def __call__(self, progress: float, total: float | None, message: str | None) -> None:
+        """Take a report."""
+        if self._deadline is not None:
+            self._deadline.renew()
+        if self._callback is None or self._idle is not None or len(message or "") > MAX_CHARACTERS:
+            return
+        self._waiting.append((progress, total, message))
+        self._characters += len(message or "")
+        while len(self._waiting) > MAX_WAITING or self._characters > MAX_CHARACTERS:
+            self._take()
+        if self._scope is None and self._start is not None:
+            self._scope = self._start(self._deliver, name=f"{self._server}:progress")
+
+    def _take(self) -> tuple[float, float | None, str | None]:
+        report = self._waiting.popleft()
+        self._characters -= len(report[2] or "")
+        return report
+
+    async def _deliver(self) -> None:
+        try:
+            while self._waiting:
+                await self._call(*self._take())
+        finally:
+            self._scope = None
+            if (idle := self._idle) is not None:
+                idle()
+
+    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
+    async def _call(self, progress: float, total: float | None, message: str | None) -> None:
+        assert self._callback is not None
+        try:
+            await answer_of(self._callback(progress, total, message))
+        except Exception:
+            logger.exception("server %r: a progress callback raised; the request continues", self._server)
+
+    def answered(self, later: Later[Any], value: Any, waiting: dict[Reports, None]) -> None:
+        """Settle a message once the callback has seen every report, or `LAST_REPORTS` seconds are over.
+
+        The server has answered: a slow callback must not make the request time out.
+
+        Args:
+            later: the message.
+            value: its answer.
+            waiting: the reports of the connection that wait so; they are settled at once if that ends.
+        """
+
+        def settle() -> None:
+            waiting.pop(self, None)
+            later.on_cancel = None  # else the two would be cyclic garbage
+            later.reply(value)
+
+        if self._deadline is not None:
+            self._deadline.suspend()
+        if self.seen:
+            settle()
+            return
+        self._idle, waiting[self] = settle, None
+        later.on_cancel = lambda _: self.hurry()  # its caller has left
+        if self._deadline is not None:
+            # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
+            self._deadline.hurry(LAST_REPORTS, self.hurry)
+
+    @property
+    def seen(self) -> bool:
+        """True if the callback has seen every report."""
+        return self._scope is None
+
+    def hurry(self) -> None:
+        """Settle the message now, and cancel the callback."""
+        if (idle := self._idle) is not None:
+            self.cancel()
+            idle()
+
+    def cancel(self) -> None:
+        """Drop what waits, and cancel the callback: the caller has its result, or has left."""
+        self._waiting.clear()
+        if self._scope is not None:
+            self._scope.cancel("its request has ended")
 
 
 # --- OpenTelemetry spans of requests, as the SDK writes them ----------------------------------------------------------

@@ -82,6 +82,45 @@ async def test_an_extension_is_advertised_and_gets_its_results_and_notifications
     assert jobs.moods == ["busy", "busy"]
 
 
+async def test_the_progress_of_a_request_of_an_extension_is_delivered_one_report_after_the_other() -> None:
+    seen: list[float] = []
+    running, all_seen = 0, trio.Event()
+
+    async def note(progress: float, total: float | None, message: str | None) -> None:
+        nonlocal running
+        running += 1
+        await trio.lowlevel.checkpoint()
+        seen.append(progress if running == 1 else -1)
+        running -= 1
+        if len(seen) == 3:
+            all_seen.set()
+
+    class Following(Jobs):
+        async def wait(self, result: JobResult, ctx: ClaimContext) -> CallToolResult:
+            followed = await ctx.session.call_tool("search", {}, progress_callback=note)
+            assert isinstance(followed, CallToolResult)
+            with trio.fail_after(BOUND):
+                await all_seen.wait()
+            return followed
+
+    calls: list[str] = []
+
+    async def work(ctx: Any, call_next: Callable[[Any], Awaitable[Any]]) -> Any:
+        if ctx.method == "tools/call":
+            calls.append(ctx.method)
+            if len(calls) == 1:
+                return {"resultType": "job", "job": "long"}
+            for step in (1, 2, 3):
+                await ctx.session.report_progress(step)
+        return await call_next(ctx)
+
+    library = Library()
+    library.server.middleware.append(work)
+    async with open_servers(library.config(protocol="2026-07-28", extensions=[Following()])) as servers:
+        await servers["library"].call_tool("search")
+    assert seen == [1, 2, 3]
+
+
 async def test_no_extension_is_advertised_by_default() -> None:
     seen: list[Any] = []
 

@@ -15,7 +15,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import HealthPolicy, ServerRef, open_servers
-from mcp_actors.servers.requests._request import LAST_REPORTS, MAX_WAITING
+from mcp_actors.servers._dispatcher import LAST_REPORTS, MAX_WAITING
 
 from .fleet import Outcome
 from .links import text_of

@@ -24,7 +24,7 @@ from mcp_actors import (
 )
 from mcp_actors.config import CallNext, ToolRequest
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.requests._request import LAST_REPORTS
+from mcp_actors.servers._dispatcher import LAST_REPORTS
 
 from ..messages import Said
 from .faults.http_faults import faulty_server

@@ -14,8 +14,8 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
 from mcp_actors._tasks import open_background
 from mcp_actors.servers._deadlines import Deadlines
+from mcp_actors.servers._dispatcher import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
 from mcp_actors.servers.requests import ListTools
-from mcp_actors.servers.requests._request import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
 from mcp_actors.transports.stdio import _pipes
 
 from . import wire_server

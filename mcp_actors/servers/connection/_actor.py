@@ -75,10 +75,11 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ...kernel import Later
     from ...transports import Link
+    from .._dispatcher import Reports
     from .._rules import Verdict
     from .._session import Callbacks, Session
     from ..record import ConnectionRecord, Incoming
-    from ..requests import Reports, Request
+    from ..requests import Request
     from ._negotiation import Patience
 
 

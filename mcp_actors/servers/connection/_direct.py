@@ -60,9 +60,10 @@ if TYPE_CHECKING:
     from ..._tasks import Background
     from ...kernel import Later
     from ...transports import Pipe
+    from .._dispatcher import Reports
     from .._session import Session
     from ..record import ConnectionRecord
-    from ..requests import Extras, Reports
+    from ..requests import Extras
 
 
 logger = Log("mcp_actors.servers")

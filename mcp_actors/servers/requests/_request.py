@@ -1,29 +1,27 @@
-"""The base of all messages to a server actor; arguments and progress.
+"""The base of all messages to a server actor, and their arguments.
 
 `Request` is the base class; `PlainRequest`, the last part, is that of requests that are one message and one answer. In
 between: `request_internally`, by which a connection sends requests of its own; the validation of arguments
-(`given_text` and others; `given_passing` for a request that is passed on for another client); and the reports of
-progress (`Reports`). `members_of` writes params as JSON.
+(`given_text` and others; `given_passing` for a request that is passed on for another client). `members_of` writes
+params as JSON.
 
 A request belongs to its caller until it is in the mailbox; then the connection calls its `send` or, without a task, its
-parts. It uses the session and ``_eras``, reads the record, and begins, renews and suspends deadlines. `Reports` runs
-the caller's callback in a task of the session, and logs if that raises. A `PlainRequest` goes on if the server asks for
-input, an extension claims its result, or the server refuses its headers (`learn_headers`); retries are decided in
-``ref``. The file imports neither refs nor the connection.
+parts. It uses the session and ``_eras``, reads the record, begins deadlines, and has `Reports` of the dispatcher run
+the caller's callback. A `PlainRequest` goes on if the server asks for input, an extension claims its result, or the
+server refuses its headers (`learn_headers`); retries are decided in ``ref``. The file imports neither refs nor the
+connection.
 """
 
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from types import NoneType
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
 
-import trio
 from attrs import define, field, frozen
 from mcp import MCPError
 from mcp.types import HEADER_MISMATCH, LOG_LEVEL_META_KEY, InputRequiredResult, Result
@@ -31,18 +29,17 @@ from pydantic_core import PydanticSerializationError, ValidationError, from_json
 
 from ..._collapse import caused_by
 from ..._errors import InvalidArguments, NotSupported
-from ..._foreign import Log, answer_of
 from ...catalog._schemas import dotted, kind_of
 from ...config import ProgressCallback
 from ...kernel import Call
+from .._dispatcher import Reports
 from .._eras import bounded, without_later_fields
 from .._session import MAX_ROUNDS, carry_on, open_pages, pages_of, pages_required
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from contextvars import Context
 
-    from ...kernel import ActorRef, Later
+    from ...kernel import ActorRef
     from ...transports import Json
     from .._deadlines import Deadline
     from .._session import Session
@@ -205,128 +202,6 @@ def refused(server: str, method: str, root: str, path: tuple[str, ...], problem:
         tool=None,
         path=(root, *path),
     )
-
-
-# --- Deliver the progress reports of one request to its caller --------------------------------------------------------
-
-
-logger = Log("mcp_actors.servers")
-
-MAX_WAITING: Final = 1000
-"""Reports that may wait for a slow callback. Then the oldest is dropped, because the latest matter most."""
-
-MAX_CHARACTERS: Final = 1024 * 1024
-"""Characters of their messages that may wait, likewise. The label of a progress bar is at most a line."""
-
-LAST_REPORTS: Final = 1.0
-"""Seconds that an answer waits for the caller's callback to handle the reports before it."""
-
-
-class Reports:
-    """Takes the reports of progress of one request, in the step that reads them.
-
-    The callback runs in a task of the session, which is started when a report arrives and ends when none waits. So a
-    request without reports has no such task, and a slow callback delays nothing but itself. It is cancelled
-    `LAST_REPORTS` seconds after the answer, or when the request would time out.
-
-    Args:
-        server: the server's name.
-        callback: the caller's callback. Its exceptions are logged and ignored. None only renews the deadline.
-        deadline: the deadline that each report renews; None if the request has none.
-    """
-
-    def __init__(self, server: str, callback: ProgressCallback | None, deadline: Deadline | None) -> None:
-        self._server = server
-        self._callback = callback
-        self._deadline = deadline
-        self._start: Callable[..., trio.CancelScope | None] | None = None
-        self._waiting: deque[tuple[float, float | None, str | None]] = deque()
-        self._characters = 0
-        self._scope: trio.CancelScope | None = None  # of the task, while it runs
-        self._idle: Callable[[], object] | None = None
-
-    def starts(self, start: Callable[..., trio.CancelScope | None], context: Context) -> None:
-        """Set the function that starts a task with a ``name`` in a scope, and the context variables of the caller."""
-        self._start = partial(context.run, start)
-
-    def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take a report."""
-        if self._deadline is not None:
-            self._deadline.renew()
-        if self._callback is None or self._idle is not None or len(message or "") > MAX_CHARACTERS:
-            return
-        self._waiting.append((progress, total, message))
-        self._characters += len(message or "")
-        while len(self._waiting) > MAX_WAITING or self._characters > MAX_CHARACTERS:
-            self._take()
-        if self._scope is None and self._start is not None:
-            self._scope = self._start(self._deliver, name=f"{self._server}:progress")
-
-    def _take(self) -> tuple[float, float | None, str | None]:
-        report = self._waiting.popleft()
-        self._characters -= len(report[2] or "")
-        return report
-
-    async def _deliver(self) -> None:
-        try:
-            while self._waiting:
-                await self._call(*self._take())
-        finally:
-            self._scope = None
-            if (idle := self._idle) is not None:
-                idle()
-
-    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
-    async def _call(self, progress: float, total: float | None, message: str | None) -> None:
-        assert self._callback is not None
-        try:
-            await answer_of(self._callback(progress, total, message))
-        except Exception:
-            logger.exception("server %r: a progress callback raised; the request continues", self._server)
-
-    def answered(self, later: Later[Any], value: Any, waiting: dict[Reports, None]) -> None:
-        """Settle a message once the callback has seen every report, or `LAST_REPORTS` seconds are over.
-
-        The server has answered: a slow callback must not make the request time out.
-
-        Args:
-            later: the message.
-            value: its answer.
-            waiting: the reports of the connection that wait so; they are settled at once if that ends.
-        """
-
-        def settle() -> None:
-            waiting.pop(self, None)
-            later.on_cancel = None  # else the two would be cyclic garbage
-            later.reply(value)
-
-        if self._deadline is not None:
-            self._deadline.suspend()
-        if self.seen:
-            settle()
-            return
-        self._idle, waiting[self] = settle, None
-        later.on_cancel = lambda _: self.hurry()  # its caller has left
-        if self._deadline is not None:
-            # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
-            self._deadline.hurry(LAST_REPORTS, self.hurry)
-
-    @property
-    def seen(self) -> bool:
-        """True if the callback has seen every report."""
-        return self._scope is None
-
-    def hurry(self) -> None:
-        """Settle the message now, and cancel the callback."""
-        if (idle := self._idle) is not None:
-            self.cancel()
-            idle()
-
-    def cancel(self) -> None:
-        """Drop what waits, and cancel the callback: the caller has its result, or has left."""
-        self._waiting.clear()
-        if self._scope is not None:
-            self._scope.cancel("its request has ended")
 
 
 # --- Requests that are one message and one answer ---------------------------------------------------------------------
