@@ -40,7 +40,7 @@ from .._errors import (
 )
 from .._text import indented, own_shortage, plain_text, problem_of
 from ..auth import SignInRequired
-from ..transports import MAY_HAVE_ACTED, OURS, ConnectionOver, Masker, Obituary, is_unreadable
+from ..transports import MAY_HAVE_ACTED, OURS, ConnectionOver, Masker, Obituary, is_unreadable, not_parsed
 from ._eras import first_problem, incompatibility
 from ._session import MAX_ROUNDS
 
@@ -309,13 +309,14 @@ def too_many_rounds(server: str, operation: str) -> LimitExceeded:
     )
 
 
-def answer_not_understood(server: str, operation: str, exc: ValidationError, masker: Masker) -> ConnectionLost:
-    """Return the error for an invalid response; other requests and the session continue."""
-    return ConnectionLost(
-        f"server {server!r}: {operation}: {_invalid_response(exc, masker)}; the request may have taken effect; fix "
-        "the server",
-        server=server,
-    )
+def of_answer(server: str, operation: str, link: Link, exc: MCPError | ValidationError) -> Exception:
+    """Return the error for a request whose answer is an error, or not valid; other requests and the session go on."""
+    if isinstance(exc, MCPError):
+        link.masker.clean(exc)
+        return not_parsed(server, operation, exc) or named_by_gateway(server, operation, link, exc)
+    what = f"{_invalid_response(exc, link.masker)}; the request may have taken effect; fix the server"
+    misfit = ConnectionLost(f"server {server!r}: {operation}: {what}", server=server)
+    return caused_by(misfit, link.masker.clean(exc))
 
 
 def answer_not_read(server: str, operation: str, exc: Exception) -> ConnectionLost:
@@ -334,14 +335,14 @@ def _invalid_response(exc: ValidationError, masker: Masker) -> str:
 # --- A request that a gateway of this package has refused -------------------------------------------------------------
 
 
-def named_by_gateway(server: str, operation: str, link: Link | None, error: MCPError) -> ServerError | MCPError:
+def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -> ServerError | MCPError:
     """Return the error of this package that a trusted gateway has named; any other error as it is.
 
     A foreign server could name an error, too, so that its request is repeated. So only a link that is `Link.trusted`
     is believed.
     """
-    said = error.data.get(OURS) if link is not None and link.trusted and isinstance(error.data, dict) else None
-    if link is None or not isinstance(said, dict) or error.code == INVALID_PARAMS:
+    said = error.data.get(OURS) if link.trusted and isinstance(error.data, dict) else None
+    if not isinstance(said, dict) or error.code == INVALID_PARAMS:
         return error
     outcome: Literal["not_sent", "unknown"] = "not_sent" if said.get("outcome") == "not_sent" else "unknown"
     message = f"server {server!r}: {link.endpoint} answered: {plain_text(error.message)}"

@@ -42,7 +42,7 @@ from ._messages import (
     LongLine as LongLine,
     PartialMessage as PartialMessage,
     is_unreadable as is_unreadable,
-    refuse_unreadable as refuse_unreadable,
+    not_parsed as not_parsed,
 )
 from ._open import Capacity as Capacity, Turn as Turn, open_exchange as open_exchange, open_link as open_link
 from ._request_table import (

@@ -1,7 +1,7 @@
 """From bytes to messages: parsing, limits, lines and pace.
 
 Its parts: parse a message; find the id of a response that cannot be read, and make the error in its place, which
-`refuse_unreadable` turns into one for the caller; limit the bytes and values of a message; collect its bytes and split
+`not_parsed` turns into one for the caller; limit the bytes and values of a message; collect its bytes and split
 a stream into lines (`LineSplitter`); limit how fast messages are read (`ReadingPace`, `Bucket`).
 
 The transports over pipes and HTTP use it. `mcp_actors.servers` uses the errors for unreadable answers and the name of
@@ -23,7 +23,8 @@ from attrs import frozen
 from mcp import MCPError
 from mcp.types import PARSE_ERROR, ErrorData, JSONRPCError, JSONRPCMessage, RequestId, jsonrpc_message_adapter
 
-from .._errors import ConnectionLost, LimitExceeded
+from .._collapse import caused_by
+from .._errors import ConnectionLost, LimitExceeded, ServerError
 from .._json import BRACKETS, JSON_TOKEN, UnparsedText, read_json
 from ._request_table import comparable_id, error_of
 
@@ -271,19 +272,19 @@ def is_unreadable(error: MCPError) -> bool:
     return error.code == PARSE_ERROR and error.data in (_UNREADABLE, _OVER_LIMIT)
 
 
-def refuse_unreadable(server: str, operation: str, error: MCPError) -> None:
-    """Raise an error of this package if `error` stands for an answer that was not parsed.
+def not_parsed(server: str, operation: str, error: MCPError) -> ServerError | None:
+    """Return an error of this package if `error` stands for an answer that was not parsed; else None.
 
-    Raises:
-        ConnectionLost: the answer cannot be parsed; other requests and the session go on.
-        LimitExceeded: the answer exceeds a limit; likewise.
+    `LimitExceeded` is for an answer over a limit, `ConnectionLost` for one that cannot be parsed. In both cases other
+    requests and the session go on.
     """
     if not is_unreadable(error):
-        return
+        return None
     reason = f"server {server!r}: {operation}: {error.message}"
     if error.data == _OVER_LIMIT:
-        raise LimitExceeded(reason, server=server) from error
-    raise ConnectionLost(f"{reason}; the request may have taken effect; fix the server", server=server) from error
+        return caused_by(LimitExceeded(reason, server=server), error)
+    lost = ConnectionLost(f"{reason}; the request may have taken effect; fix the server", server=server)
+    return caused_by(lost, error)
 
 
 # --- Limit the bytes and JSON values of one message -------------------------------------------------------------------

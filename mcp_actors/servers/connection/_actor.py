@@ -29,7 +29,7 @@ import math
 from contextlib import asynccontextmanager, closing
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
 
 import anyio
 import trio
@@ -43,16 +43,15 @@ from ..._errors import ConnectFailed, ConnectionLost, ServerError
 from ..._tasks import ClosingOrder
 from ...config import Http, InProcess
 from ...kernel import Actor, IgnoreStart, NotSent
-from ...transports import ConnectionOver, Masker, open_link, refuse_unreadable
+from ...transports import ConnectionOver, Masker, open_link
 from .._dispatcher import CarriedFailure, carried
 from .._failures import (
     after_rounds,
-    answer_not_understood,
     connect_failed,
     connection_lost,
     connection_over,
     known_failure,
-    named_by_gateway,
+    of_answer,
     reason_of_end,
     session_failed,
     too_many_rounds,
@@ -97,7 +96,8 @@ class Phase(Enum):
 
     A process may be started a second time, as a legacy server: then the connection is opening again. A connect that
     fails has no further phase. A connection over stdio is gone at once, with its requests. Over HTTP it drains first:
-    no more requests are sent, and those that were sent are awaited.
+    no more requests are sent, and those that were sent are awaited. The first three values are those of
+    `ConnectFailed.phase`.
     """
 
     OPENING = "open"
@@ -111,17 +111,6 @@ class Phase(Enum):
     def connected(self) -> bool:
         """True once the connection has served; False while it connects."""
         return self in (Phase.SERVING, Phase.DRAINING, Phase.GONE)
-
-    @property
-    def of_connect(self) -> ConnectPhase:
-        """The name of a phase of the connect, as `ConnectFailed.phase` has it."""
-        match self:
-            case Phase.OPENING:
-                return "open"
-            case Phase.NEGOTIATING:
-                return "negotiate"
-            case _:
-                return "list_tools"
 
 
 class ServerActor(Actor):
@@ -184,7 +173,7 @@ class ServerActor(Actor):
                 if type(known) is ConnectFailed and self._record.opening.worked:
                     known.hopeless = False  # a command or a folder that was there may come back
                 raise known from known.__cause__
-            failure = connect_failed(config, self._phase.of_connect, self._link, exc)
+            failure = connect_failed(config, cast("ConnectPhase", self._phase.value), self._link, exc)
             cause = failure.__cause__
             negotiation.failed(cause)
             if cause is not None:
@@ -381,21 +370,17 @@ class ServerActor(Actor):
             return await (self._ask(message) if ask is None else ask())
         except (ServerError, ConnectionOver, CarriedFailure) as exc:
             failure = carried(exc)
-        except MCPError as exc:
-            self._masker.clean(exc)
-            if exc.code == CONNECTION_CLOSED and self._is_lost(exc):
-                raise self._lost_by_request() from exc
-            refuse_unreadable(self._name, message.operation, exc)
-            named = named_by_gateway(self._name, message.operation, self._link, exc)
+        except (MCPError, ValidationError) as exc:
+            if isinstance(exc, MCPError) and exc.code == CONNECTION_CLOSED and self._is_lost(exc):
+                raise self._lost_by_request() from self._masker.clean(exc)
+            assert self._link is not None  # it has brought the answer
+            answer = of_answer(self._name, message.operation, self._link, exc)
             try:
-                raise named from named.__cause__
+                raise answer from answer.__cause__
             finally:
-                del named  # as below
+                del answer  # as below
         except InputRequiredRoundsExceededError as exc:
             raise too_many_rounds(self._name, message.operation) from exc
-        except ValidationError as exc:
-            misfit = answer_not_understood(self._name, message.operation, exc, self._masker)
-            raise misfit from self._masker.clean(exc)
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise self._lost_by_request() from exc
         finally:

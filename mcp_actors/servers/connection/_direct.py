@@ -46,12 +46,11 @@ from mcp import MCPError
 from pydantic_core import ValidationError, to_json
 
 from ..._collapse import caused_by
-from ..._errors import ServerError
 from ..._foreign import Log
 from ...kernel import NotSent
-from ...transports import CLOSED, WITHDRAWN, CancelLine, RequestUnderWay, refuse_unreadable
+from ...transports import CLOSED, WITHDRAWN, CancelLine, RequestUnderWay
 from .._dispatcher import RequestSpan, is_traced
-from .._failures import answer_not_read, answer_not_understood, named_by_gateway
+from .._failures import answer_not_read, of_answer
 from ..requests import NO_EXTRAS, PlainRequest
 
 if TYPE_CHECKING:
@@ -231,20 +230,12 @@ class DirectRequests:
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
         """Return the error for the caller of a request whose answer is an error, or cannot be read."""
-        name, masker = self.record.config.name, self.record.session.masker
-        if isinstance(exc, ValidationError):
-            misfit = answer_not_understood(name, request.operation, exc, masker)
-            return caused_by(misfit, masker.clean(exc))  # which cannot be cleaned in place
-        if not isinstance(exc, MCPError):
+        name, link = self.record.config.name, self.session.link
+        if not isinstance(exc, MCPError | ValidationError):
             logger.error("server %r: %s: reading the response failed", name, request.operation, exc_info=exc)
-            return caused_by(answer_not_read(name, request.operation, exc), masker.clean(exc))
-        masker.clean(exc)
-        try:
-            refuse_unreadable(name, request.operation, exc)
-        except ServerError as unreadable:
-            return unreadable
-        named = named_by_gateway(name, request.operation, self.session.link, exc)
-        return request.explain(named, self.record) if isinstance(named, MCPError) else named
+            return caused_by(answer_not_read(name, request.operation, exc), link.masker.clean(exc))
+        answer = of_answer(name, request.operation, link, exc)
+        return request.explain(answer, self.record) if isinstance(answer, MCPError) else answer
 
     def carry_on(self, later: Later[Any], value: Any, extras: Extras) -> None:
         """Go on after an answer that is not the result, in a task with the context variables of the caller."""
