@@ -6,8 +6,8 @@ the server sends unasked, and sends a few requests of its own. All requests of a
 writes OpenTelemetry spans of requests (`RequestSpan`); plain requests over a pipe, which go past the session, use these
 two parts only.
 
-`Session` makes the dispatcher, and the SDK runs it in a task group. It uses the link, the table of requests that the
-link has, and ``_eras`` to check large messages. It writes the progress token and the trace into the params of a
+The negotiation makes the dispatcher, and the SDK runs it in a task group. It uses the link, the table of requests that
+the link has, and ``_eras`` to check large messages. It writes the progress token and the trace into the params of a
 request. It starts a task for each request of the server and for work of a request (`start_soon`), and logs failures of
 the handlers and of progress callbacks. `Reports` renews, suspends and hurries deadlines, and settles a message by the
 kernel's `Later`. When reading ends, it marks the link as closing and fails all requests that wait. It imports no record
@@ -169,28 +169,31 @@ class LinkDispatcher(Dispatcher[TransportContext]):
     Args:
         link: the link to the server.
         server: the name of the server.
-        claimed: the types of results that extensions read.
-        refusals: the requests of a server that nothing answers, by method, each with the SDK's refusal.
         describe: returns the attributes that the span of a request has besides those of the SDK.
+        join_handler: makes the running task part of the request that it was started for, as the kernel sees it.
 
     Attributes:
+        link, server: see above.
+        claimed: the types of results that extensions read. Written by the session, as the next two.
+        refusals: the requests of a server that nothing answers, by method, each with the SDK's refusal.
         version: the protocol version of the session, by which messages of the server are read.
-        traffic: the logger of all messages; None if they are not logged.
+        traffic: the logger of all messages; None if they are not logged. If they are, each request has a task, because
+            one that is only a line is not logged.
     """
 
     def __init__(
         self,
         link: Link,
         server: str,
-        claimed: frozenset[str] = frozenset(),
-        refusals: Mapping[str, str] | None = None,
         describe: Describe = lambda _: {},
+        join_handler: Callable[[], object] = lambda: None,
     ) -> None:
-        self._claimed = claimed
+        self.link = link
+        self.server = server
+        self.claimed: frozenset[str] = frozenset()
+        self.refusals: Mapping[str, str] = {}
         self._describe = describe
-        self._refusals = refusals or {}
-        self._link = link
-        self._server = server
+        self._join_handler = join_handler
         self.version: str = LATEST_HANDSHAKE_VERSION
         self._closed = False
         traffic = Log(f"{TRAFFIC}.{server}")
@@ -218,7 +221,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         cancellable = options.get("cancel_on_abandon", True)
         request = RequestUnderWay(method, dict(params or {}), None, options.get("headers"), cancellable=cancellable)
         if (on_progress := options.get("on_progress")) is not None:
-            request.report = reports = Reports(self._server, on_progress, None)
+            request.report = reports = Reports(self.server, on_progress, None)
             reports.starts(self.start_soon, copy_context())
         with trio.move_on_after(options.get("timeout", math.inf)):
             try:
@@ -244,7 +247,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         """
         if self._closed:
             raise MCPError(CONNECTION_CLOSED, CLOSED.message)
-        table = self._link.table
+        table = self.link.table
         table.add(request, request_id)
         if request.attempt is not None and request.attempt.observed is not None:
             request.attempt.observed.request_id = request.id
@@ -260,7 +263,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             table.remove(request.id)
 
     async def _exchange(self, request: RequestUnderWay) -> Json:
-        link, receive = self._link, partial(self.receive, attempt=request.attempt)
+        link, receive = self.link, partial(self.receive, attempt=request.attempt)
         if request.report is not None:
             request.params["_meta"] = {**(request.params.get("_meta") or {}), "progressToken": request.id}
         if not link.traced or not is_traced():
@@ -282,12 +285,12 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         if self.traffic is None:
             return
         plain = to_jsonable_python(content, fallback=repr, inf_nan_mode="strings")
-        masked = self._link.masker.data(plain)  # before JSON escapes a part of a credential
+        masked = self.link.masker.data(plain)  # before JSON escapes a part of a credential
         text = to_json(masked).decode()[: 2 * MAX_TRAFFIC]
-        text = plain_text(self._link.masker(text), limit=MAX_TRAFFIC)
-        facts = {"server": self._server, "direction": direction, "method": method, "request_id": request_id}
+        text = plain_text(self.link.masker(text), limit=MAX_TRAFFIC)
+        facts = {"server": self.server, "direction": direction, "method": method, "request_id": request_id}
         extra = {f"mcp_{name}": fact for name, fact in facts.items()}
-        self.traffic.debug("server %r: %s %s %s: %s", self._server, direction, method, request_id, text, extra=extra)
+        self.traffic.debug("server %r: %s %s %s: %s", self.server, direction, method, request_id, text, extra=extra)
 
     def _check(self, method: str, result: Json) -> None:
         """Refuse a large invalid result by its first errors, before the SDK builds and prints all of them."""
@@ -298,7 +301,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             bare = dict(result)
             without_later_fields(method, version, bare)
             kind = result.get("resultType")  # of any type
-            check_result(method, version, bare, claimed=isinstance(kind, str) and kind in self._claimed)
+            check_result(method, version, bare, claimed=isinstance(kind, str) and kind in self.claimed)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification; drop it if the connection has ended."""
@@ -309,9 +312,9 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         if params is not None:
             message["params"] = dict(params)
         try:
-            await self._link.send(JSONRPCNotification(**message), (opts or {}).get("headers"))
+            await self.link.send(JSONRPCNotification(**message), (opts or {}).get("headers"))
         except MCPError:
-            logger.debug("server %r: dropped %s: the connection has ended", self._server, method)
+            logger.debug("server %r: dropped %s: the connection has ended", self.server, method)
 
     # --- incoming ---------------------------------------------------------------------------------------------------
 
@@ -332,7 +335,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         try:
             async with open_background() as self._tasks:
                 task_status.started()
-                await self._link.read(self.receive)
+                await self.link.read(self.receive)
                 self._close()  # before the tasks are cancelled, which may take a while: requests fail at once
         except trio.Cancelled as exc:
             exc.with_traceback(None)
@@ -341,16 +344,26 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             self._close()
             # The SDK's task group keeps the cancellation and this object as cyclic garbage. Nothing else may be there.
             self._tasks = None
-            del self._on_request, self._on_notify, self._intercept, self._link, self._describe
+            del self._on_request, self._on_notify, self._intercept, self.link, self._describe, self._join_handler
 
     def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> trio.CancelScope | None:
-        """Start a task that is cancelled when the connection ends; see `Background.start_soon`."""
-        return None if self._tasks is None else self._tasks.start_soon(fn, name=name)
+        """Start a task for a request, in the context variables of the caller. It is cancelled with the connection.
+
+        Return its scope, None if the connection has ended.
+        """
+
+        async def run() -> None:
+            # The kernel knows by the task of a handler which request a call belongs to. This task belongs to a request
+            # without one. With max_in_flight=1, a call from here would wait for that request, and so for itself.
+            self._join_handler()
+            await fn()
+
+        return None if self._tasks is None else self._tasks.start_soon(run, name=name)
 
     def _close(self) -> None:
         self._closed, self.traffic = True, None
-        self._link.lifeline.close()
-        self._link.table.close()
+        self.link.lifeline.close()
+        self.link.table.close()
 
     async def receive(self, message: Unasked, attempt: Deadline | None = None) -> None:
         """Take a message that the server sends unasked, or for an attempt. It has no checkpoint and never raises."""
@@ -364,10 +377,10 @@ class LinkDispatcher(Dispatcher[TransportContext]):
                 # A server that uses an id twice can withdraw the later request only.
                 scope = self._questions[key] = trio.CancelScope()
                 answer = partial(self._answer, message, key, scope, ServerQuestion(attempt))
-                self._tasks.start_soon(answer, name=f"{self._server}:{message.method:.40}")
+                self._tasks.start_soon(answer, name=f"{self.server}:{message.method:.40}")
             return
         method, params = message.method, message.params
-        if method == PROGRESS and self._link.table.report(params):
+        if method == PROGRESS and self.link.table.report(params):
             return  # no listener wants it, and the SDK would validate it twice more
         if method == "notifications/cancelled":
             self._withdraw((params or {}).get("requestId"))
@@ -380,7 +393,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         try:
             await self._on_notify(NOTIFICATION, method, params)
         except Exception:
-            logger.exception("server %r: handling its %s failed", self._server, method)
+            logger.exception("server %r: handling its %s failed", self.server, method)
 
     def _withdraw(self, request_id: object) -> None:
         """Cancel the answer to a request that the server has withdrawn."""
@@ -402,24 +415,24 @@ class LinkDispatcher(Dispatcher[TransportContext]):
                     del self._questions[key]
             self._log_traffic("out", message.method, message.id, answer)
             try:
-                await self._link.send(answer)
+                await self.link.send(answer)
             except MCPError:
-                logger.debug("server %r: dropped an answer: the connection has ended", self._server)
+                logger.debug("server %r: dropped an answer: the connection has ended", self.server)
 
     async def _answer_to(self, message: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
         try:
-            if message.method in self._refusals and has_many(message.params):
-                raise MCPError(INVALID_REQUEST, self._refusals[message.method])  # before it is read
+            if message.method in self.refusals and has_many(message.params):
+                raise MCPError(INVALID_REQUEST, self.refusals[message.method])  # before it is read
             check_request(message.method, self.version, message.params)
             result = await self._on_request(Incoming(message.id), message.method, message.params)
         except MCPError as exc:
             error = exc.error
         except ValidationError as exc:
-            problem = f"Invalid request parameters: {first_problem(exc, self._link.masker)}"
+            problem = f"Invalid request parameters: {first_problem(exc, self.link.masker)}"
             words = f"the client has refused {message.method}: {problem}; report that to the operator of the server"
             error = ErrorData(code=INVALID_PARAMS, message=words, data="")
         except Exception:
-            logger.exception("server %r: answering its %s failed", self._server, message.method)
+            logger.exception("server %r: answering its %s failed", self.server, message.method)
             error = ErrorData(code=INTERNAL_ERROR, message="Internal error")
         else:
             return JSONRPCResponse(jsonrpc="2.0", id=message.id, result=result)

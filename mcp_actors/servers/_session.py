@@ -10,8 +10,8 @@ the tools of the server.
 The negotiation makes a session for each link, the actor opens it, and requests send over it. It uses the link,
 ``_dispatcher`` and ``_eras``, runs the program's extensions, opens streams of notifications by the SDK
 (`Session.listen`), and imports no record or actor. In the trace of a request it notes a question without a callback,
-and stops the time without progress while a question is answered. Its tasks are those of the SDK's task group, one for
-each question in `carry_on`, and those of `Session.start_soon`. It logs by `Oddities`.
+and stops the time without progress while a question is answered. Its tasks are those of the SDK's task group, and one
+for each question in `carry_on`. It logs by `Oddities`.
 """
 
 from __future__ import annotations
@@ -81,7 +81,6 @@ if TYPE_CHECKING:
 
     from ..transports import Json, Link, Report
     from ._deadlines import Deadline
-    from ._dispatcher import Describe
 
 
 _KINDS: Final = {
@@ -143,16 +142,14 @@ class Session:
     """The session of one connection.
 
     Args:
-        link: the link to the server.
-        server: the name of the server.
+        dispatcher: carries its messages.
         info: how this client introduces itself.
         callbacks: what the server's messages are passed to.
         extensions: the extensions that the client supports.
-        join_handler: makes the running task part of the request that it was started for, as the kernel sees it.
         declared: the capabilities that the client of a gateway has declared. The server is sent these instead of ours.
-        describe: returns the attributes that the span of a request has besides those of the SDK.
 
     Attributes:
+        dispatcher: see above.
         link: the link to the server.
         listener: the SDK's session.
         version: the protocol version; the latest with a handshake until one is agreed on.
@@ -165,22 +162,19 @@ class Session:
 
     def __init__(
         self,
-        link: Link,
-        server: str,
+        dispatcher: LinkDispatcher,
         info: Implementation,
         callbacks: Callbacks,
         extensions: Sequence[ClientExtension] = (),
-        join_handler: Callable[[], None] = lambda: None,
         declared: Json | None = None,
-        describe: Describe = lambda _: {},
     ) -> None:
-        self.link = link
-        self._join_handler = join_handler
+        self.dispatcher = dispatcher
+        self.link: Link = dispatcher.link
         self.version: str = LATEST_HANDSHAKE_VERSION
         self.agreed: DiscoverResult | InitializeResult | None = None
         self.stamp: Stamp = LegacyStamp(self.version)
         self.claims: dict[str, ResultClaim[Any]] = {}
-        self.oddities: Oddities = Oddities(server)
+        self.oddities: Oddities = Oddities(dispatcher.server)
         self.return_objects: set[str] = set()
         self._answered = False  # whether the server itself has named the version, on this connection
         self._info = info
@@ -188,22 +182,17 @@ class Session:
         self._declared = declared or {}
         self._extensions = extensions
         claims = [claim for each in extensions for claim in each.claims()]
-        self._dispatcher = LinkDispatcher(
-            link,
-            server,
-            frozenset(claim.result_type for claim in claims),
-            {method: refusal for method, (name, refusal) in _REFUSALS.items() if name not in callbacks},
-            describe,
-        )
+        dispatcher.claimed = frozenset(claim.result_type for claim in claims)
+        dispatcher.refusals = {method: words for method, (name, words) in _REFUSALS.items() if name not in callbacks}
         self.listener: Listener = Listener(
-            dispatcher=self._dispatcher,
+            dispatcher=dispatcher,
             client_info=info,
             extensions={each.identifier: each.settings() for each in extensions} or None,
             result_claims={each.identifier: given for each in extensions if (given := tuple(each.claims()))},
             notification_bindings=[binding for each in extensions for binding in each.notifications()],
             **callbacks,
         )
-        self.listener.server, self.listener.offered = server, frozenset(callbacks)
+        self.listener.server, self.listener.offered = dispatcher.server, frozenset(callbacks)
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
@@ -276,7 +265,7 @@ class Session:
         """
         self.listener.adopt(agreed)
         assert self.listener.protocol_version is not None
-        self.version = self._dispatcher.version = self.listener.protocol_version
+        self.version = self.dispatcher.version = self.listener.protocol_version
         self.agreed = agreed
         if not self.modern:
             self.stamp, self.claims = LegacyStamp(self.version), {}
@@ -286,11 +275,6 @@ class Session:
         self.claims = {claim.result_type: claim for claim in claims if _holds(claim, self.version)}
 
     # --- requests ---------------------------------------------------------------------------------------------------
-
-    @property
-    def is_logged(self) -> bool:
-        """Whether all messages are logged. Then each request has a task, because one that is only a line is not."""
-        return self._dispatcher.traffic is not None
 
     async def ask(
         self,
@@ -321,7 +305,7 @@ class Session:
         if meta:
             params["_meta"] = dict(meta)
         headers = self.stamp.stamp(method, params, capabilities)
-        return await self._dispatcher.exchange(RequestUnderWay(method, params, attempt, headers, report))
+        return await self.dispatcher.exchange(RequestUnderWay(method, params, attempt, headers, report))
 
     async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
         """Send ``server/discover``, and return the answer. There is no timeout.
@@ -333,7 +317,7 @@ class Session:
         params: Json = {}
         headers = modern_stamp(version, self._info, self.offers(version)).stamp("server/discover", params)
         request = RequestUnderWay("server/discover", params, None, headers, cancellable=False)
-        result = await self._dispatcher.exchange(request)
+        result = await self.dispatcher.exchange(request)
         return self._read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
 
     async def initialize(self, version: str = LATEST_HANDSHAKE_VERSION) -> InitializeResult:
@@ -350,7 +334,7 @@ class Session:
             "clientInfo": _dumped(self._info),
         }
         try:
-            result = await self._dispatcher.exchange(RequestUnderWay("initialize", params, cancellable=False))
+            result = await self.dispatcher.exchange(RequestUnderWay("initialize", params, cancellable=False))
         except (MCPError, HttpStatusError) as exc:
             if version != LATEST_HANDSHAKE_VERSION or (older := older_version(exc)) is None:
                 raise
@@ -384,7 +368,7 @@ class Session:
 
     async def notify(self, method: str) -> None:
         """Send a notification without params; drop it if the connection has ended."""
-        await self._dispatcher.notify(method, None, {"headers": self.stamp.stamp(method, {})})
+        await self.dispatcher.notify(method, None, {"headers": self.stamp.stamp(method, {})})
 
     def listen(self, **lists: Any) -> AbstractAsyncContextManager[Subscription]:
         """Open a stream of notifications (``subscriptions/listen``); see `mcp.Client.listen`."""
@@ -407,20 +391,6 @@ class Session:
         """Note all tools of the server: since 2026-07-28 some of their arguments are headers over HTTP."""
         self.stamp.note_tools(tools)
         self.return_objects = {tool.name for tool in tools if (tool.output_schema or {}).get("type") == "object"}
-
-    def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> trio.CancelScope | None:
-        """Start a task for a request, in the context variables of the caller. It is cancelled with the session.
-
-        Return its scope, None if the session has ended.
-        """
-
-        async def run() -> None:
-            # The kernel knows by the task of a handler which request a call belongs to. This task belongs to a request
-            # without one. With max_in_flight=1, a call from here would wait for that request, and so for itself.
-            self._join_handler()
-            await fn()
-
-        return self._dispatcher.start_soon(run, name=name)
 
 
 def _dumped(model: ClientCapabilities | Implementation) -> Json:

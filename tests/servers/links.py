@@ -20,6 +20,7 @@ from mcp.types import (
 )
 
 from mcp_actors.config import ServerConfig, Stdio
+from mcp_actors.servers._dispatcher import LinkDispatcher
 from mcp_actors.servers._session import Session
 from mcp_actors.transports import Link, Unasked
 from mcp_actors.transports.stdio._link import StdioLink
@@ -62,7 +63,7 @@ async def call(session: Client, tool: str, arguments: dict[str, Any] | None = No
 @asynccontextmanager
 async def open_session(link: Link, mode: str = "legacy") -> AsyncIterator[Client]:
     """Open a session on a link; what is wrapped around an exception of the block is taken off again."""
-    session = Client(link, "scripted", Implementation(name="tests", version="1"), {})
+    session = Client(LinkDispatcher(link, "scripted"), Implementation(name="tests", version="1"), {})
     try:
         async with session.open():
             try:

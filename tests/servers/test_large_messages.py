@@ -13,7 +13,7 @@ from mcp.types import DiscoverResult, ErrorData, JSONRPCNotification, methods
 from pydantic_core import ValidationError
 
 from mcp_actors import Callbacks, ConnectFailed, ConnectionLost, Http, ServerConfig, open_servers
-from mcp_actors.servers._dispatcher import MISFIT
+from mcp_actors.servers._dispatcher import MISFIT, LinkDispatcher
 from mcp_actors.servers._eras import bounded, has_many, parse_result
 from mcp_actors.servers._session import Session
 from mcp_actors.servers.connection._negotiation import OURS
@@ -173,7 +173,7 @@ async def test_a_large_request_without_a_callback_is_refused_before_it_is_valida
 
 
 async def test_an_invalid_notification_with_a_list_ends_at_its_first_bad_item(caplog: pytest.LogCaptureFixture) -> None:
-    session = Session(Link(Lifeline(never_lost)), "a", OURS, {})
+    session = Session(LinkDispatcher(Link(Lifeline(never_lost)), "a"), OURS, {})
     session.adopt(DiscoverResult.model_validate({"supportedVersions": [MODERN], "capabilities": {}, **CACHED}))
     method = "notifications/subscriptions/acknowledged"
     params = {"notifications": {"resourceSubscriptions": ZEROS}}
@@ -183,7 +183,7 @@ async def test_an_invalid_notification_with_a_list_ends_at_its_first_bad_item(ca
         passed.append(message)
         return False
 
-    dispatcher = session._dispatcher
+    dispatcher = session.dispatcher
     dispatcher._on_notify, dispatcher._intercept = session.listener._on_notify, intercept
     await dispatcher.receive(JSONRPCNotification(jsonrpc="2.0", method=method, params=params))
     assert passed == []

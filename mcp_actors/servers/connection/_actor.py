@@ -276,7 +276,7 @@ class ServerActor(Actor):
         failure = await list_resources(session, self._record, link)
         self._remember(session, show_tools)
         self._check_health(link, incoming)
-        if link.direct is not None and not session.is_logged:
+        if link.direct is not None and session.dispatcher.traffic is None:
             link.direct.on_room = self.take_again
             self._direct = DirectRequests(
                 link.direct, session, self._record, self._drain, incoming.tasks, self._send, self._answered

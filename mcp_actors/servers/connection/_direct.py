@@ -146,7 +146,7 @@ class DirectRequests:
         meta: dict[str, Any] = dict(extras.meta or {})
         if extras.reports is not None:
             sent.report = extras.reports
-            extras.reports.starts(self.session.start_soon, sent.later.context)
+            extras.reports.starts(self.session.dispatcher.start_soon, sent.later.context)
             if request.deadline is not None:
                 request.deadline.renew()
             meta["progressToken"] = sent.id

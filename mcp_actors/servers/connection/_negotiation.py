@@ -52,6 +52,7 @@ from ..._foreign import Log
 from ..._tasks import open_background
 from ...config import AdaptedExtension
 from ...transports import INITIALIZED
+from .._dispatcher import LinkDispatcher
 from .._eras import (
     ASK,
     LEGACY,
@@ -121,9 +122,8 @@ class Negotiation:
         config = self._record.config
         extensions = [AdaptedExtension(each) for each in config.extensions]
         info, declared = self._record.server.client_info or OURS, self._record.opening.declared
-        return Session(
-            link, config.name, info, callbacks, extensions, join_handler, declared, describe=self._record.describe
-        )
+        dispatcher = LinkDispatcher(link, config.name, self._record.describe, join_handler)
+        return Session(dispatcher, info, callbacks, extensions, declared)
 
     async def agree(self, session: Session, patience: Patience, tasks: Background) -> None:
         """Agree on an era and adopt it.

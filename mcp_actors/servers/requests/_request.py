@@ -407,7 +407,7 @@ class PlainRequest(Request[ResultT]):
         self.check(session, record)
         extras = self.extras(session, record) or NO_EXTRAS
         if (reports := extras.reports) is not None:
-            reports.starts(session.start_soon, copy_context())
+            reports.starts(session.dispatcher.start_soon, copy_context())
         try:
             try:
                 value = await self.send_once(session, record, None, extras)
