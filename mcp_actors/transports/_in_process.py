@@ -48,7 +48,7 @@ from .._text import plain_text
 from ..config import InProcess, ServerConfig
 from ._exchange import NOTICE_WAIT, CancelLine, MessageReader, MessageWriter
 from ._link import Lifeline, Link
-from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
+from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore, notice_of
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
@@ -86,7 +86,6 @@ class CalledServerLink(Link):
     def __init__(self, name: str, endpoint: str, handle: OnRequest, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
         self.endpoint = endpoint
-        self.table = RequestTable()
         self._name = name
         self._handle = handle
 
@@ -205,7 +204,7 @@ class MemoryPipe(MessageReader):
         last_context: the context variables of the sender of the last message, in which the SDK runs the handler.
     """
 
-    table: RequestTable = field(factory=RequestTable, init=False)
+    table: RequestTable = field(factory=RequestTable)
     on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is
     last_context: Context | None = field(default=None, init=False)
     _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
@@ -287,8 +286,7 @@ class LegacyServerLink(Link):
         super().__init__(lifeline)
         self.endpoint = f"the in-process server {server.name!r}"
         self._server = server
-        self._pipe = self.direct = MemoryPipe()
-        self.table: RequestTable = self._pipe.table
+        self._pipe = self.direct = MemoryPipe(self.table)
         self._receive: Receive | None = None
         self._ended = trio.Event()
 
@@ -401,7 +399,6 @@ class StreamsLink(Link):
     def __init__(self, endpoint: str, reader: Messages, writer: MessageWriter, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
         self.endpoint = endpoint
-        self.table = RequestTable()
         self._reader = reader
         self._writer = writer
         self._malformed = 0
@@ -423,7 +420,7 @@ class StreamsLink(Link):
             if request.cancellable:
                 self.table.remove(request.id)
                 with trio.move_on_after(NOTICE_WAIT, shield=True), suppress(MCPError):
-                    await self.send(request.notice)
+                    await self.send(notice_of(request.id))
             raise
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
@@ -511,17 +508,19 @@ async def _open_streams_link(server: ElsewhereServer, lifeline: Lifeline) -> Asy
             lifeline.close()
 
 
-@asynccontextmanager
-async def open_in_process_link(
+def open_in_process_link(
     config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
-) -> AsyncIterator[Link]:
-    """Check that the configured object is a server, and open a link to it.
+) -> AbstractAsyncContextManager[Link]:
+    """Open a link to the configured object; on leaving, the server has left its lifespan, or its time is over.
 
     Raises:
-        ConnectFailed: it is not a server.
+        ConnectFailed: the object is not a server.
     """
-    server = transport.server
-    if not isinstance(server, Server | MCPServer | ElsewhereServer):
+    server: object = transport.server  # not all programs are type-checked
+    lifeline = Lifeline(on_lost)
+    if isinstance(server, ElsewhereServer):
+        return _open_streams_link(server, lifeline)
+    if not isinstance(server, Server | MCPServer):
         raise ConnectFailed(
             f"server {config.name!r}: the argument of InProcess() is not a server (type: {type(server).__name__}); "
             "pass an mcp.server.MCPServer or mcp.server.Server",
@@ -529,16 +528,6 @@ async def open_in_process_link(
             phase="configure",
             hopeless=True,
         )
-    lifeline = Lifeline(on_lost)
-    async with _opening(config, server, lifeline) as link:
-        yield link
-
-
-def _opening(
-    config: ServerConfig, server: Server[Any] | MCPServer | ElsewhereServer, lifeline: Lifeline
-) -> AbstractAsyncContextManager[Link]:
-    if isinstance(server, ElsewhereServer):
-        return _open_streams_link(server, lifeline)
     if config.protocol == "legacy":
         return open_legacy_link(lowlevel(server), lifeline)
     return open_called_link(config.name, lowlevel(server), lifeline)

@@ -138,7 +138,6 @@ class Link:
     """
 
     endpoint: str
-    table: RequestTable
     pid: int | None = None
     max_connections: int | None = None
     direct: Pipe | None = None
@@ -148,6 +147,7 @@ class Link:
     def __init__(self, lifeline: Lifeline, masker: Masker | None = None) -> None:
         self.lifeline: Lifeline = lifeline
         self.masker: Masker = masker or Masker()
+        self.table: RequestTable = RequestTable()
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """Send a request, wait for its answer in this task, and return the result.

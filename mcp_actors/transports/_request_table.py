@@ -174,11 +174,6 @@ class RequestUnderWay:
             message["params"] = self.params
         return message
 
-    @property
-    def notice(self) -> JSONRPCNotification:
-        """The message that asks the server to cancel it."""
-        return notice_of(self.id)
-
     def settle(self, outcome: Json | ErrorData | Exception) -> None:
         """Take the outcome, in the step that learns of it. Never raises."""
         if self.outcome is None:

@@ -109,13 +109,11 @@ class HttpLink(Link, ABC, Generic[Configured]):
         )
         self._skipped = SkippedMessages(config.name, logger, masker)
         self._opened = trio.Event()
+        self._receiving = trio.Event()  # set once what comes unasked can be passed on
+        self._reading = trio.CancelScope()  # around reading it; it may be cancelled before that
+        self._silent = trio.Event()  # set when nothing more comes
         self._left = trio.Event()
         self._ended = trio.Event()
-
-    @property
-    def configured_url(self) -> str:
-        """The URL as it is configured, credentials included."""
-        return self._transport.url
 
     @property
     def malformed_lines(self) -> int:
@@ -146,17 +144,18 @@ class HttpLink(Link, ABC, Generic[Configured]):
     async def run(self) -> None:
         """Own the client and the connection until the link is left or the connection fails."""
         try:
-            with discreet(self.masker, self.configured_url):
+            with discreet(self.masker, self._transport.url):
                 async with self._client, finish_refresh(self._client), open_background() as self._background:
                     await self.live()
         except Exception as error:
             # This must come before the events below, which wake `wait_open` and the reader of the session: both then
-            # look for the error that ended the connection.
+            # look for the error that ended the connection, and after the end of `read` nothing counts as a loss.
             self.lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
             self._client.event_hooks = {}  # it refers to this object
             self._skipped.end()
             self._opened.set()
+            self._silent.set()
             self._ended.set()
 
     async def wait_open(self) -> None:
@@ -226,7 +225,7 @@ async def open_link_over_http(
         background.start_soon(link.run, name=f"{config.name}:http")
         install_filters()
         try:
-            with discreet(masker, link.configured_url):
+            with discreet(masker, transport.url):
                 await link.wait_open()
                 yield link
         finally:

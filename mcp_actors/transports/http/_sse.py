@@ -20,7 +20,6 @@ import re
 from collections.abc import Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
-from functools import cached_property
 from http import HTTPStatus
 from typing import Final
 from urllib.parse import urljoin
@@ -46,7 +45,7 @@ from .._credentials import discreet
 from .._dialects import NOT_A_MESSAGE
 from .._exchange import Receive, Unanswered
 from .._messages import INITIALIZED, Excerpt, MessageLimits, answer_over_limit, parse_message, unreadable_answer
-from .._request_table import Json, RequestTable, RequestUnderWay
+from .._request_table import Json, RequestUnderWay, notice_of
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
 from ._failures import REMEDY_STREAM, UNREACHED, Send
@@ -64,11 +63,6 @@ ACCEPT_WAIT: Final = 1.0
 class SseLink(HttpLink[Sse]):
     """A link over HTTP with SSE."""
 
-    @cached_property
-    def _listening(self) -> trio.CancelScope:
-        """The scope around reading the event stream. It exists early, because the link may be closed before that."""
-        return trio.CancelScope()
-
     async def live(self) -> None:
         """Open the event stream, and pass on its messages until it ends or the link is left."""
         self._url = real_url(self._transport)
@@ -76,9 +70,8 @@ class SseLink(HttpLink[Sse]):
         self._reach = Reach(self._client, self._url, self._failures, self.lifeline, self._background)
         self._refusals = Refusals(self._client)
         self._has_answered = False
-        self.table: RequestTable = RequestTable()
         try:
-            with self._listening:
+            with self._reading:
                 await self._listen()
             self.lifeline.lose(self._failures.ended() if self._opened.is_set() else self._failures.no_endpoint())
         except anyio.EndOfStream:
@@ -87,25 +80,6 @@ class SseLink(HttpLink[Sse]):
             # This comes before the end of `read`, in which the callers of requests fail: their errors name this one.
             self.lifeline.lose(self._meaning(error))
         self._silent.set()
-
-    async def run(self) -> None:
-        """See `HttpLink.run`. Ends `read`, too."""
-        try:
-            await super().run()
-        finally:
-            # Not when `live` is cancelled, because another task of the link has failed. `run` notes that as the loss,
-            # and must do so before the end of `read`, after which nothing counts as a loss.
-            self._silent.set()
-
-    @cached_property
-    def _receiving(self) -> trio.Event:
-        """Set once messages can be passed on."""
-        return trio.Event()
-
-    @cached_property
-    def _silent(self) -> trio.Event:
-        """Set when the event stream has ended."""
-        return trio.Event()
 
     async def read(self, receive: Receive) -> None:
         """See `Link.read`. The task of the link reads the event stream, from before the first request on."""
@@ -119,7 +93,7 @@ class SseLink(HttpLink[Sse]):
     async def close(self) -> None:
         """End the event stream. This protocol has no message for the end of a session."""
         self.lifeline.close()
-        self._listening.cancel("the link is left")
+        self._reading.cancel("the link is left")
         await super().close()
 
     def _meaning(self, error: Exception) -> Exception:
@@ -220,7 +194,7 @@ class SseLink(HttpLink[Sse]):
         posting = trio.CancelScope()
         # Written here: in the background, a message that cannot be written as JSON would end the connection.
         post = self._build(request.message)
-        with discreet(self.masker, self.configured_url):
+        with discreet(self.masker, self._transport.url):
             # In a task of its own, which the cancellation of the caller does not reach.
             self._background.start_soon(self._ask, request, post, posting, name=f"{self._name}:post")
         try:
@@ -230,7 +204,7 @@ class SseLink(HttpLink[Sse]):
                 # It may wait for a connection or a token. Later, no notice would follow it.
                 posting.cancel("its caller has left")
             elif request.cancellable and not self.lifeline.closing:
-                self._tell_soon(request.notice)
+                self._tell_soon(notice_of(request.id))
             raise
         finally:
             self._reach.finished(post)
@@ -253,7 +227,7 @@ class SseLink(HttpLink[Sse]):
         await self.wait_turn(message)
         await trio.lowlevel.checkpoint()
         self.lifeline.check_open()
-        with discreet(self.masker, self.configured_url):
+        with discreet(self.masker, self._transport.url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
                 await self._tell(message, self._written(message))
             else:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import partial
 from operator import attrgetter
 from typing import Final
 
@@ -23,7 +23,7 @@ import httpx2
 import trio
 from attrs import define, field
 from mcp import MCPError
-from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
+from mcp.types import JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from ..._errors import HttpStatusError, LimitExceeded, ServerError
 from ..._foreign import Log
@@ -35,7 +35,7 @@ from .._dialects import NOT_A_MESSAGE
 from .._exchange import SHOWN, Receive, Unanswered, Unasked
 from .._link import ConnectionOver
 from .._messages import INITIALIZED, Excess, MessageLimits, TooManyValues, parse_message, unreadable_answer
-from .._request_table import Json, RequestTable, RequestUnderWay, comparable_id, mcp_error
+from .._request_table import Json, RequestUnderWay, comparable_id, mcp_error, notice_of
 from ._bodies import (
     EVENTS,
     JSON,
@@ -129,7 +129,7 @@ class HttpExchange:
         session, request = self._session, self._request
         left = self._body.offered and request.outcome is None and not session.lifeline.closing
         if left and request.cancellable and session.legacy:
-            session.notify_soon(request.notice, {})
+            session.notify_soon(notice_of(request.id), {})
 
     async def _ask(self) -> None:
         """Send the request, and settle it with the answer or the failure, unless it has its outcome meanwhile.
@@ -155,9 +155,6 @@ class HttpExchange:
             request.settle(error)
         finally:
             session.reach.finished(self._http)
-
-    def _error(self, error: ErrorData) -> JSONRPCError:
-        return JSONRPCError(jsonrpc="2.0", id=self._request.id, error=error)
 
     async def _answer(self) -> Answer:
         """Send the request, and return the answer in the response.
@@ -258,7 +255,7 @@ class HttpExchange:
         if session.negotiated and await session.refusals.end_all(response, error, body):
             session.lifeline.lose(refusal)
         if error is not None and response.status_code not in OF_HTTP:
-            return self._error(error.error)
+            return JSONRPCError(jsonrpc="2.0", id=self._request.id, error=error.error)
         raise refusal
 
     # --- streams of events ------------------------------------------------------------------------------------------
@@ -424,19 +421,8 @@ class StreamableHttpLink(HttpLink[Http]):
 
     _session: HttpSession
 
-    @cached_property
-    def _initialized(self) -> trio.Event:
-        """Set when a legacy server knows that the handshake is over."""
-        return trio.Event()
-
-    @cached_property
-    def _reading(self) -> trio.CancelScope:
-        """The scope around reading what comes unasked. It exists early: a server may send too much at any time."""
-        return trio.CancelScope()
-
     async def live(self) -> None:
         """Serve until the link is left, then end the session. Nothing is sent at first."""
-        self.table: RequestTable = RequestTable()
         self._session = HttpSession(
             self._client,
             httpx2.URL(real_url(self._transport)),
@@ -456,24 +442,24 @@ class StreamableHttpLink(HttpLink[Http]):
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """See `Link.exchange`."""
-        with discreet(self.masker, self.configured_url):
+        with discreet(self.masker, self._transport.url):
             return await HttpExchange(self._session, request, receive).run()
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
         """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
         await self.wait_turn(message)
-        with discreet(self.masker, self.configured_url):
+        with discreet(self.masker, self._transport.url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
                 await self._session.notify(message, headers or {})
-                self._initialized.set()
+                self._receiving.set()
             else:
                 self._session.notify_soon(message, headers or {})
 
     async def read(self, receive: Receive) -> None:
         """See `Link.read`. Without sessions, a server sends everything in its responses."""
         try:
-            with self._reading, discreet(self.masker, self.configured_url):
-                await self._initialized.wait()
+            with self._reading, discreet(self.masker, self._transport.url):
+                await self._receiving.wait()
                 if self._session.id is not None:
                     with suppress(MCPError):  # the server has sent too many requests, so the scope is cancelled
                         await NotificationStream(self._session, self.table).run(receive)

@@ -651,7 +651,6 @@ class LinesLink(Link):
     ) -> None:
         super().__init__(lifeline, masker)
         self._name = config.name
-        self.table: RequestTable = RequestTable()
         requests = IncomingRequests(config.name, config.limits.max_requests)
         self._reader = PipeReader(
             reads,
