@@ -155,18 +155,21 @@ class Unreachable(Exception):
         return Unreachable(str(self))
 
 
+def members_in(body: bytes | bytearray) -> dict[str, Any]:
+    """Return the members of the JSON object in a body; none if it is something else."""
+    with suppress(ValueError):
+        content = from_json(body)
+        return content if isinstance(content, dict) else {}
+    return {}
+
+
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
     """Return the error code in an answer, or an empty text; and the whole answer, as an error may show it.
 
     Nothing else of the body is shown: it may contain a code, a token or a secret.
     """
-    code, description = "", ""
-    try:
-        body = from_json(response.content)
-    except ValueError:
-        body = None
-    if isinstance(body, dict):
-        code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
+    body = members_in(response.content)
+    code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
     # The code may be a credential too. The characters of its syntax are those of tokens.
     code = mask(code) if _CODE.fullmatch(code) else ""
     return code, with_explanation(" ".join(filter(None, [str(response.status_code), code])), mask(description))
@@ -310,11 +313,8 @@ class Exchange:
         Raises:
             Refused: one is too long; masking it would take long.
         """
-        try:
-            content = from_json(response.content)
-        except ValueError:
-            return
-        for name in _ISSUED.intersection(content if isinstance(content, dict) else ()):
+        content = members_in(response.content)
+        for name in _ISSUED.intersection(content):
             if isinstance(content[name], str):
                 if len(content[name]) > MAX_CREDENTIAL:
                     problem = f"the authorization server has issued a {name} of more than {MAX_CREDENTIAL} characters"
@@ -377,11 +377,8 @@ class Exchange:
 
 def _is_error(body: bytearray) -> bool:
     """Return True if a body is an error of OAuth. GitHub sends errors with status 200."""
-    try:
-        content = from_json(body)
-    except ValueError:
-        return False
-    return isinstance(content, dict) and "error" in content and "access_token" not in content
+    content = members_in(body)
+    return "error" in content and "access_token" not in content
 
 
 _TEXTS: Final = frozenset({"client_id", "client_secret"})
@@ -399,12 +396,7 @@ _OPTIONAL: Final = ("_at", "_documentation", "_endpoint", "_in", "_uri")
 def _plain(body: bytes) -> bytes:
     """Return an answer with its members as the specifications have them, where another form has one meaning only."""
     body = body.removeprefix(codecs.BOM_UTF8)
-    try:
-        content = from_json(body)
-    except ValueError:
-        return body
-    if not isinstance(content, dict):
-        return body
+    content = members_in(body)
     meant = {name: _meant(name, value) for name, value in content.items() if value or not name.endswith(_OPTIONAL)}
     return body if meant == content else to_json(meant)
 

@@ -39,7 +39,7 @@ from mcp.shared.auth import (
 )
 from mcp.shared.inbound import MCP_PROTOCOL_VERSION_HEADER
 from mcp.types import LATEST_PROTOCOL_VERSION
-from pydantic_core import ValidationError, from_json, to_json
+from pydantic_core import ValidationError, to_json
 
 from .._text import plain_text
 from ._exchange import (
@@ -50,6 +50,7 @@ from ._exchange import (
     Unreachable,
     call_back,
     is_busy,
+    members_in,
     problem_of,
     remedy_for,
     said_by,
@@ -398,11 +399,8 @@ class _Guard:
         Raises:
             Refused: the metadata are those of another issuer.
         """
-        try:
-            body = from_json(response.content)
-        except ValueError:
-            return response
-        if not response.is_success or not isinstance(body, dict) or response.request.method != "GET":
+        body = members_in(response.content)
+        if not response.is_success or response.request.method != "GET":
             return response
         if "authorization_servers" in body:
             self._names_server, self._read = True, (ProtectedResourceMetadata, response)

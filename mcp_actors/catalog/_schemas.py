@@ -17,7 +17,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from time import thread_time
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import attrs
 from pydantic_core import SchemaError, SchemaValidator, core_schema, to_json
@@ -26,6 +26,9 @@ from .._foreign import Log
 from .._json import walk
 from .._text import plain_text, some_of
 from ._tools import canonical_text
+
+if TYPE_CHECKING:
+    from jsonschema import ValidationError
 
 # --- Match the patterns of a schema in bounded time -------------------------------------------------------------------
 
@@ -100,39 +103,11 @@ class Violation:
     expected: str | None = None
 
 
-class BrokenRule(Protocol):
-    """The attributes of ``jsonschema.ValidationError`` that are used here."""
-
-    @property
-    def absolute_path(self) -> Iterable[str | int]:
-        """The path of the value."""
-
-    @property
-    def absolute_schema_path(self) -> Iterable[str | int]:
-        """The path of the rule in the schema."""
-
-    @property
-    def instance(self) -> Any:
-        """The value."""
-
-    @property
-    def validator(self) -> Any:
-        """The keyword of the rule; None if the schema is ``false``."""
-
-    @property
-    def validator_value(self) -> Any:
-        """The value of the keyword."""
-
-    @property
-    def schema(self) -> Any:
-        """The schema that contains the rule."""
-
-
-def violation_of(error: BrokenRule, mask: Callable[[str], str] = str) -> Violation:
+def violation_of(error: ValidationError, mask: Callable[[str], str] = str) -> Violation:
     """Return the meaning of an error, for a reader who does not know the schema.
 
     Args:
-        error: a ``jsonschema.ValidationError``.
+        error: the error.
         mask: masks credentials in names and values, before they are shortened. The path stays as it is.
     """
     path, value, rule = tuple(error.absolute_path), error.instance, error.validator_value
@@ -156,7 +131,7 @@ def _masked(rule: Any, mask: Callable[[str], str]) -> Any:
     return mask(rule) if isinstance(rule, str) else rule
 
 
-def _odd(error: BrokenRule) -> str:
+def _odd(error: ValidationError) -> str:
     """Return the name of a member that is not allowed."""
     known, patterns = error.schema.get("properties", ()), error.schema.get("patternProperties", ())
     odd: Iterable[str] = (name for name in error.instance if name not in known)
