@@ -42,12 +42,11 @@ from mcp.types import (
 from pydantic_core import ValidationError
 
 from .._collapse import is_failure
-from .._errors import ConnectFailed
 from .._foreign import Log
 from .._text import plain_text
 from ..config import InProcess, ServerConfig
 from ._exchange import NOTICE_WAIT, CancelLine, MessageReader, MessageWriter
-from ._link import Lifeline, Link
+from ._link import Lifeline, Link, not_open
 from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore, notice_of
 
 if TYPE_CHECKING:
@@ -521,13 +520,8 @@ def open_in_process_link(
     if isinstance(server, ElsewhereServer):
         return _open_streams_link(server, lifeline)
     if not isinstance(server, Server | MCPServer):
-        raise ConnectFailed(
-            f"server {config.name!r}: the argument of InProcess() is not a server (type: {type(server).__name__}); "
-            "pass an mcp.server.MCPServer or mcp.server.Server",
-            server=config.name,
-            phase="configure",
-            hopeless=True,
-        )
+        problem = f"the argument of InProcess() is not a server (type: {type(server).__name__})"
+        raise not_open(config.name, f"{problem}; pass an mcp.server.MCPServer or mcp.server.Server", "configure")
     if config.protocol == "legacy":
         return open_legacy_link(lowlevel(server), lifeline)
     return open_called_link(config.name, lowlevel(server), lifeline)

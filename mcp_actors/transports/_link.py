@@ -1,10 +1,11 @@
 """The link: an open transport to one server.
 
 Each transport implements `Link`, through which `mcp_actors.servers` uses it. The tasks of a link share the state of the
-connection in its `Lifeline`, which any of them may write. An `Obituary` says how a server process ended. A
-`ConnectionOver` says that the connection cannot be used any more; a request that fails with it had no effect, and the
-next connection may serve it. `Certificates` reads the certificates of this machine for all connections of a group, in
-any thread, from files and the environment, under a lock, and again if they have changed.
+connection in its `Lifeline`, which any of them may write. An `Obituary` says how a server process ended. `not_open`
+returns the error for a link that cannot be opened. A `ConnectionOver` says that the connection cannot be used any more;
+a request that fails with it had no effect, and the next connection may serve it. `Certificates` reads the certificates
+of this machine for all connections of a group, in any thread, from files and the environment, under a lock, and again
+if they have changed.
 
 Ownership: the owner task of the actor enters the link, enters the session inside it, and leaves both in reverse order.
 No other task may. Other tasks send requests through it, and one reads. The other work of a transport (reading stderr,
@@ -27,6 +28,7 @@ import trio
 from attrs import define, field, frozen
 from mcp import MCPError
 
+from .._errors import ConnectFailed, ConnectPhase
 from .._text import plain_text
 from ._credentials import Masker
 from ._exchange import Pipe, Receive, Unanswered, exchange_lines
@@ -224,6 +226,11 @@ class Link:
         """
         await trio.lowlevel.checkpoint()
         return self.obituary()
+
+
+def not_open(server: str, reason: object, phase: ConnectPhase = "open", *, hopeless: bool = True) -> ConnectFailed:
+    """Return the error for a link that cannot be opened."""
+    return ConnectFailed(f"server {server!r}: {reason}", server=server, phase=phase, hopeless=hopeless)
 
 
 class ConnectionOver(Exception):

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Final
 
 import trio
 
-from .._errors import ConfigError, ConnectFailed
+from .._errors import ConfigError
 from ..config import Http, InProcess, ServerConfig, Socket, Sse, Stdio, TransportTemplate
 from ..config._template import INHERITED, variables_of
 from . import http
 from ._credentials import Masker, discreet, install_filters
 from ._in_process import open_in_process_link
-from ._link import Certificates, Link
+from ._link import Certificates, Link, not_open
 from .socket import open_socket_link
 from .stdio import open_stdio_link
 
@@ -113,12 +113,9 @@ class Capacity:
             # The system says the same at its own limit of processes. So this too counts as a shortage of this program
             # (`own_shortage`), and not as evidence against the server.
             shortage = BlockingIOError(errno.EAGAIN, f"max_processes={most}")
-            raise ConnectFailed(
-                f"server {server!r}: not started, because no more processes are allowed "
-                f"(max_processes={most}); stop a server, set idle_timeout, or raise max_processes",
-                server=server,
-                phase="open",
-            ) from shortage
+            problem = f"not started, because no more processes are allowed (max_processes={most})"
+            remedy = "stop a server, set idle_timeout, or raise max_processes"
+            raise not_open(server, f"{problem}; {remedy}", hopeless=False) from shortage
         self._processes += 1
         try:
             yield
@@ -238,6 +235,4 @@ def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess | Socket:
     try:
         return config.transport.resolve(os.environ, where=f"servers.{config.name}")
     except ConfigError as error:
-        raise ConnectFailed(
-            f"server {config.name!r}: {error}", server=config.name, phase="configure", hopeless=True
-        ) from error
+        raise not_open(config.name, error, "configure") from error

@@ -32,12 +32,15 @@ from ..._errors import ConnectFailed
 from ..._text import own_shortage, shortage_of
 from ...config import Http, OAuth, Sse, is_auth_flow, is_loopback, resolve
 from .._credentials import Credentials, Masker, Renewal, resolve_credentials
-from .._link import Certificates, missing_certificates
+from .._link import Certificates, missing_certificates, not_open
 from ._bodies import note_refusal, refuse_surplus
 from ._proxies import EnvironmentProxies, UnusableProxy, proxy_of
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
+
+_hopeless: Final = partial(not_open, phase="configure")
+_failed: Final = partial(not_open, phase="configure", hopeless=False)
 
 TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
 """Seconds until the network counts as broken. None where only the server is slow or this process is busy: the timeouts
@@ -271,13 +274,3 @@ def _read_certificates(server: str, path: str) -> ssl.SSLContext:
 def _remedy_of(error: Exception) -> str:
     shortage = own_shortage(error)
     return "try again later" if shortage is None else shortage.remedy
-
-
-def _hopeless(server: str, reason: str) -> ConnectFailed:
-    error = _failed(server, reason)
-    error.hopeless = True
-    return error
-
-
-def _failed(server: str, reason: str) -> ConnectFailed:
-    return ConnectFailed(f"server {server!r}: {reason}", server=server, phase="configure")

@@ -27,7 +27,7 @@ from ..._text import own_shortage
 from ..._user_files import read_secret
 from ...config import parse_address, resolve_secret
 from .._credentials import Masker, discreet, install_filters, resolve_credentials
-from .._link import Lifeline
+from .._link import Lifeline, not_open
 from ..stdio import LinesLink
 from ._handshake import HANDSHAKE_SECONDS, MAX_ANSWER, MAX_LINE, OK, NotProven, Proof, names_of, peer_uid, read_line
 
@@ -114,10 +114,7 @@ class Dial:
         self.endpoint = f"the gateway at {transport.display_address}"
 
     def _failed(self, problem: str, *, configured: bool = False) -> ConnectFailed:
-        server = self._config.name
-        return ConnectFailed(
-            f"server {server!r}: {problem}", server=server, phase="configure" if configured else "open"
-        )
+        return not_open(self._config.name, problem, "configure" if configured else "open", hopeless=False)
 
     async def resolve(self) -> None:
         """Find the address, and the secret if one is needed.

@@ -31,6 +31,7 @@ from ..._errors import ConfigError, ConnectFailed
 from ..._python import our_python
 from ..._text import own_shortage, shortage_of
 from ...config._template import INHERITED
+from .._link import not_open
 from . import _landlock
 
 if TYPE_CHECKING:
@@ -106,11 +107,11 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
     """
     if cwd is not None and not os.path.isdir(cwd):
         reason = "is not a directory" if os.path.exists(cwd) else "does not exist"
-        raise _hopeless(server, f"working directory {cwd!r} {reason}; create it or correct cwd")
+        raise not_open(server, f"working directory {cwd!r} {reason}; create it or correct cwd")
     base = os.curdir if cwd is None else os.path.abspath(cwd)
     if os.path.dirname(command):
         if not os.path.exists(os.path.join(base, command)) and (remedy := _misplaced(command, path)):
-            raise _hopeless(server, f"command {command!r} not found; {remedy}")
+            raise not_open(server, f"command {command!r} not found; {remedy}")
         return _check_program(server, command, os.path.join(base, command))
     # Like exec, resolve relative entries of PATH against the working directory of the new process.
     places = [os.path.join(base, entry) for entry in (os.defpath if path is None else path).split(os.pathsep)]
@@ -124,13 +125,13 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
         if os.path.isfile(candidate):
             return _check_program(server, command, candidate)
     if remedy := _misplaced(command, path):
-        raise _hopeless(server, f"command {command!r} not found; {remedy}")
+        raise not_open(server, f"command {command!r} not found; {remedy}")
     if elsewhere := next(_found_elsewhere(command, base), None):
         problem = f"command {command!r} not found on PATH, but there is {elsewhere!r}"
-        raise _hopeless(server, f"{problem}; set command to that path, or add its folder to PATH")
+        raise not_open(server, f"{problem}; set command to that path, or add its folder to PATH")
     remedy = _INSTALL.get(command, "install it")
     place = f" in {source}" if source and os.path.isabs(source) else ""
-    raise _hopeless(server, f"command {command!r} not found; {remedy} or set an absolute path{place}")
+    raise not_open(server, f"command {command!r} not found; {remedy} or set an absolute path{place}")
 
 
 def _misplaced(command: str, path: str | None) -> str | None:
@@ -158,11 +159,11 @@ def _found_elsewhere(command: str, base: str) -> Iterator[str]:
 
 def _check_program(server: str, command: str, program: str) -> str:
     if not os.path.exists(program):
-        raise _hopeless(server, f"command {command!r} not found: {program!r} does not exist; correct the path")
+        raise not_open(server, f"command {command!r} not found: {program!r} does not exist; correct the path")
     if os.path.isdir(program):
-        raise _hopeless(server, f"command {command!r} is a directory; add the name of the program")
+        raise not_open(server, f"command {command!r} is a directory; add the name of the program")
     if not os.access(program, os.X_OK):
-        raise _hopeless(server, f"command {command!r} is not executable (permission denied); run: chmod +x {program}")
+        raise not_open(server, f"command {command!r} is not executable (permission denied); run: chmod +x {program}")
     return program
 
 
@@ -183,13 +184,9 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError |
             remedy = shortage.remedy
         case _ if shortage_of(error) is not None:
             remedy = "try again later"
-    failed = _hopeless(server, f"command {command!r} cannot be started ({reason}); {remedy}")
+    failed = not_open(server, f"command {command!r} cannot be started ({reason}); {remedy}")
     failed.hopeless = shortage_of(error) is None and own_shortage(error) is None
     return failed
-
-
-def _hopeless(server: str, reason: str) -> ConnectFailed:
-    return ConnectFailed(f"server {server!r}: {reason}", server=server, phase="open", hopeless=True)
 
 
 # --- Run a server's command in its sandbox, and explain refusals ------------------------------------------------------
@@ -336,7 +333,7 @@ def _check_system(server: str, sandbox: Sandbox) -> None:
 
 
 def _refused(server: str, problem: str) -> ConnectFailed:
-    return ConnectFailed(f"server {server!r}: sandbox: {problem}", server=server, phase="open", hopeless=True)
+    return not_open(server, f"sandbox: {problem}")
 
 
 def _at_home(folder: str, environment: Mapping[str, str]) -> str:
