@@ -46,6 +46,7 @@ from ..._errors import (
     ToolNotFound,
 )
 from ..._foreign import Log
+from ..._misuse import unknown_argument
 from ..._pickling import Handle
 from ..._tasks import fan_out, open_background
 from ...catalog import note_call
@@ -54,12 +55,12 @@ from .._failures import mailbox_full, request_lost, stopped_under, unavailable, 
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, CONNECTED, PARKED, server_of, used, verdict_of_ready
-from ..requests import Around, Kept
+from ..requests import PASSED, RETURNED, TO_BE_RETURNED, Around, Kept, given_object, given_passing
 from ._facts import ServerFacts
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
@@ -584,7 +585,29 @@ class ServerRequests(ServerFacts):
         if failures:
             raise failures[0]
 
-    def _prepare(self, request: PlainRequest[Any], passing: Passing | None = None) -> PendingRequest[Any]:
-        """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
-        request.passing = passing
+    def _prepare(
+        self,
+        request: PlainRequest[Any],
+        door: str,
+        /,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+        **passed: Any,
+    ) -> PendingRequest[Any]:
+        """Prepare a request, with its options, for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+
+        Raises:
+            InvalidArguments, TypeError: an option is wrong, or not one of the method with this name.
+        """
+        request.passing = self._passing(door, request.method, passed, ("progress", "meta", *sorted(PASSED)))
+        request.progress, request.meta = progress, given_object(self.name, request.method, "meta", meta)
         return PendingRequest(self._caller, request, self._record.calls.deadlines.begin(request))
+
+    def _passing(self, door: str, method: str, passed: Mapping[str, Any], known: Collection[str]) -> Passing | None:
+        """Return the parts of a request that is passed on for another client; None for one of this program."""
+        if passed == TO_BE_RETURNED:
+            return RETURNED
+        for name in passed:
+            if name not in PASSED:
+                raise unknown_argument(door, name, known)
+        return given_passing(self.name, method, **passed)

@@ -37,11 +37,8 @@ from ..requests import (
     PROMPTS,
     RESOURCES,
     TEMPLATES,
-    InputRequired,
     ListAll,
     PlainRequest,
-    given_object,
-    given_passing,
     given_text,
     given_texts,
     refused,
@@ -195,16 +192,7 @@ class PromptFunctions(ServerRequests):
         return await self.send_get_prompt(name, arguments, **options).finish()
 
     def send_get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        progress: ProgressCallback | None = None,
-        meta: Mapping[str, Any] | None = None,
-        input_required: InputRequired = "answer",
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
-        client_capabilities: Mapping[str, Any] | None = None,
+        self, name: str, arguments: Mapping[str, str] | None = None, **options: Any
     ) -> PendingRequest[Any]:
         """Prepare a `get_prompt` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
@@ -214,9 +202,7 @@ class PromptFunctions(ServerRequests):
         server, method = self.name, "prompts/get"
         given_text(server, method, "name", name)
         texts = None if arguments is None else given_texts(server, method, "arguments", arguments)
-        passing = given_passing(server, method, input_required, input_responses, request_state, client_capabilities)
-        meta = given_object(server, method, "meta", meta)
-        return self._prepare(GetPrompt(name, texts, meta=meta, progress=progress), passing)
+        return self._prepare(GetPrompt(name, texts), "get_prompt()", **options)
 
     async def complete(
         self,
@@ -273,8 +259,7 @@ class PromptFunctions(ServerRequests):
         known = None
         if context_arguments is not None:
             known = given_texts(server, method, "context_arguments", context_arguments)
-        meta = given_object(server, method, "meta", meta)
-        return self._prepare(Complete(ref, asked, known, meta=meta, progress=progress))
+        return self._prepare(Complete(ref, asked, known), "complete()", progress, meta)
 
 
 def _check_ref(server: str, method: str, ref: Any) -> None:
@@ -378,27 +363,14 @@ class ResourceFunctions(ServerRequests):
         """
         return await self.send_read_resource(uri, **options).finish()
 
-    def send_read_resource(
-        self,
-        uri: str,
-        *,
-        progress: ProgressCallback | None = None,
-        meta: Mapping[str, Any] | None = None,
-        input_required: InputRequired = "answer",
-        input_responses: Mapping[str, Any] | None = None,
-        request_state: str | None = None,
-        client_capabilities: Mapping[str, Any] | None = None,
-    ) -> PendingRequest[Any]:
+    def send_read_resource(self, uri: str, **options: Any) -> PendingRequest[Any]:
         """Prepare a `read_resource` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             InvalidArguments: as for `read_resource`.
         """
-        server, method = self.name, "resources/read"
-        given_text(server, method, "uri", uri)
-        passing = given_passing(server, method, input_required, input_responses, request_state, client_capabilities)
-        meta = given_object(server, method, "meta", meta)
-        return self._prepare(ReadResource(uri, meta=meta, progress=progress), passing)
+        given_text(self.name, "resources/read", "uri", uri)
+        return self._prepare(ReadResource(uri), "read_resource()", **options)
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:

@@ -22,7 +22,7 @@ import trio
 from mcp.types import CallToolResult, InputRequiredResult, LoggingLevel, Tool
 
 from ..._errors import ServerError
-from ..._misuse import CALL, check_option, check_states, explained_methods, unknown_argument
+from ..._misuse import CALL, check_option, check_states, explained_methods
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import check_call, result_value
@@ -33,16 +33,12 @@ from .._rules import Health
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, ServerState
 from ..requests import (
-    PASSED,
-    RETURNED,
-    TO_BE_RETURNED,
     CallTool,
     ListTools,
     SetLogLevel,
     TellRootsChanged,
     check_health,
     given_level,
-    given_passing,
     unhealthy,
 )
 from ._caller import PendingRequest
@@ -53,7 +49,6 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from .._deadlines import Deadline
     from ..record import ConnectionRecord
-    from ..requests import Passing
     from ._caller import RequestOptions
     from ._lifecycle import ServerEntry
 
@@ -241,7 +236,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             check_option(who, "idempotent", idempotent, "True, False or None", valid=valid)
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         request = CallTool(name, arguments, meta, progress, idempotent, None, deferred)
-        request.passing = self._passing(passed) if passed else None
+        request.passing = self._passing("call_tool()", CallTool.method, passed, CALL) if passed else None
         try:
             if record.config.middleware:  # which may add what is missing
                 record.catalog.admission.check_call(name)
@@ -252,14 +247,6 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 observed.refused(CallTool.method, name, exc)
             raise
         return request, record.calls.deadlines.begin(request)
-
-    def _passing(self, passed: Mapping[str, Any]) -> Passing | None:
-        if passed == TO_BE_RETURNED:
-            return RETURNED
-        for name in passed:
-            if name not in PASSED:
-                raise unknown_argument("call_tool()", name, CALL)
-        return given_passing(self.name, CallTool.method, **passed)
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Request all pages of the server's tools, and update the group's catalogue.

@@ -27,7 +27,6 @@ from ._request import (
     RETURNED as RETURNED,
     TO_BE_RETURNED as TO_BE_RETURNED,
     Extras as Extras,
-    InputRequired as InputRequired,
     Kept as Kept,
     Passing as Passing,
     PlainRequest as PlainRequest,
