@@ -43,7 +43,7 @@ from ._exchange import (
 )
 from ._flow import Person, revocation, run_person, run_unattended
 from ._receiver import SIGN_IN_AGAIN, Receiver, open_receiver, parameters_of, split
-from ._stores import LONGEST, PATIENCE, SignedIn, key_of, patiently
+from ._stores import LONGEST, PATIENCE, SignedIn, key_of, of_store, patiently
 from ._tokens import store_of
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | C
     if kept is None:
         problem = f"a {type(store).__name__} does not keep what is saved in it"
         remedy = "choose another backend if it is a keyring, or use a FileTokenStore"
-        return ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
+        return of_store(f"{problem}; {remedy}")
     old = SignedIn.from_text(text, exchange.url, key)
     if old is not None:
         exchange.learn_credentials(old.tokens, old.client)  # the authorization server may quote them

@@ -98,10 +98,14 @@ def patiently(seconds: float = PATIENCE) -> Iterator[None]:
         raise busy(seconds) from None
 
 
-def busy(seconds: float) -> StoreBusy:
+def busy(seconds: float) -> ConfigError:
     """Return the error about a store that does not answer."""
-    problem, remedy = f"no answer within {seconds:g} s", "unlock the keyring, or check the disk"
-    return StoreBusy(f"token store: {problem}; {remedy}", source="TokenStore")
+    return of_store(f"no answer within {seconds:g} s; unlock the keyring, or check the disk", StoreBusy)
+
+
+def of_store(problem: str, kind: type[ConfigError] = ConfigError) -> ConfigError:
+    """Return an error about a store."""
+    return kind(f"token store: {problem}", source="TokenStore")
 
 
 # --- the thread of a store ------------------------------------------------------------------------------------------
@@ -191,7 +195,7 @@ class StoreThread:
             self._post(job)
         except RuntimeError as error:
             problem = f"no thread can be started for it ({error}); raise the limit of processes (ulimit -u)"
-            raise StoreBusy(f"token store: {problem}", source="TokenStore") from None
+            raise of_store(problem, StoreBusy) from None
         try:
             await job.done.wait()
         except BaseException:
@@ -258,8 +262,7 @@ async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
         until = trio.current_time() + LONGEST
         while not await thread.run(_locked, descriptor, path):
             if trio.current_time() >= until:
-                problem = f"another process has held {path} for {LONGEST:g} s; end that process"
-                raise StoreBusy(f"token store: {problem}", source="TokenStore")
+                raise of_store(f"another process has held {path} for {LONGEST:g} s; end that process", StoreBusy)
             await trio.sleep(LOOK_EVERY)
         yield
     finally:
@@ -282,7 +285,7 @@ def _locked(descriptor: int, path: Path) -> bool:
             raise passing from None
         problem = f"the file system of {path.parent} has no locks ({error.strerror})"
         remedy = "keep tokens on a local file system: set XDG_DATA_HOME, or OAuth(store=FileTokenStore(directory))"
-        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore") from None
+        raise of_store(f"{problem}; {remedy}") from None
     return True
 
 
@@ -295,21 +298,16 @@ def _release(descriptor: int) -> None:
 
 def unusable(path: Path, done: str, error: OSError) -> ConfigError:
     """Return the error about a file of a store that cannot be created, written or removed."""
-    passing = busy_file(path, done, error)
-    if passing is not None:
-        return passing
     remedy = "free some space there" if error.errno in _FULL else "make its directory writable"
     elsewhere = "set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
     problem = f"{path} cannot be {done} ({error.strerror})"
-    return ConfigError(f"token store: {problem}; {remedy}, {elsewhere}", source="TokenStore")
+    return busy_file(path, done, error) or of_store(f"{problem}; {remedy}, {elsewhere}")
 
 
-def busy_file(path: Path, done: str, error: OSError) -> StoreBusy | None:
+def busy_file(path: Path, done: str, error: OSError) -> ConfigError | None:
     """Return the error about a file if its failure says nothing about the file, and may pass; otherwise None."""
     remedy = _PASSING.get(error.errno or 0)
-    if remedy is None:
-        return None
-    return StoreBusy(f"token store: {path} cannot be {done} ({error.strerror}); {remedy}", source="TokenStore")
+    return None if remedy is None else of_store(f"{path} cannot be {done} ({error.strerror}); {remedy}", StoreBusy)
 
 
 # --- The stores: files of the user (`FileTokenStore`), and the keyring (`KeyringTokenStore`) --------------------------
@@ -324,7 +322,7 @@ def _default_directory() -> Path:
         return user_directory("data") / "tokens"
     except RuntimeError:
         problem = "the home directory of this user is not known; give OAuth(store=FileTokenStore(directory))"
-        raise ConfigError(f"token store: {problem}", source="TokenStore") from None
+        raise of_store(problem) from None
 
 
 class FileTokenStore:
@@ -411,19 +409,16 @@ def _read(path: Path) -> str | None:
         if (passing := busy_file(path, "read", error)) is not None:
             raise passing from None
         problem = f"it cannot be read ({error.strerror})"
-    remedy = f"correct that with 'chmod 600 {path}', or remove it and sign in again"
-    raise ConfigError(f"token store: {path}: {problem}; {remedy}", source="TokenStore")
+    raise of_store(f"{path}: {problem}; correct that with 'chmod 600 {path}', or remove it and sign in again")
 
 
 def _check_folder(path: Path) -> None:
     """Refuse a folder in which other users can rename files, and so give the token of one server to another one."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
-        problem = f"{path} belongs to another user, who can rename files in it; choose a folder of this user"
-        raise ConfigError(f"token store: {problem}", source="TokenStore")
+        raise of_store(f"{path} belongs to another user, who can rename files in it; choose a folder of this user")
     if status.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not status.st_mode & stat.S_ISVTX:
-        problem = f"other users can rename files in {path}; run 'chmod 700 {path}'"
-        raise ConfigError(f"token store: {problem}", source="TokenStore")
+        raise of_store(f"other users can rename files in {path}; run 'chmod 700 {path}'")
 
 
 def _replace(path: Path, value: str) -> None:
@@ -491,7 +486,7 @@ class KeyringTokenStore:
             # Not its text, nor the error as the context: they may show the value.
             problem = f"the keyring failed ({type(error).__name__}); unlock it, or use a FileTokenStore"
         # Whatever failed, it may pass: a keyring is unlocked when its user logs in, perhaps after this program starts.
-        raise StoreBusy(f"token store: {problem}", source="TokenStore")
+        raise of_store(problem, StoreBusy)
 
 
 def _usable_keyring() -> Any:
@@ -500,11 +495,10 @@ def _usable_keyring() -> Any:
         from keyring.backends.fail import Keyring as NoKeyring
     except ImportError:
         problem = "the package keyring is not installed; python -m pip install 'mcp-actors[keyring]'"
-        raise ConfigError(f"token store: {problem}", source="TokenStore") from None
+        raise of_store(problem) from None
     if isinstance(keyring.get_keyring(), NoKeyring):
         problem = "this system has no keyring that the package keyring can use"
-        remedy = "install one (Secret Service or KWallet), or use a FileTokenStore"
-        raise ConfigError(f"token store: {problem}; {remedy}", source="TokenStore")
+        raise of_store(f"{problem}; install one (Secret Service or KWallet), or use a FileTokenStore")
     return keyring
 
 
