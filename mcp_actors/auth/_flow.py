@@ -86,7 +86,6 @@ class _Memory:
 
     client: OAuthClientInformationFull | None = None
     tokens: OAuthToken | None = None
-    brought: bool = False
 
     async def get_tokens(self) -> OAuthToken | None:
         """Return the tokens to refresh."""
@@ -94,7 +93,7 @@ class _Memory:
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         """Take the tokens that the flow has brought."""
-        self.tokens, self.brought = tokens, True
+        self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
         """Return the client."""
@@ -310,10 +309,10 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
             await flow.asend(response)
         except UNUSABLE:
             raise SignInNeeded("the new token of the authorization server cannot be used") from None
-    if not memory.brought:
+    if memory.tokens is None or memory.tokens is old.tokens:
         problem = f"has answered a refresh without a valid token{problem_of(OAuthToken, response)}"
         raise SignInNeeded(f"the authorization server {problem}")
-    if memory.tokens is not None and not memory.tokens.refresh_token:
+    if not memory.tokens.refresh_token:
         memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one replaces nothing
     try:
         return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)

@@ -234,9 +234,7 @@ class OAuthTokens(httpx2.Auth):
 
     def _is_news(self, used: SignedIn | None) -> bool:
         found = self._current
-        if found is None or found.due(time.time()):
-            return False
-        return used is None or found.tokens.access_token != used.tokens.access_token
+        return found is not None and not found.due(time.time()) and _token_of(found) != _token_of(used)
 
     async def _obtain(self, refusal: httpx2.Response | None) -> SignedIn:
         """Get new tokens and store them, while the lock is held."""

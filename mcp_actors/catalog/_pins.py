@@ -362,21 +362,15 @@ class CatalogStore:
         """
         path = self.path(fingerprint)
         try:
-            try:
-                data = _encoded(fingerprint, catalog)
-            except _TooLarge:
-                if catalog.tools is None or catalog.pins is None:
-                    raise
-                self.save(fingerprint, attrs.evolve(catalog, tools=None, former=()))
-                raise
+            data = _encoded(fingerprint, catalog)
             if not _says(path, data):
                 replace_file(path, data)
         except (_Unusable, ValueError, TypeError, RecursionError) as exc:
-            problem = str(exc)
-        else:
-            return True
-        logger.warning("server %r: its tools are not saved for the next run: %s", catalog.server, problem)
-        return False
+            if isinstance(exc, _TooLarge) and catalog.tools is not None and catalog.pins is not None:
+                self.save(fingerprint, attrs.evolve(catalog, tools=None, former=()))
+            logger.warning("server %r: its tools are not saved for the next run: %s", catalog.server, exc)
+            return False
+        return True
 
     def tidy(self) -> None:
         """Remove files that are unused for long, and temporary files of killed writers. Never raise."""

@@ -458,23 +458,20 @@ class Schema:
             return None
 
     def _look(self, value: Any) -> tuple[Violation, int] | None:
+        from jsonschema.exceptions import best_match
+
         if self._compiled is None:
             self._dialect = BoundedDialect(_dialect_of(self._document))
             self._compiled = self._dialect.compiled(self._document)
         if self._compiled is False or self._dialect is None:
             return None
-        return self._found(value, self._dialect)
-
-    def _found(self, value: Any, dialect: BoundedDialect) -> tuple[Violation, int] | None:
-        from jsonschema.exceptions import best_match
-
         if len(to_json(value)) > _LARGEST:
             raise ValueError(f"a value of more than {_LARGEST} bytes")
-        dialect.begin()
+        self._dialect.begin()
         errors = list(islice(self._compiled.iter_errors(value), _ENOUGH))
-        if dialect.unmatched:
-            self._complain("has patterns that are not checked", ", ".join(sorted(dialect.unmatched)))
-            dialect.unmatched.clear()
+        if self._dialect.unmatched:
+            self._complain("has patterns that are not checked", ", ".join(sorted(self._dialect.unmatched)))
+            self._dialect.unmatched.clear()
         return (violation_of(best_match(errors), self._mask), len(errors)) if errors else None
 
     def _complain(self, problem: str, reason: str) -> None:

@@ -306,11 +306,8 @@ def _unwritable(value: Any) -> Violation:
         around.add(id(value))
         step = next(((name, part) for name, part in _parts(value) if not _can_be_written(part)), None)
         if step is None or len(path) == _DEPTH:
-            why = (
-                " (nested too deeply, or with keys that are not strings)"
-                if isinstance(value, (dict, list, tuple))
-                else ""
-            )
+            has_parts = isinstance(value, (dict, list, tuple))
+            why = " (nested too deeply, or with keys that are not strings)" if has_parts else ""
             return Violation(tuple(path), f"is {kind_of(value)}, which cannot be written as JSON{why}")
         path.append(step[0])
         value = step[1]

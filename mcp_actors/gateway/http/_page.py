@@ -306,7 +306,8 @@ class Page:
                 case {"do": "review" | "approve", "tool": str(tool), "hash": str(pin)}:
                     return await _review(ref, tool, pin, approve=action == "approve")
                 case {"do": "call", "tool": str(tool), "arguments": dict(arguments)}:
-                    return await _call(ref, tool, arguments)
+                    result = await ref.call_tool(tool, arguments)
+                    return {"text": _text_of(result), "error": bool(result.is_error)}
                 case _:
                     raise Problem("the page asks for something that this gateway does not know; load the page again")
         except McpActorsError as exc:
@@ -332,11 +333,6 @@ async def _review(ref: ServerRef, tool: str, pin: str, *, approve: bool) -> Json
         return {}
     lines = await trio.to_thread.run_sync(definition_lines, json_of(known.tool))  # they may be megabytes
     return {"definition": "\n".join(lines)}
-
-
-async def _call(ref: ServerRef, tool: str, arguments: Json) -> Json:
-    result = await ref.call_tool(tool, arguments)
-    return {"text": _text_of(result), "error": bool(result.is_error)}
 
 
 def _text_of(result: CallToolResult) -> str:
