@@ -84,7 +84,6 @@ SYNC: Final = Door(
 HOMES: Final = {
     "Any": "typing",
     "partial": "functools",
-    "overload": "typing",
     "AbstractAsyncContextManager": "contextlib",
     "explained_methods": ".._misuse",
     "anchored": "..servers._sources",
@@ -192,18 +191,14 @@ def _methods(door: Door, original: str, found: ast.ClassDef, lines: list[str]) -
 
 
 def _method(door: Door, original: str, node: Method, known: dict[str, Method], lines: list[str]) -> str:
-    overloaded = any(isinstance(each, ast.Name) and each.id == "overload" for each in node.decorator_list)
     send = known.get({"call_tool": "send_tool_call"}.get(node.name, f"send_{node.name}"))
     taken = node.args
     is_async = door is BRIDGE and node.name not in STREAMS
     returns = ast.unparse(node.returns) if node.returns else ""
     if node.name in STREAMS:
         returns = f"AbstractAsyncContextManager[AsyncioStream[{STREAMS[node.name]}]]"
-    start = "    @overload\n" if overloaded else ""
-    start += f"    {'async ' * is_async}def {node.name}({ast.unparse(taken)}) -> {returns}:"
+    start = f"    {'async ' * is_async}def {node.name}({ast.unparse(taken)}) -> {returns}:"
     start = re.sub(r"-> Server(Ref|Group):", rf"-> {door.prefix}Server\1:", start)
-    if overloaded:
-        return f"{start} ..."
     doc = "\n".join(lines[node.body[0].lineno - 1 : node.body[0].end_lineno])
     body = [f"        {line}" for line in _body(door, original, node, taken, send).splitlines()]
     return "\n".join([start, _documentation(door, doc), *body])
@@ -238,8 +233,6 @@ def _body(door: Door, original: str, node: Method, taken: ast.arguments, send: M
         asked = f"self._bridge.{'call' if send is None else 'ask'}(self, {fn})"
     returns = ast.unparse(node.returns) if node.returns is not None else "None"
     before = _options(door, taken)
-    if send is not None and send.returns is not None and "[Any]" in ast.unparse(send.returns) and returns != "Any":
-        return f"{before}result: {returns} = {door.wait}({asked})\nreturn result"
     return f"{before}{'return ' * (returns != 'None')}{door.wait}({asked})"
 
 
@@ -247,8 +240,8 @@ def _options(door: Door, taken: ast.arguments) -> str:
     """Return the lines that adapt the callback among ``**options``."""
     if taken.kwarg is None or taken.kwarg.arg != "options":
         return ""
-    adapted = f"options['progress'] = {door.call}(self._bridge, options['progress'])"
-    return f"if options.get('progress') is not None:\n    {adapted}\n"
+    adapted = f"options['progress'] = {door.call}(self._bridge, progress)"
+    return f"if (progress := options.get('progress')) is not None:\n    {adapted}\n"
 
 
 def _given(door: Door, taken: ast.arguments) -> list[str]:

@@ -297,7 +297,7 @@ def test_servers_and_tools_are_not_attributes_without_an_event_loop() -> None:
         with pytest.raises(
             ValueError, match=r"^server 'a': tool 'echo': progress must be an async function or None, not 5$"
         ):
-            group["a"].call_tool("echo", {"text": "x"}, progress=5)  # type: ignore[call-overload]  # the mistake
+            group["a"].call_tool("echo", {"text": "x"}, progress=5)  # type: ignore[arg-type]  # the mistake
 
 
 ANSWER: Final = "send a message: await call(message) for an answer, or await tell(message) without one"
@@ -394,7 +394,7 @@ def test_a_call_with_too_many_arguments_or_too_few_names_the_method_that_was_cal
     async def main() -> None:
         async with bridge.open_servers(configured()) as group:
             with pytest.raises(TypeError, match=r"^\w+\.read_resource\(\) missing 1 required positional argument"):
-                await group["a"].read_resource()  # type: ignore[call-overload]  # that is tested
+                await group["a"].read_resource()  # type: ignore[call-arg]  # that is tested
             with pytest.raises(TypeError, match=r"^AsyncioServerGroup\.call_tool\(\) takes from 2 to 3 "):
                 await group.call_tool("a", "echo", {"text": "x"})  # type: ignore[call-arg, arg-type]  # that is tested
 

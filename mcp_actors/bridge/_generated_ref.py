@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import AbstractAsyncContextManager
 from functools import partial
-from typing import Any, Literal, Never, Unpack, overload
+from typing import Any, Never, Unpack
 
 from mcp.types import (
     CallToolResult,
     CompleteResult,
     GetPromptResult,
-    InputRequiredResult,
     LoggingLevel,
     Prompt,
     PromptReference,
@@ -77,29 +76,6 @@ class AsyncioServerRef(ServerView):
         check_call(tool, positional, arguments, self._schema_of)
         return result_value(await self.call_tool(tool, arguments))
 
-    @overload
-    async def call_tool(
-        self,
-        /,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        idempotent: bool | None = None,
-        input_required: Literal["return"],
-        **options: Unpack[RequestOptions],
-    ) -> CallToolResult | InputRequiredResult: ...
-
-    @overload
-    async def call_tool(
-        self,
-        /,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        idempotent: bool | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> CallToolResult: ...
-
     async def call_tool(
         self,
         /,
@@ -109,8 +85,8 @@ class AsyncioServerRef(ServerView):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
-        **passed: Any,
-    ) -> CallToolResult | InputRequiredResult:
+        **unknown: Never,
+    ) -> CallToolResult:
         """Call a tool of this server.
 
         The call is retried, within the server's ``retry`` policy and ``request_timeout``, only if that is safe: nothing
@@ -126,14 +102,7 @@ class AsyncioServerRef(ServerView):
             meta: the request's ``_meta``.
             idempotent: whether this call may be carried out more than once. None (default) uses the tool's
                 annotations, if the server is trusted (``trust_annotations``).
-            input_required: ``"answer"`` (default) lets the callbacks answer the questions of a server. With
-                ``"return"``, a server since 2026-07-28 that asks is not answered, and the result is its
-                ``InputRequiredResult``, also for middleware. Older servers ask by requests, which the callbacks answer.
-            input_responses: the answers to an ``InputRequiredResult``, as JSON by the keys of its ``input_requests``.
-            request_state: its ``request_state``, unchanged.
-            client_capabilities: the capabilities of the client that answers, as JSON, if the result is returned. None
-                (default) uses those of this program. Older servers have learned these when they were connected.
-            passed: the four arguments above; any other is refused.
+            unknown: none; the tool's own arguments are those of `arguments`.
 
         Returns:
             The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the server does not
@@ -153,12 +122,11 @@ class AsyncioServerRef(ServerView):
                 for example from a callback of a server with ``max_in_flight=1``.
             HttpStatusError: an HTTP server answered with an error status.
             InvalidResult: the result does not match the tool's output schema (``validate="schema"`` only).
-            NotSupported: the tool must be run as a task; or it asks for input that was not offered; or
-                ``input_responses`` or ``request_state`` are for a server before 2026-07-28, and nothing was sent.
+            NotSupported: the tool must be run as a task; or it asks for input that was not offered.
             mcp.MCPError: the server answered with an error.
             Exception: a middleware raised it.
         """
-        result: CallToolResult | InputRequiredResult = await self._bridge.ask(
+        return await self._bridge.ask(
             self,
             partial(
                 self._target.send_tool_call,
@@ -167,10 +135,9 @@ class AsyncioServerRef(ServerView):
                 progress=None if progress is None else on_loop(self._bridge, progress),
                 meta=meta,
                 idempotent=idempotent,
-                **passed,
+                **unknown,
             ),
         )
-        return result
 
     async def list_tools(self) -> tuple[Tool, ...]:
         """Request all pages of the server's tools, and update the group's catalogue.
@@ -365,22 +332,9 @@ class AsyncioServerRef(ServerView):
         """
         return await self._bridge.call(self, self._target.list_prompts)
 
-    @overload
-    async def get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        input_required: Literal["return"],
-        **options: Unpack[RequestOptions],
-    ) -> GetPromptResult | InputRequiredResult: ...
-
-    @overload
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
-    ) -> GetPromptResult: ...
-
-    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
+    ) -> GetPromptResult:
         """Get a prompt, filled in with arguments.
 
         **Cancellation**: leaves at once.
@@ -400,8 +354,8 @@ class AsyncioServerRef(ServerView):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        if options.get("progress") is not None:
-            options["progress"] = on_loop(self._bridge, options["progress"])
+        if (progress := options.get("progress")) is not None:
+            options["progress"] = on_loop(self._bridge, progress)
         return await self._bridge.ask(self, partial(self._target.send_get_prompt, name, arguments, **options))
 
     async def complete(
@@ -471,15 +425,7 @@ class AsyncioServerRef(ServerView):
         """
         return await self._bridge.call(self, self._target.list_resource_templates)
 
-    @overload
-    async def read_resource(
-        self, uri: str, *, input_required: Literal["return"], **options: Unpack[RequestOptions]
-    ) -> ReadResourceResult | InputRequiredResult: ...
-
-    @overload
-    async def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult: ...
-
-    async def read_resource(self, uri: str, **options: Any) -> Any:
+    async def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult:
         """Read a resource from the server; results are not cached.
 
         **Cancellation**: leaves at once.
@@ -498,8 +444,8 @@ class AsyncioServerRef(ServerView):
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
-        if options.get("progress") is not None:
-            options["progress"] = on_loop(self._bridge, options["progress"])
+        if (progress := options.get("progress")) is not None:
+            options["progress"] = on_loop(self._bridge, progress)
         return await self._bridge.ask(self, partial(self._target.send_read_resource, uri, **options))
 
     def subscribe(self, *uris: str) -> AbstractAsyncContextManager[AsyncioStream[ResourceUpdated]]:

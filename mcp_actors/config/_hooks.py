@@ -343,6 +343,6 @@ def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
                 f"server {request.server!r}: middleware {getattr(own, '__name__', type(own).__name__)} returned "
                 f"{check.a_type(answer)} for tool {request.name!r}; return the result of `{write}`, or one of its own"
             )
-        return answer  # type: ignore[return-value]  # or an InputRequiredResult, if the caller takes one
+        return answer  # type: ignore[return-value]  # or an InputRequiredResult, if the call is passed on
 
     return call

@@ -27,6 +27,7 @@ from .._errors import InvalidArguments, McpActorsError, NotSupported, ServerErro
 from .._foreign import Log, words_of
 from ..servers._failures import too_many_rounds
 from ..servers._session import MAX_ROUNDS, Rounds
+from ..servers.requests import given_passing
 from ..transports import OURS, Excerpt
 from ._front import json_of
 
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ..servers import PendingRequest, ServerRef
+    from ..servers.requests import Passing
     from ._front import Front
 
 Json: TypeAlias = dict[str, Any]
@@ -303,8 +305,7 @@ class Call:
         method: its method.
         ref: the server.
         prepare: prepares the request to it, again for each round of questions.
-        given: what it is called with.
-        extras: the further arguments of the first round that not every request has.
+        passing: the parts of the request that are of this client; None for a request that asks nothing.
 
     Attributes:
         id, method, ref: see above.
@@ -312,7 +313,7 @@ class Call:
     """
 
     __slots__ = (
-        *("_extras", "_given", "_left", "_pending", "_prepare", "_rounds", "_scope", "_session"),
+        *("_left", "_passing", "_pending", "_prepare", "_rounds", "_scope", "_session"),
         *("id", "level", "method", "ref"),
     )
 
@@ -323,8 +324,7 @@ class Call:
         method: str,
         ref: ServerRef,
         prepare: Prepare,
-        given: tuple[Any, ...],
-        extras: Json,
+        passing: Passing | None,
     ) -> None:
         self._session = session
         self.id = request_id
@@ -332,16 +332,15 @@ class Call:
         self.ref = ref
         self.level: Any = None
         self._prepare = prepare
-        self._given = given
-        self._extras = extras
-        self._pending: PendingRequest[Any] = prepare(*given, input_required="return", **extras)
+        self._passing = passing
+        self._pending: PendingRequest[Any] = prepare()
         self._scope: trio.CancelScope | None = None
         self._rounds: Rounds | None = None  # most calls need none
         self._left = math.inf  # seconds that the client has for all its answers
 
     def begin(self) -> None:
         """Send the request."""
-        self._pending.keep_raw()
+        self._pending.pass_on(self._passing)
         self._pending.send(self._settle)
 
     def _settle(self, answer: Any) -> None:
@@ -384,9 +383,10 @@ class Call:
         for key, request in (value.input_requests or {}).items():
             params = {} if request.params is None else json_of(request.params)
             answers[key] = await self._answer_in_time(request.method, params)
-        extras = {**self._extras, "input_responses": answers or None, "request_state": value.request_state}
-        self._pending = self._prepare(*self._given, input_required="return", **extras)
-        self._pending.keep_raw()
+        capabilities = None if self._passing is None else self._passing.capabilities
+        passing = given_passing(self.ref.name, self.method, answers or None, value.request_state, capabilities)
+        self._pending = self._prepare()
+        self._pending.pass_on(passing)
         return await self._pending.finish()
 
     async def _answer_in_time(self, method: str, params: Json) -> Json:

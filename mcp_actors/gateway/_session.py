@@ -40,6 +40,7 @@ from pydantic_core import to_json
 from .._errors import McpActorsError, ServerUnavailable, ToolNotFound
 from .._foreign import Log
 from ..config import Stdio
+from ..servers.requests import UNANSWERED, given_passing
 from ..transports.socket import OK, unknown
 from ._budget import COPIES, OF_A_CALL, PROCESSES, WAITING, Budget, budget
 from ._calls import (
@@ -75,7 +76,8 @@ if TYPE_CHECKING:
     from mcp.types import LoggingMessageNotificationParams
 
     from ..config import CallbackContext, ServerConfig
-    from ..servers import PendingRequest, ServerRef
+    from ..servers import ServerRef
+    from ..servers.requests import Passing
     from ._calls import Id, Json, Outlet, Prepare
     from ._front import Changed, Front
 
@@ -105,9 +107,6 @@ CAPABILITIES: Final[Json] = {
     "logging": {},
 }
 """What a gateway can do: whatever its servers can. ``initialize`` is answered before they are known."""
-
-ANSWERS: Final = (("inputResponses", "input_responses"), ("requestState", "request_state"))
-"""The members of a request that answer a server's questions, each with its argument."""
 
 LISTS: Final = {
     "tools/list": ("tools", "tools"),
@@ -428,34 +427,33 @@ class Session:
             if found is None:
                 raise Unknown(INVALID_PARAMS, f"no server lists the template {reference.uri!r:.200}")
             ref = found
-
-        def prepare(*given: Any, input_required: str, **extras: Any) -> PendingRequest[Any]:
-            extras.pop("client_capabilities", None)  # a completion asks nothing
-            return ref.send_complete(*given, **extras)
-
-        self._pass_on(request_id, method, params, ref, prepare, reference, argument, known)
+        self._pass_on(request_id, method, params, ref, ref.send_complete, reference, argument, known)
 
     def _pass_on(
         self, request_id: Id, method: str, params: Json, ref: ServerRef, prepare: Prepare, *given: Any
     ) -> None:
         """Pass a request on to a server, without a task."""
         meta = params.get("_meta")
-        extras: Json = {}
+        options: Json = {}
         if meta and type(meta) is dict and meta != self._envelope:
             token = meta.get("progressToken")
             own = {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP) and key != "progressToken"}
             if own:
-                extras["meta"] = own
+                options["meta"] = own
             if isinstance(token, (str, int)):
-                extras["progress"] = partial(self._report, request_id, token)
+                options["progress"] = partial(self._report, request_id, token)
+        responses, state, answerable = params.get("inputResponses"), params.get("requestState"), None
         if self._capabilities:
             answerable = {name: each for name, each in self._capabilities.items() if name in ASKED}
-            if answerable:
-                extras["client_capabilities"] = answerable
-        for member, name in ANSWERS:
-            if params.get(member) is not None:
-                extras[name] = params[member]
-        self.calls[request_id] = call = Call(self, request_id, method, ref, prepare, given, extras)
+        passing: Passing | None = UNANSWERED
+        if method == "completion/complete":
+            passing = None
+            if responses is not None or state is not None:
+                raise Refused(INVALID_PARAMS, "a completion asks nothing; remove inputResponses and requestState")
+        elif responses is not None or state is not None or answerable:
+            passing = given_passing(ref.name, method, responses, state, answerable or None)
+        prepare = partial(prepare, *given, **options)
+        self.calls[request_id] = call = Call(self, request_id, method, ref, prepare, passing)
         call.level = meta.get(LOG_LEVEL) if type(meta) is dict else None
         call.begin()
 

@@ -158,6 +158,8 @@ async def test_a_completion_is_passed_on_for_a_client_with_capabilities(version:
         await host.result("prompts/list")
         given = {"ref": {"type": "ref/prompt", "name": "notes_plan"}, "argument": {"name": "meal", "value": "te"}}
         assert (await host.result("completion/complete", given))["completion"]["values"] == ["plan: te!"]
+        refused = await host.error("completion/complete", {**given, "requestState": "1"})
+        assert refused["message"] == "a completion asks nothing; remove inputResponses and requestState"
 
 
 VERSION, CAPABILITIES = "io.modelcontextprotocol/protocolVersion", "io.modelcontextprotocol/clientCapabilities"
@@ -602,9 +604,27 @@ async def test_a_modern_client_gets_the_question_and_its_state_is_passed_back(
         assert (asked["resultType"], asked["requestState"]) == ("input_required", "1")
         assert asked["inputRequests"]["who"]["params"]["message"] == "Which one?"
         answer = {"action": "accept", "content": {"name": "you"}}
+        refused = await host.error(method, {**params, "inputResponses": []})
+        assert f"{method}: input_responses is an array; expected an object; nothing was sent" in refused["message"]
         more = {"inputResponses": {"who": answer}, "requestState": "1"}
         assert (await host.result(method, {**params, **more}))["resultType"] == "complete"
         assert asking.answers[0]["who"].content == {"name": "you"}
+
+
+async def test_a_server_gets_the_capabilities_of_a_client_that_are_for_questions(tmp_path: Path) -> None:
+    server = MCPServer("curious", version="1")
+
+    @server.tool()
+    async def look(ctx: Context[Any, Any]) -> str:
+        known = ctx.client_capabilities
+        assert known is not None
+        return " ".join(sorted(known.model_dump(exclude_none=True)))
+
+    async with gateway(tmp_path, in_process("curious", server, protocol=MODERN)) as door:
+        several: dict[str, Any] = {"elicitation": {"form": {}}, "roots": {}, "experimental": {"x": {}}}
+        for capabilities in ({}, several):
+            host = await door.connect(MODERN, **capabilities)
+            assert await host.call("curious_look") == " ".join(sorted(capabilities.keys() - {"experimental"}))
 
 
 async def test_more_requests_than_a_session_may_have_are_refused_and_not_sent(

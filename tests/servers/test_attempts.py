@@ -262,7 +262,7 @@ async def test_malformed_arguments_of_prompts_and_resources_are_misuse_and_not_r
         for malformed in (
             servers["x"].get_prompt("p", {"n": 1}),  # type: ignore[dict-item]  # refused at run time
             servers["x"].get_prompt("\ud800"),
-            servers["x"].read_resource(b"file:///a"),  # type: ignore[call-overload]  # likewise
+            servers["x"].read_resource(b"file:///a"),  # type: ignore[arg-type]  # likewise
         ):
             with pytest.raises(InvalidArguments):
                 await malformed

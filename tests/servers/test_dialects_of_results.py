@@ -83,7 +83,7 @@ async def call(ref: ServerRef) -> Json:
 async def passed_on(ref: ServerRef) -> Json:
     """Return what a gateway passes on."""
     pending = ref.send_tool_call("echo")
-    pending.keep_raw()
+    pending.pass_on(None)
     value = await pending.finish()
     raw = {name: each for name, each in pending.result_of(value).items() if name not in ("resultType", "ttlMs")}
     assert {name: each for name, each in raw.items() if name != "isError" or each} == read(value)

@@ -45,6 +45,7 @@ from mcp_actors import (
 from mcp_actors.config import CallNext, Middleware, ToolRequest
 from mcp_actors.servers import NotSupported, PendingRequest
 from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.requests import Passing, given_passing
 from tests.messages import Said
 
 from . import wire_server
@@ -68,6 +69,8 @@ ASKING: Final = {
     "resources/read": ("read_resource", "read_resource"),
 }
 EVERY: Final = {**ASKING, "completion/complete": ("complete", "complete")}
+PARTS: Final = ("responses", "state", "capabilities")
+"""The parts of a request that belong to the client for which it is passed on."""
 ANSWERS: Final[Json] = {"roots": {"roots": [{"uri": "file:///there", "odd": None}], "more": [1.5, None]}}
 CAPABILITIES: Final[Json] = {"roots": {"listChanged": True}, "elicitation": {}, "extensions": {"a.example/b": {"c": 1}}}
 
@@ -90,6 +93,13 @@ class Peer:
     def send(self, method: str, *args: Any, **options: Any) -> Pending:
         """Send a request whose result goes to a function."""
         return Pending(getattr(self.ref, f"send_{EVERY[method][0]}")(*args, **self.given(options)))
+
+    def pass_on(self, method: str, *args: Any, **options: Any) -> Pending:
+        """Send such a request for another client, with some of the `PARTS`."""
+        passing = passing_of(method, **{name: options.pop(name) for name in PARTS if name in options})
+        pending = self.send(method, *args, **options)
+        pending.pending.pass_on(passing)
+        return pending
 
     def given(self, options: Json) -> Json:
         """Return the options that send a request the way of this peer."""
@@ -114,6 +124,11 @@ class Pending:
     def _take(self, answer: outcome.Value[Any] | None) -> None:
         self.answer = answer
         self.told.set()
+
+
+def passing_of(method: str, responses: Any = None, state: Any = None, capabilities: Any = None) -> Passing:
+    """Return the parts of a request to server ``a`` that is passed on."""
+    return given_passing("a", method, responses, state, capabilities)
 
 
 class Web(BaseHTTPRequestHandler):
@@ -238,14 +253,14 @@ async def roots(_: object) -> ListRootsResult:
 @each_way
 async def test_a_question_is_returned_and_answered_by_another_request(way: str, method: str, tmp_path: Path) -> None:
     async with peer(way, "modern", tmp_path, callbacks=Callbacks(roots=roots)) as a:
-        passed: Json = {"input_required": "return", "client_capabilities": CAPABILITIES, "meta": {"trace": "x"}}
-        asked = await a.ask(method, "ask", **passed)
+        passed: Json = {"capabilities": CAPABILITIES, "meta": {"trace": "x"}}
+        asked = await a.pass_on(method, "ask", **passed).result()
         assert type(asked) is InputRequiredResult
         assert asked.request_state == "halfway"
         assert asked.input_requests is not None
         assert asked.input_requests["roots"].method == "roots/list"
-        result = await a.ask(method, "ask", input_responses=ANSWERS, request_state=asked.request_state, **passed)
-        said = text_in(result)
+        answered = a.pass_on(method, "ask", responses=ANSWERS, state=asked.request_state, **passed)
+        said = text_in(await answered.result())
         assert (said if method == "tools/call" else [said["requestState"], said["inputResponses"]]) == [
             "halfway",
             ANSWERS,
@@ -259,11 +274,12 @@ async def test_a_question_is_returned_and_answered_by_another_request(way: str, 
 
 @each_kind
 @each_way
-async def test_a_prepared_request_returns_a_question_too(way: str, method: str, tmp_path: Path) -> None:
+async def test_a_null_and_an_empty_state_are_passed_on_too(way: str, method: str, tmp_path: Path) -> None:
     async with peer(way, "modern", tmp_path) as a:
-        pending = a.send(method, "ask", input_required="return")
+        given = ({"text": "x"},) if method == "tools/call" else ()  # written before it is passed on
+        pending = a.pass_on(method, "ask", *given)
         assert type(await pending.result()) is InputRequiredResult
-        answered = a.send(method, "ask", input_required="return", input_responses={"q": None}, request_state="")
+        answered = a.pass_on(method, "ask", *given, responses={"q": None}, state="")
         assert "halfway" not in json.dumps(text_in(await answered.result()))
         assert (a.sent(method)[1]["inputResponses"], a.sent(method)[1]["requestState"]) == ({"q": None}, "")
         assert not a.ref._record.calls.deadlines._requests
@@ -273,7 +289,7 @@ async def test_a_question_that_is_returned_takes_no_task(tmp_path: Path, monkeyp
     carried = list[object]()
     monkeypatch.setattr(DirectRequests, "carry_on", lambda self, *args: carried.append(args))
     async with peer("direct", "modern", tmp_path) as a:
-        pending = a.send("tools/call", "ask", input_required="return", client_capabilities=CAPABILITIES)
+        pending = a.pass_on("tools/call", "ask", capabilities=CAPABILITIES)
         assert type(await pending.result()) is InputRequiredResult
         assert pending.answer is not None
     assert carried == []
@@ -283,7 +299,7 @@ async def test_a_question_that_is_returned_takes_no_task(tmp_path: Path, monkeyp
 @each_way
 async def test_without_capabilities_those_of_the_callbacks_are_named(way: str, method: str, tmp_path: Path) -> None:
     async with peer(way, "modern", tmp_path, callbacks=Callbacks(roots=roots)) as a:
-        assert type(await a.ask(method, "ask", input_required="return")) is InputRequiredResult
+        assert type(await a.pass_on(method, "ask").result()) is InputRequiredResult
         assert capabilities(a.sent(method)[0]) == {"roots": {"listChanged": True}}
         assert type(await a.ask(method, "ask")) is not InputRequiredResult
         assert len(a.sent(method)) == 3
@@ -291,24 +307,22 @@ async def test_without_capabilities_those_of_the_callbacks_are_named(way: str, m
 
 @each_kind
 @each_way
-async def test_the_callbacks_answer_what_is_asked_after_given_answers(way: str, method: str, tmp_path: Path) -> None:
-    """The given answers are in the first message only."""
+async def test_the_callbacks_answer_what_is_asked_of_this_program(way: str, method: str, tmp_path: Path) -> None:
     async with peer(way, "modern", tmp_path, callbacks=Callbacks(roots=roots)) as a:
-        await a.ask(method, "ask", request_state="given")
+        await a.ask(method, "ask")
         first, second = a.sent(method)
-        assert (first["requestState"], "inputResponses" in first) == ("given", False)
+        assert not first.keys() & {"inputResponses", "requestState"}
         assert second["requestState"] == "halfway"
         assert second["inputResponses"] == {"roots": {"roots": [{"uri": "file:///here"}]}}
 
 
 @each_way
-async def test_given_answers_are_not_sent_again_in_the_next_round(way: str, tmp_path: Path) -> None:
+async def test_answers_are_not_sent_again_in_the_next_round(way: str, tmp_path: Path) -> None:
     line = '{"jsonrpc":"2.0","id":$id,"result":{"resultType":"input_required","requestState":"next"}}'
     async with peer(way, "modern", tmp_path) as a:
         with pytest.raises(LimitExceeded):
-            await a.ask("tools/call", "say", {"lines": [line]}, input_responses=ANSWERS, request_state="given")
-        first, *others = a.sent("tools/call")
-        assert (first["requestState"], first["inputResponses"]) == ("given", ANSWERS)
+            await a.ask("tools/call", "say", {"lines": [line]})
+        _, *others = a.sent("tools/call")
         assert [each["requestState"] for each in others] == ["next"] * 10
         assert not any("inputResponses" in each for each in others)
 
@@ -320,13 +334,12 @@ async def test_a_legacy_server_is_sent_no_answers_and_asks_as_before(
 ) -> None:
     async with peer(way, "legacy", tmp_path) as a:
         errors = list[NotSupported]()
-        for given in ({"input_responses": ANSWERS}, {"request_state": "halfway"}):
-            for required in ("answer", "return"):
-                with pytest.raises(NotSupported) as caught:
-                    await a.ask(method, "echo", input_required=required, **given)
-                errors.append(caught.value)
+        for given in ({"responses": ANSWERS}, {"state": "halfway"}):
+            with pytest.raises(NotSupported) as caught:
+                await a.pass_on(method, "echo", **given).result()
+            errors.append(caught.value)
         assert a.sent(method) == []
-        result = await a.ask(method, "echo", input_required="return", client_capabilities=CAPABILITIES)
+        result = await a.pass_on(method, "echo", capabilities=CAPABILITIES).result()
         assert type(result) is not InputRequiredResult
         assert CAPABILITIES not in (a.sent(method)[0].get("_meta") or {}).values()
         assert a.ref.statistics().in_flight == 0
@@ -338,28 +351,32 @@ async def test_a_legacy_server_is_sent_no_answers_and_asks_as_before(
 @pytest.mark.parametrize("way", ["direct", "exchanged"])
 async def test_a_returned_question_is_not_checked_against_the_output_schema(way: str, tmp_path: Path) -> None:
     async with peer(way, "modern", tmp_path, validate="schema") as a:
-        assert type(await a.ask("tools/call", "ask", input_required="return")) is InputRequiredResult
+        assert type(await a.pass_on("tools/call", "ask").result()) is InputRequiredResult
 
 
 INVALID: Final[dict[str, Json]] = {
-    "input_required is 'maybe'; expected 'answer' or 'return'": {"input_required": "maybe"},
-    "input_responses is an array; expected an object": {"input_responses": []},
-    "input_responses cannot be written as JSON": {"input_responses": {"q": object()}},
-    "request_state is an integer; expected a string": {"request_state": 7},
-    "client_capabilities needs input_required='return'": {"client_capabilities": {}},
-    "client_capabilities is a string; expected an object": {"client_capabilities": "x", "input_required": "return"},
+    "input_responses is an array; expected an object": {"responses": []},
+    "input_responses cannot be written as JSON": {"responses": {"q": object()}},
+    "request_state is an integer; expected a string": {"state": 7},
+    "client_capabilities is a string; expected an object": {"capabilities": "x"},
 }
 
 
-@each_kind
 @pytest.mark.parametrize("problem", INVALID)
-async def test_an_argument_that_cannot_be_sent_is_refused(method: str, problem: str, tmp_path: Path) -> None:
+def test_a_part_that_cannot_be_sent_is_refused(problem: str) -> None:
+    with pytest.raises(InvalidArguments) as caught:
+        passing_of("tools/call", **INVALID[problem])
+    assert str(caught.value) == f"server 'a': tools/call: {problem}; nothing was sent; correct the argument"
+
+
+@each_kind
+async def test_a_program_cannot_pass_a_request_on(method: str, tmp_path: Path) -> None:
     async with peer("direct", "modern", tmp_path) as a:
-        with pytest.raises(InvalidArguments) as caught:
-            await a.ask(method, "echo", **INVALID[problem])
-        assert str(caught.value) == f"server 'a': {method}: {problem}; nothing was sent; correct the argument"
-        with pytest.raises(InvalidArguments, match=f"{method}: "):
-            a.send(method, "echo", **INVALID[problem])
+        sends: tuple[Any, ...] = (a.ask, a.send)
+        for word in ("input_required", "input_responses", "request_state", "client_capabilities"):
+            for send in sends:
+                with pytest.raises(TypeError, match=rf"^\w+\(\): unknown argument '{word}'; "):
+                    await send(method, "echo", **{word: None})
         assert a.sent(method) == []
         assert not a.ref._record.calls.deadlines._requests
 
@@ -435,8 +452,7 @@ def lines(*results: Json) -> Json:
 @pytest.mark.parametrize("result", [RAW, QUESTION], ids=["result", "question"])
 async def test_a_result_is_passed_on_as_the_server_has_sent_it(way: str, result: Json, tmp_path: Path) -> None:
     async with peer(way, "modern", tmp_path) as a:
-        call = a.send("tools/call", "say", lines(result), input_required="return")
-        call.pending.keep_raw()
+        call = a.pass_on("tools/call", "say", lines(result))
         value = await call.result()
         if way != "in process":  # the SDK's server drops what it does not know
             assert call.pending.result_of(value) == result
@@ -448,7 +464,7 @@ async def test_a_result_is_passed_on_as_the_server_has_sent_it(way: str, result:
 async def test_fields_of_later_versions_stay_removed(way: str, tmp_path: Path) -> None:
     async with peer(way, "legacy", tmp_path) as a:
         call = a.send("tools/call", "say", lines(RAW))
-        call.pending.keep_raw()
+        call.pending.pass_on(None)
         expected = {name: value for name, value in RAW.items() if name != "resultType"}
         assert call.pending.result_of(await call.result()) == expected
 
@@ -457,7 +473,7 @@ async def test_fields_of_later_versions_stay_removed(way: str, tmp_path: Path) -
 async def test_the_answer_counts_that_followed_a_question(method: str, tmp_path: Path) -> None:
     async with peer("direct", "modern", tmp_path, callbacks=Callbacks(roots=roots)) as a:
         call = a.send(method, "ask")
-        call.pending.keep_raw()
+        call.pending.pass_on(None)
         value = await call.result()
         assert call.pending.result_of(value)["resultType"] == "complete"
         assert call.pending.result_of(value).keys() & {"content", "messages", "contents"}
@@ -475,7 +491,7 @@ async def test_without_a_wish_for_it_the_value_is_written(tmp_path: Path) -> Non
 async def test_the_last_answer_counts_after_a_retry(tmp_path: Path) -> None:
     async with peer("direct", "modern", tmp_path, retry=RetryPolicy(backoff=Backoff())) as a:
         call = a.send("tools/call", "mute", idempotent=True)
-        call.pending.keep_raw()
+        call.pending.pass_on(None)
 
         async def answer_the_second() -> None:
             await eventually(lambda: len(a.sent("tools/call")) == 1)
@@ -517,7 +533,7 @@ def change(kind: str) -> Middleware:
 async def test_a_result_that_middleware_has_changed_is_passed_on_as_it_is_now(kind: str, tmp_path: Path) -> None:
     async with peer("exchanged", "modern", tmp_path, middleware=(change(kind),)) as a:
         call = a.send("tools/call", "say", lines(RAW))
-        call.pending.keep_raw()
+        call.pending.pass_on(None)
         value = await call.result()
         raw = call.pending.result_of(value)
         assert CallToolResult.model_validate(raw) == value
@@ -532,9 +548,8 @@ async def test_middleware_is_given_a_question_that_is_returned(tmp_path: Path) -
         return result
 
     async with peer("exchanged", "modern", tmp_path, middleware=(middleware,)) as a:
-        options: Json = {"input_required": "return", "input_responses": ANSWERS}
-        asked = await a.ask("tools/call", "ask", input_required="return")
-        answered = await a.ask("tools/call", "ask", request_state="given", **options)
+        asked = await a.pass_on("tools/call", "ask").result()
+        answered = await a.pass_on("tools/call", "ask", responses=ANSWERS, state="given").result()
         assert seen == [asked, answered]
         assert text_in(answered) == ["given", ANSWERS]
     assert type(asked) is InputRequiredResult

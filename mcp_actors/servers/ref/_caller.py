@@ -46,7 +46,6 @@ from ..._errors import (
     ToolNotFound,
 )
 from ..._foreign import Log
-from ..._misuse import unknown_argument
 from ..._pickling import Handle
 from ..._tasks import fan_out, open_background
 from ...catalog import note_call
@@ -55,19 +54,19 @@ from .._failures import mailbox_full, request_lost, stopped_under, unavailable, 
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, CONNECTED, PARKED, server_of, used, verdict_of_ready
-from ..requests import PASSED, RETURNED, TO_BE_RETURNED, Around, Kept, given_object, given_passing
+from ..requests import Around, Kept, Passing
 from ._facts import ServerFacts
 from ._lifecycle import Look, tell
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Mapping
 
     from ...config import ProgressCallback, ServerConfig
     from ...kernel import ActorRef, Event, PendingCall
     from .._deadlines import Deadline
     from .._rules import Breaker, Ticket
     from ..record import ConnectionRecord, ServerRecord
-    from ..requests import CallTool, Passing, PlainRequest, Request
+    from ..requests import CallTool, PlainRequest, Request
     from ._lifecycle import ServerEntry
 
 
@@ -459,16 +458,25 @@ class PendingRequest(Handle, Generic[T]):
         """The protocol's method and its main argument, for errors."""
         return self._request.operation
 
-    def keep_raw(self) -> None:
-        """Keep the answer as it is parsed, for `result_of`. Call it before the request is sent."""
-        self._request.kept = Kept()
+    def pass_on(self, passing: Passing | None) -> None:
+        """Keep the answer as it is parsed, for `result_of`. Call it before the request is sent.
+
+        Args:
+            passing: the parts of a request that is passed on for another client, which answers the questions of a
+                server since 2026-07-28: the result is then an ``InputRequiredResult``, also for middleware. Older
+                servers ask by requests, which the callbacks answer. None lets the callbacks answer.
+        """
+        request = self._request
+        request.kept, request.passing = Kept(), passing
+        if passing is not None and passing.answers:
+            request.members = None  # they are to be written again, with the answers
 
     def result_of(self, value: Any) -> dict[str, Any]:
         """Return a result of this request as JSON, to pass it on. Do not change it.
 
-        With `keep_raw` that is the ``result`` of the answer as it was parsed, with members that the SDK does not know
+        With `pass_on` that is the ``result`` of the answer as it was parsed, with members that the SDK does not know
         and with nulls; without those of later protocol versions, and with the default ``resultType`` since 2026-07-28.
-        If middleware has made or changed the value, or without `keep_raw`, the value itself is written.
+        If middleware has made or changed the value, or without `pass_on`, the value itself is written.
         """
         kept = self._request.kept
         if kept is not None and (raw := kept.has(value)) is not None:
@@ -540,9 +548,6 @@ class RequestOptions(TypedDict, total=False):
 
     progress: ProgressCallback | None
     meta: Mapping[str, Any] | None
-    input_responses: Mapping[str, Any] | None
-    request_state: str | None
-    client_capabilities: Mapping[str, Any] | None
 
 
 class ServerRequests(ServerFacts):
@@ -585,29 +590,6 @@ class ServerRequests(ServerFacts):
         if failures:
             raise failures[0]
 
-    def _prepare(
-        self,
-        request: PlainRequest[Any],
-        door: str,
-        /,
-        progress: ProgressCallback | None = None,
-        meta: Mapping[str, Any] | None = None,
-        **passed: Any,
-    ) -> PendingRequest[Any]:
-        """Prepare a request, with its options, for a caller outside Trio (the asyncio bridge). Its deadline starts now.
-
-        Raises:
-            InvalidArguments, TypeError: an option is wrong, or not one of the method with this name.
-        """
-        request.passing = self._passing(door, request.method, passed, ("progress", "meta", *sorted(PASSED)))
-        request.progress, request.meta = progress, given_object(self.name, request.method, "meta", meta)
+    def _prepare(self, request: PlainRequest[Any]) -> PendingRequest[Any]:
+        """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
         return PendingRequest(self._caller, request, self._record.calls.deadlines.begin(request))
-
-    def _passing(self, door: str, method: str, passed: Mapping[str, Any], known: Collection[str]) -> Passing | None:
-        """Return the parts of a request that is passed on for another client; None for one of this program."""
-        if passed == TO_BE_RETURNED:
-            return RETURNED
-        for name in passed:
-            if name not in PASSED:
-                raise unknown_argument(door, name, known)
-        return given_passing(self.name, method, **passed)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Unpack, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
 
 from attrs import define
 from mcp.types import (
@@ -39,21 +39,19 @@ from ..requests import (
     TEMPLATES,
     ListAll,
     PlainRequest,
+    given_object,
     given_text,
     given_texts,
     refused,
 )
-from ._caller import PendingRequest, ServerRequests
+from ._caller import PendingRequest, RequestOptions, ServerRequests
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mcp.types import InputRequiredResult
-
     from ...transports import Json
     from .._session import Session
     from ..record import ConnectionRecord
-    from ._caller import RequestOptions
 
 
 COMPLETIONS_SINCE: Final = "2025-03-26"
@@ -156,20 +154,9 @@ class PromptFunctions(ServerRequests):
         """
         return await self._ask(ListAll(PROMPTS))
 
-    @overload
-    async def get_prompt(
-        self,
-        name: str,
-        arguments: Mapping[str, str] | None = None,
-        *,
-        input_required: Literal["return"],
-        **options: Unpack[RequestOptions],
-    ) -> GetPromptResult | InputRequiredResult: ...
-    @overload
     async def get_prompt(
         self, name: str, arguments: Mapping[str, str] | None = None, **options: Unpack[RequestOptions]
-    ) -> GetPromptResult: ...
-    async def get_prompt(self, name: str, arguments: Mapping[str, str] | None = None, **options: Any) -> Any:
+    ) -> GetPromptResult:
         """Get a prompt, filled in with arguments.
 
         **Cancellation**: leaves at once.
@@ -192,8 +179,13 @@ class PromptFunctions(ServerRequests):
         return await self.send_get_prompt(name, arguments, **options).finish()
 
     def send_get_prompt(
-        self, name: str, arguments: Mapping[str, str] | None = None, **options: Any
-    ) -> PendingRequest[Any]:
+        self,
+        name: str,
+        arguments: Mapping[str, str] | None = None,
+        *,
+        progress: ProgressCallback | None = None,
+        meta: Mapping[str, Any] | None = None,
+    ) -> PendingRequest[GetPromptResult]:
         """Prepare a `get_prompt` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
@@ -202,7 +194,8 @@ class PromptFunctions(ServerRequests):
         server, method = self.name, "prompts/get"
         given_text(server, method, "name", name)
         texts = None if arguments is None else given_texts(server, method, "arguments", arguments)
-        return self._prepare(GetPrompt(name, texts), "get_prompt()", **options)
+        meta = given_object(server, method, "meta", meta)
+        return self._prepare(GetPrompt(name, texts, meta=meta, progress=progress))
 
     async def complete(
         self,
@@ -259,7 +252,8 @@ class PromptFunctions(ServerRequests):
         known = None
         if context_arguments is not None:
             known = given_texts(server, method, "context_arguments", context_arguments)
-        return self._prepare(Complete(ref, asked, known), "complete()", progress, meta)
+        meta = given_object(server, method, "meta", meta)
+        return self._prepare(Complete(ref, asked, known, meta=meta, progress=progress))
 
 
 def _check_ref(server: str, method: str, ref: Any) -> None:
@@ -336,13 +330,7 @@ class ResourceFunctions(ServerRequests):
         """
         return await self._ask(ListAll(TEMPLATES))
 
-    @overload
-    async def read_resource(
-        self, uri: str, *, input_required: Literal["return"], **options: Unpack[RequestOptions]
-    ) -> ReadResourceResult | InputRequiredResult: ...
-    @overload
-    async def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult: ...
-    async def read_resource(self, uri: str, **options: Any) -> Any:
+    async def read_resource(self, uri: str, **options: Unpack[RequestOptions]) -> ReadResourceResult:
         """Read a resource from the server; results are not cached.
 
         **Cancellation**: leaves at once.
@@ -363,14 +351,18 @@ class ResourceFunctions(ServerRequests):
         """
         return await self.send_read_resource(uri, **options).finish()
 
-    def send_read_resource(self, uri: str, **options: Any) -> PendingRequest[Any]:
+    def send_read_resource(
+        self, uri: str, *, progress: ProgressCallback | None = None, meta: Mapping[str, Any] | None = None
+    ) -> PendingRequest[ReadResourceResult]:
         """Prepare a `read_resource` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             InvalidArguments: as for `read_resource`.
         """
-        given_text(self.name, "resources/read", "uri", uri)
-        return self._prepare(ReadResource(uri), "read_resource()", **options)
+        server, method = self.name, "resources/read"
+        given_text(server, method, "uri", uri)
+        meta = given_object(server, method, "meta", meta)
+        return self._prepare(ReadResource(uri, meta=meta, progress=progress))
 
     @asynccontextmanager
     async def subscribe(self, *uris: str) -> AsyncIterator[Subscription]:

@@ -16,13 +16,13 @@ import math
 from collections.abc import Mapping
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, Literal, Never, Unpack, overload
+from typing import TYPE_CHECKING, Any, Never
 
 import trio
-from mcp.types import CallToolResult, InputRequiredResult, LoggingLevel, Tool
+from mcp.types import CallToolResult, LoggingLevel, Tool
 
 from ..._errors import ServerError
-from ..._misuse import CALL, check_option, check_states, explained_methods
+from ..._misuse import CALL, check_option, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import check_call, result_value
@@ -32,15 +32,7 @@ from .._failures import stopped_meanwhile
 from .._rules import Health
 from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, STATES, ServerState
-from ..requests import (
-    CallTool,
-    ListTools,
-    SetLogLevel,
-    TellRootsChanged,
-    check_health,
-    given_level,
-    unhealthy,
-)
+from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, unhealthy
 from ._caller import PendingRequest
 from ._lifecycle import reconnect, start, stop
 from ._prompts import PromptFunctions, ResourceFunctions
@@ -49,7 +41,6 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from .._deadlines import Deadline
     from ..record import ConnectionRecord
-    from ._caller import RequestOptions
     from ._lifecycle import ServerEntry
 
 
@@ -114,27 +105,6 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         check_call(tool, positional, arguments, self._schema_of)
         return result_value(await self.call_tool(tool, arguments))
 
-    @overload
-    async def call_tool(
-        self,
-        /,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        idempotent: bool | None = None,
-        input_required: Literal["return"],
-        **options: Unpack[RequestOptions],
-    ) -> CallToolResult | InputRequiredResult: ...
-    @overload
-    async def call_tool(
-        self,
-        /,
-        name: str,
-        arguments: Mapping[str, Any] | None = None,
-        *,
-        idempotent: bool | None = None,
-        **options: Unpack[RequestOptions],
-    ) -> CallToolResult: ...
     async def call_tool(
         self,
         /,
@@ -144,8 +114,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
-        **passed: Any,
-    ) -> CallToolResult | InputRequiredResult:
+        **unknown: Never,
+    ) -> CallToolResult:
         """Call a tool of this server.
 
         The call is retried, within the server's ``retry`` policy and ``request_timeout``, only if that is safe: nothing
@@ -161,14 +131,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             meta: the request's ``_meta``.
             idempotent: whether this call may be carried out more than once. None (default) uses the tool's
                 annotations, if the server is trusted (``trust_annotations``).
-            input_required: ``"answer"`` (default) lets the callbacks answer the questions of a server. With
-                ``"return"``, a server since 2026-07-28 that asks is not answered, and the result is its
-                ``InputRequiredResult``, also for middleware. Older servers ask by requests, which the callbacks answer.
-            input_responses: the answers to an ``InputRequiredResult``, as JSON by the keys of its ``input_requests``.
-            request_state: its ``request_state``, unchanged.
-            client_capabilities: the capabilities of the client that answers, as JSON, if the result is returned. None
-                (default) uses those of this program. Older servers have learned these when they were connected.
-            passed: the four arguments above; any other is refused.
+            unknown: none; the tool's own arguments are those of `arguments`.
 
         Returns:
             The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the server does not
@@ -188,12 +151,11 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 for example from a callback of a server with ``max_in_flight=1``.
             HttpStatusError: an HTTP server answered with an error status.
             InvalidResult: the result does not match the tool's output schema (``validate="schema"`` only).
-            NotSupported: the tool must be run as a task; or it asks for input that was not offered; or
-                ``input_responses`` or ``request_state`` are for a server before 2026-07-28, and nothing was sent.
+            NotSupported: the tool must be run as a task; or it asks for input that was not offered.
             mcp.MCPError: the server answered with an error.
             Exception: a middleware raised it.
         """
-        request, deadline = self._tool_call(name, arguments, progress, meta, idempotent, passed)
+        request, deadline = self._tool_call(name, arguments, progress, meta, idempotent, unknown)
         try:
             return await self._caller.ask(request, deadline)
         finally:
@@ -208,14 +170,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
         idempotent: bool | None = None,
-        **passed: Any,
-    ) -> PendingRequest[Any]:
+        **unknown: Never,
+    ) -> PendingRequest[CallToolResult]:
         """Prepare a `call_tool` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
 
         Raises:
             ToolNotFound, InvalidArguments: as for `call_tool`.
         """
-        return PendingRequest(self._caller, *self._tool_call(name, arguments, progress, meta, idempotent, passed))
+        return PendingRequest(self._caller, *self._tool_call(name, arguments, progress, meta, idempotent, unknown))
 
     def _tool_call(
         self,
@@ -224,9 +186,11 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         progress: ProgressCallback | None,
         meta: Mapping[str, Any] | None,
         idempotent: bool | None,
-        passed: Mapping[str, Any],
+        unknown: Mapping[str, Any],
     ) -> tuple[CallTool, Deadline]:
         """Validate a call and start its deadline."""
+        if unknown:
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
         record, checks = self._record, self._record.catalog.checks
         checks.check_request(name, meta)
         if progress is not None or idempotent is not None:
@@ -236,7 +200,6 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             check_option(who, "idempotent", idempotent, "True, False or None", valid=valid)
         deferred = record.catalog.deferred and any(remembered.name == name for remembered in record.catalog.tools)
         request = CallTool(name, arguments, meta, progress, idempotent, None, deferred)
-        request.passing = self._passing("call_tool()", CallTool.method, passed, CALL) if passed else None
         try:
             if record.config.middleware:  # which may add what is missing
                 record.catalog.admission.check_call(name)

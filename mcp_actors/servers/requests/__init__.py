@@ -23,9 +23,7 @@ from ._lists import (
 )
 from ._request import (
     NO_EXTRAS as NO_EXTRAS,
-    PASSED as PASSED,
-    RETURNED as RETURNED,
-    TO_BE_RETURNED as TO_BE_RETURNED,
+    UNANSWERED as UNANSWERED,
     Extras as Extras,
     Kept as Kept,
     Passing as Passing,

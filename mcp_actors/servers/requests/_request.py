@@ -20,7 +20,7 @@ from contextlib import suppress
 from contextvars import copy_context
 from functools import partial
 from types import NoneType
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final, TypeVar
 
 from attrs import define, field, frozen
 from mcp import MCPError
@@ -135,9 +135,6 @@ async def request_internally(record: ConnectionRecord, actor: ActorRef, request:
 # The arguments of tools are checked against their schemas elsewhere, see `mcp_actors.catalog.ToolChecks`.
 
 
-_SHOWN: Final = 40  # characters of a name or value that an error shows: enough to recognize it
-
-
 def given_text(server: str, method: str, root: str, value: object, *path: str) -> str:
     """Return a string that can be sent.
 
@@ -171,7 +168,7 @@ def given_texts(server: str, method: str, root: str, values: object) -> dict[str
     texts: dict[str, str] = {}
     for name, value in values.items():
         if not isinstance(name, str):
-            raise refused(server, method, root, (), f"has the key {name!r:.{_SHOWN}}; expected strings as keys")
+            raise refused(server, method, root, (), f"has the key {name!r:.40}; expected strings as keys")
         given_text(server, method, root, name)
         texts[name] = given_text(server, method, root, value, name)
     return texts
@@ -212,63 +209,44 @@ def refused(server: str, method: str, root: str, path: tuple[str, ...], problem:
 
 INPUT_REQUIRED: Final = "input_required"
 
-ANSWERS: Final = frozenset({"inputResponses", "requestState"})
-"""The params that answer a request for input."""
-
 ResultT = TypeVar("ResultT", bound=Result)
-
-InputRequired: TypeAlias = Literal["answer", "return"]
 
 
 @frozen
 class Passing:
-    """The parts of a request that is passed on for another client, which answers the questions of the server.
+    """The parts of a request that is passed on for another client, whose result may be a request for input.
 
     Attributes:
-        returns: whether a request for input is its result.
-        answers: those of `ANSWERS` that are sent with it.
+        answers: the params that answer the last request for input.
         capabilities: the capabilities of that client; None for those of the session.
     """
 
-    returns: bool
     answers: Json
     capabilities: Json | None
 
 
-PASSED: Final = frozenset({"input_required", "input_responses", "request_state", "client_capabilities"})
-"""The arguments of `given_passing` that callers give."""
-
-RETURNED: Final = Passing(returns=True, answers={}, capabilities=None)
-"""The parts of most requests that are passed on: those of a call that is given `TO_BE_RETURNED`."""
-
-TO_BE_RETURNED: Final = {"input_required": "return"}
+UNANSWERED: Final = Passing({}, None)
+"""Those of most requests that are passed on."""
 
 
-def given_passing(
-    server: str,
-    method: str,
-    input_required: InputRequired = "answer",
-    input_responses: Mapping[str, Any] | None = None,
-    request_state: str | None = None,
-    client_capabilities: Mapping[str, Any] | None = None,
-) -> Passing | None:
-    """Return what is given for a request that is passed on; None if it is one of this program.
+def given_passing(server: str, method: str, responses: object, state: object, capabilities: object) -> Passing:
+    """Return the parts of a request that is passed on.
+
+    Args:
+        server: the server's name.
+        method: the protocol's method.
+        responses: the answers to a request for input, by its keys; None for none.
+        state: the state of that request for input, unchanged; None for none.
+        capabilities: the capabilities of the client that answers; None for those of this program. Servers before
+            2026-07-28 have learned these when they were connected.
 
     Raises:
-        InvalidArguments: an argument has the wrong type, or does not fit another one.
+        InvalidArguments: a part has the wrong type.
     """
-    if input_required not in ("answer", "return"):
-        problem = f"is {input_required!r:.{_SHOWN}}; expected 'answer' or 'return'"
-        raise refused(server, method, "input_required", (), problem)
-    returns = input_required == "return"
-    if client_capabilities is not None and not returns:
-        raise refused(server, method, "client_capabilities", (), "needs input_required='return'")
-    state = None if request_state is None else given_text(server, method, "request_state", request_state)
-    responses = given_object(server, method, "input_responses", input_responses)
-    given = {"inputResponses": responses, "requestState": state}
+    text = None if state is None else given_text(server, method, "request_state", state)
+    given = {"inputResponses": given_object(server, method, "input_responses", responses), "requestState": text}
     answers = {name: value for name, value in given.items() if value is not None}
-    capabilities = given_object(server, method, "client_capabilities", client_capabilities)
-    return Passing(returns, answers, capabilities) if returns or answers else None
+    return Passing(answers, given_object(server, method, "client_capabilities", capabilities))
 
 
 @define(eq=False)
@@ -373,15 +351,13 @@ class PlainRequest(Request[ResultT]):
         """Return its params, made anew: a server in this process may change what it is given.
 
         Args:
-            answers: the params that answer the last request for input, in place of those that were given.
+            answers: the params that answer the last request for input, if this program answers it.
         """
         params = self._all_given()
         if (text := self.written()) is not None:
             with suppress(ValueError):  # nested too deeply to be parsed, or a number is too long
                 params = from_json(b"{%b}" % text)
-        if answers is None:
-            return params
-        return {name: value for name, value in params.items() if name not in ANSWERS} | answers
+        return params if answers is None else params | answers
 
     def extras(self, session: Session, record: ConnectionRecord) -> Extras | None:
         """Return what not every request has; None if there is nothing of that, as nearly always.
@@ -439,7 +415,7 @@ class PlainRequest(Request[ResultT]):
 
     def names_pages(self, refusal: MCPError) -> bool:
         """Return True if a person must open pages first, which is not left to another client."""
-        return not (self.passing is not None and self.passing.returns) and pages_of(refusal) != []
+        return self.passing is None and pages_of(refusal) != []
 
     async def _send_after_pages(
         self, session: Session, record: ConnectionRecord, refusal: MCPError, extras: Extras
@@ -462,7 +438,7 @@ class PlainRequest(Request[ResultT]):
         """Return False for a request for input that is to be answered, and for what an extension claims."""
         if type(value) is self.model:
             return True
-        return self.passing is not None and self.passing.returns and isinstance(value, InputRequiredResult)
+        return self.passing is not None and isinstance(value, InputRequiredResult)
 
     async def send_once(self, session: Session, record: ConnectionRecord, answers: Json | None, extras: Extras) -> Any:
         """Send one message, and return its result as `read` does. See `params` for the answers."""

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator, Hashable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, Protocol, assert_type
 
-from mcp.types import CallToolResult, InputRequiredResult, Tool
+from mcp.types import CallToolResult, Tool
 
 from mcp_actors import (
     ConnectFailed,
@@ -67,7 +67,6 @@ async def use(group: ServerGroup, view: AsyncioServerGroup, blocking: SyncServer
     assert_type(await group["a"].call_tool("x"), CallToolResult)
     assert_type(await view["a"].call_tool("x", {"a": 1}, idempotent=True), CallToolResult)
     assert_type(blocking["a"].call_tool("x"), CallToolResult)
-    assert_type(await view["a"].call_tool("x", input_required="return"), CallToolResult | InputRequiredResult)
     assert_type(group["a"].state, ServerState)
     assert_type(blocking["a"].name, str)
     for name, ref in view.items():
