@@ -37,7 +37,7 @@ from .._text import problem_of
 from ..config import Callbacks
 from ..kernel import ActorRef, ChildSpec, Observer, SupervisorOptions, SupervisorRef
 from ..servers import ServerGroup, ServerRef
-from ..servers._sources import Configured, anchored_all
+from ..servers._sources import Configured, anchored_options
 from ._block import Door, Host
 from ._bridge import Bridge, run_now
 from ._callbacks import LoopSignals, adapted_callbacks, config_from_loop, observers_from_loop, on_loop
@@ -123,27 +123,17 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
         Exception: see `mcp_actors.open_servers`.
         RuntimeError: asyncio is not running; or ``host="guest"``, and the thread has a guest already.
     """
-    configs, env_file, catalog_store = anchored_all(configs, env_file, catalog_store)
+    options = anchored_options({**locals()})
+    given, host = options.pop("configs"), options.pop("host")
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
-        return servers.open_servers(
-            *(config_from_loop(bridge, config) for config in configs),
-            strict=strict,
-            watch=watch,
-            env_file=env_file,
-            start_gate=start_gate,
-            catalog_store=catalog_store,
-            naming=naming,
-            callbacks=adapted_callbacks(partial(on_loop, bridge), callbacks),
-            client_info=client_info,
-            max_servers=max_servers,
-            max_starting=max_starting,
-            max_processes=max_processes,
-            drain_timeout=drain_timeout,
-            stop_on=LoopSignals(bridge, "stop_on", stop_on),
-            reload_on=LoopSignals(bridge, "reload_on", reload_on),
-            observers=observers_from_loop(bridge, observers),
-        )
+        adapted = {
+            "callbacks": adapted_callbacks(partial(on_loop, bridge), callbacks),
+            "stop_on": LoopSignals(bridge, "stop_on", stop_on),
+            "reload_on": LoopSignals(bridge, "reload_on", reload_on),
+            "observers": observers_from_loop(bridge, observers),
+        }
+        return servers.open_servers(*(config_from_loop(bridge, config) for config in given), **options | adapted)
 
     return Door("open_servers", "mcp_actors", open_on_trio, AsyncioServerGroup, host)
 

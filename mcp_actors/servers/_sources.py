@@ -62,9 +62,6 @@ logger = Log("mcp_actors.servers")
 Configured: TypeAlias = ServerConfig | LoadedConfig | Source | str | os.PathLike[str] | Mapping[str, Any]
 """An argument of `open_servers`: a server, a source, a result of `load_config`, or a path or mapping for it."""
 
-Store: TypeAlias = str | os.PathLike[str] | bool | None
-"""The argument ``catalog_store`` of `open_servers`."""
-
 T = TypeVar("T")
 
 OF_CODE: Final = "the arguments of open_servers"
@@ -408,16 +405,17 @@ def anchored(argument: T) -> T | str:
         return argument  # reading it raises the error
 
 
-def anchored_all(
-    configs: Iterable[Configured], env_file: str | os.PathLike[str] | None, catalog_store: Store
-) -> tuple[tuple[Configured, ...], str | os.PathLike[str] | None, Store]:
-    """Return the arguments of `open_servers` that may be paths, as absolute ones.
+def anchored_options(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a door of `open_servers`, by their names, with absolute paths.
 
-    For callers that start Trio later: the program may have entered another directory by then.
+    For the doors on asyncio and in threads, which pass on all arguments that they do not adapt. They start Trio later:
+    the program may have entered another directory by then.
     """
-    if isinstance(catalog_store, (str, os.PathLike)) and catalog_store:
-        catalog_store = os.path.abspath(catalog_store)
-    return tuple(map(anchored, configs)), anchored(env_file), catalog_store
+    store = given["catalog_store"]
+    if isinstance(store, (str, os.PathLike)) and store:
+        store = os.path.abspath(store)
+    paths = {"configs": tuple(map(anchored, given["configs"])), "env_file": anchored(given["env_file"])}
+    return given | paths | {"catalog_store": store}
 
 
 class Part(NamedTuple):

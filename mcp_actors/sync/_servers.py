@@ -34,7 +34,7 @@ from ..bridge._block import BlockProxy, ThreadRun, reraise
 from ..bridge._callbacks import adapted_callbacks
 from ..config import Callbacks
 from ..kernel import Observer
-from ..servers._sources import Configured, anchored_all
+from ..servers._sources import Configured, anchored_options
 from ._generated_group import SyncServerGroup
 from ._wait import PATIENCE, Answer, ThreadBridge, config_from_thread, in_thread
 
@@ -242,27 +242,14 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
         RuntimeError: an event loop runs in this thread.
         TimeoutError: the servers were not connected within `fail_after`.
     """
-    configs, env_file, catalog_store = anchored_all(configs, env_file, catalog_store)
+    options = anchored_options({**locals()})
+    given = options.pop("configs")
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
         stops = Signals("stop_on", ())  # none, but a handler of the program may note one during a long start
         bridge.hurry = lambda: stops.hurry()
-        return servers.open_servers(
-            *(config_from_thread(bridge, config) for config in configs),
-            strict=strict,
-            watch=watch,
-            env_file=env_file,
-            start_gate=start_gate,
-            catalog_store=catalog_store,
-            naming=naming,
-            callbacks=adapted_callbacks(in_thread, callbacks),
-            client_info=client_info,
-            max_servers=max_servers,
-            max_starting=max_starting,
-            max_processes=max_processes,
-            drain_timeout=drain_timeout,
-            stop_on=stops,
-            observers=tuple(observers),
-        )
+        adapted = {"callbacks": adapted_callbacks(in_thread, callbacks), "observers": tuple(observers)}
+        configs = (config_from_thread(bridge, config) for config in given)
+        return servers.open_servers(*configs, stop_on=stops, **options | adapted)
 
     return Door(open_on_trio)

@@ -102,14 +102,16 @@ class SlowToStop(Worker):
 def test_a_relative_catalog_store_is_below_the_directory_in_which_it_was_given(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the paths of configurations are."""
+    """As the paths of configurations and of ``env_file`` are."""
     here, other = tmp_path / "here", tmp_path / "other"
     here.mkdir()
     other.mkdir()
+    (here / "servers.json").write_text('{"mcpServers": {"b": {"command": "${PROGRAM}", "disabled": true}}}')
+    (here / "variables").write_text("PROGRAM=b")
 
     async def main() -> None:
         monkeypatch.chdir(here)
-        door = open_servers(server("a"), catalog_store="catalogs", host=host)
+        door = open_servers(server("a"), "servers.json", env_file="variables", catalog_store="catalogs", host=host)
         monkeypatch.chdir(other)
         async with door as servers:
             await servers["a"].wait_ready()
