@@ -6,7 +6,6 @@
 - `problem_of` describes an error in one line, and `bad_option` makes that of an option of `open_servers`.
   `own_shortage` finds a shortage of this program or machine among the causes of an error, with its remedy (`Shortage`);
   `shortage_of` names one that a retry may not meet.
-- `LOGGERS` are the names of the package's loggers.
 
 The adapters, ``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli``, ``gateway`` and
 ``_tasks`` use this file, and the kernel uses `plain_text`, so nothing but the standard library, attrs and ``_errors``
@@ -128,24 +127,8 @@ def _shown(character: str) -> str:
     return "" if unicodedata.category(character) in ("Cc", "Cf") else "\ufffd"
 
 
-# --- Describe errors, recognize temporary shortages, and name the loggers ---------------------------------------------
+# --- Describe errors, and recognize temporary shortages ---------------------------------------------------------------
 
-
-LOGGERS: Final = tuple(
-    f"mcp_actors.{name}"
-    for name in (
-        "auth",
-        "bridge",
-        "catalog",
-        "config",
-        "kernel",
-        "servers",
-        "servers.http",
-        "servers.stderr",
-        "traffic",
-    )
-)
-"""The loggers of this package."""
 
 PROBLEM: Final = 2000
 """Characters of an error within another message: more than our own errors have; it cuts those of servers."""

@@ -117,7 +117,8 @@ ORDER: Final = {
     "servers.requests": "_request _lists _upkeep _tools",
     "sync": "_wait _generated_ref _generated_group _servers",
     "testing": "_leftovers _signal _recorder _relay _behavior _connections _server",
-    "transports": "_credentials _request_table _exchange _messages _dialects _link _in_process stdio socket http _open",
+    "transports": "_credentials _logs _request_table _exchange _messages _dialects _link _in_process stdio socket http "
+    "_open",
     "transports.http": "_failures _bodies _proxies _client _link _session _sse _streamable",
     "transports.socket": "_handshake _link",
     "transports.stdio": "_landlock _pipes _command _process _link",

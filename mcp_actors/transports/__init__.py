@@ -35,6 +35,7 @@ from ._link import (
     Link as Link,
     Obituary as Obituary,
 )
+from ._logs import install_filters as install_filters
 from ._messages import (
     INITIALIZED as INITIALIZED,
     Excerpt as Excerpt,

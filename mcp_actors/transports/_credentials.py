@@ -1,8 +1,7 @@
 """Resolve, renew and mask the credentials of one connection.
 
 A `Masker` replaces credentials by their names in texts, data and exceptions; its `clean` and `mask_error` change the
-exceptions and messages that they are given. `install_filters` adds filters to the loggers of this package, the SDK,
-httpx2 and httpcore2, where they stay; they mask, shorten or drop what is logged in a `discreet` block.
+exceptions and messages that they are given.
 `resolve_credentials` and `Credentials` resolve values against ``os.environ``, and call the user's functions; a value
 that cannot be resolved raises `ConnectFailed`. `named_credentials` names the sources. `Renewal` is the auth flow of
 httpx2 that resolves credentials again after a 401 if the server has accepted them before, and sends the request once
@@ -17,34 +16,31 @@ from __future__ import annotations
 
 import html
 import json
-import logging
 import os
 import re
 import traceback
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
-from contextvars import ContextVar
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from contextlib import suppress
 from http import HTTPStatus
 from itertools import chain
 from operator import is_
 from typing import TYPE_CHECKING, Any, Final, TypeGuard, TypeVar
 from urllib.parse import quote, quote_plus
-from weakref import WeakKeyDictionary
 
 import httpx2
 import trio
-from attrs import define, field, frozen
+from attrs import define, field
 from mcp import MCPError
 from mcp.types import ErrorData, JSONRPCError, JSONRPCMessage
 from pydantic_core import ValidationError
 
 from .._errors import ConfigError, ConnectFailed, McpActorsError
 from .._json import UnparsedText
-from .._text import HIDDEN, LOGGERS, indented, one_line, plain_text
-from ..config import OAuth, is_auth_flow, mask_url, resolve_headers, resolve_token
+from .._text import HIDDEN, indented, one_line, plain_text
+from ..config import OAuth, is_auth_flow, resolve_headers, resolve_token
 from ..config._template import secrets_in
-from ..config._values import MASK, ExpandedUrl
+from ..config._values import MASK
 
 if TYPE_CHECKING:
     from ..config import ConfigValue, Http, Sse
@@ -390,164 +386,6 @@ def _forms(secret: str) -> Iterable[str]:
         repr(secret)[1:-1],
         html.escape(secret),
     )
-
-
-# --- Mask credentials in logs, including those of the SDK and of httpx2 -----------------------------------------------
-
-# A filter of a logger sees the records of the whole program. Those about our connections are logged in the context of
-# the connection, which distinguishes them from others.
-
-
-@frozen
-class _Ours:
-    """The connection that the running code belongs to, and the URL of its requests, if any."""
-
-    masker: Masker
-    url: str | None
-
-
-_ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
-
-LOGGED: Final = 10
-"""Invalid notifications of a connection that are logged, as many as malformed messages."""
-
-NAMED: Final = 200
-"""Characters of such a line that name the method."""
-
-_FORMATTER: Final = logging.Formatter()
-
-
-class _MaskSecrets(logging.Filter):
-    """Masks the credentials of a connection in what is logged about it."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Mask a record; drop none."""
-        if (ours := _ours.get()) is not None:
-            message = record.getMessage()
-            if (masked := ours.masker(message)) != message:
-                record.msg, record.args = masked, None
-            if record.exc_info:
-                record.exc_text = ours.masker.shown(record.exc_text or _FORMATTER.formatException(record.exc_info))
-        return True
-
-
-class _Shorten(logging.Filter):
-    """Makes each message of other packages one short line: they quote headers and ids of a server at any length."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Shorten a record; drop none."""
-        if _ours.get() is not None:
-            message = record.getMessage()
-            if (shown := plain_text(message)) != message:
-                record.msg, record.args = shown, None
-        return True
-
-
-class _OfSession(logging.Filter):
-    """Names the server in what the SDK's session logs, which a program without a configuration writes to stderr.
-
-    Each kind of warning about invalid notifications becomes one line for each connection, for `LOGGED` kinds at most:
-    the SDK logs each notification with its traceback, megabytes a second.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._kinds: WeakKeyDictionary[Masker, set[str]] = WeakKeyDictionary()
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Change a record, or drop it."""
-        if (ours := _ours.get()) is None:
-            return True
-        misfit = str(record.msg).startswith(_INVALID_NOTIFICATION)
-        record.msg, record.args = f"server {ours.masker.server!r}: {record.getMessage()}", None
-        if not misfit:
-            return True
-        kinds = self._kinds.setdefault(ours.masker, set())
-        problem = record.exc_info[1] if record.exc_info else None
-        why = f" ({first_of(problem)})" if isinstance(problem, ValidationError) else ""
-        record.msg = text = f"{plain_text(record.getMessage(), limit=NAMED)}{why}; further ones are not logged"
-        record.exc_info = record.exc_text = None
-        is_new = text not in kinds and len(kinds) < LOGGED
-        if is_new:
-            kinds.add(text)
-        return is_new
-
-
-class _MaskUrls(logging.Filter):
-    """Masks the URLs in the records of `httpx2` that are about our requests; it leaves those of others alone."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Mask a record; drop none."""
-        ours = _ours.get()
-        if ours is not None and ours.url is not None and isinstance(record.args, tuple):
-            record.args = tuple(
-                _shown(each, ours.url) if isinstance(each, httpx2.URL) else each for each in record.args
-            )
-        return True
-
-
-def _shown(url: httpx2.URL, ours: str) -> str:
-    # The value of a variable may be a credential anywhere in the URL, so the configured text is shown instead.
-    return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
-
-
-class _Drop(logging.Filter):
-    """Drops the records about our connections that begin with one of these words."""
-
-    def __init__(self, *words: str) -> None:
-        super().__init__()
-        self._words = words
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Drop those records, and no others."""
-        return not (_ours.get() is not None and record.getMessage().startswith(self._words))
-
-
-_INVALID_NOTIFICATION: Final = "Failed to validate notification"
-
-_THEIRS: Final = (
-    *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy", "httpcore2.socks"),
-    *("client", "mcp.client.client", "mcp.client.streamable_http"),
-    *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
-)
-_MASK: Final = _MaskSecrets()
-_SHORTEN: Final = _Shorten()
-_WITH_HEADERS: Final = _Drop("receive_response_headers.complete", "send_request_headers.failed")
-"""Our headers: a session id, a cookie, or a token that could not be sent."""
-
-_WITH_SESSION_OR_URL: Final = _Drop("Received session ID", "Connecting to StreamableHTTP endpoint")
-"""Our URL or session id, which are all that a stranger needs to join in."""
-
-_FILTERS: Final = (
-    ("client", _OfSession()),  # before its traceback is masked
-    ("httpx2", _MaskUrls()),  # before its arguments are put into the message
-    *((name, _MASK) for name in (*LOGGERS, *_THEIRS)),
-    *((name, _SHORTEN) for name in _THEIRS),
-    ("httpcore2.http11", _WITH_HEADERS),
-    ("httpcore2.http2", _WITH_HEADERS),
-    ("mcp.client.streamable_http", _WITH_SESSION_OR_URL),
-)
-
-
-def install_filters() -> None:
-    """Add the filters to the loggers. They stay, and only affect `discreet` blocks. Adding them twice does nothing."""
-    for name, each in _FILTERS:
-        logging.getLogger(name).addFilter(each)
-
-
-@contextmanager
-def discreet(masker: Masker, url: str | None = None) -> Iterator[None]:
-    """Mask credentials in all logs of this block and of the tasks that are started from it.
-
-    Args:
-        masker: masks the credentials of the connection.
-        url: the configured URL that the requests go to, if there are any.
-    """
-    token = _ours.set(_Ours(masker, url))
-    try:
-        yield
-    finally:
-        _ours.reset(token)
 
 
 # --- Resolve credentials at every connect, and renew those that expire in mid-session ---------------------------------

@@ -28,9 +28,10 @@ from .._errors import ConfigError
 from ..config import Http, InProcess, ServerConfig, Socket, Sse, Stdio, TransportTemplate
 from ..config._template import INHERITED, variables_of
 from . import http
-from ._credentials import Masker, discreet, install_filters
+from ._credentials import Masker
 from ._in_process import open_in_process_link
 from ._link import Certificates, Link, not_open
+from ._logs import discreet, install_filters
 from .socket import open_socket_link
 from .stdio import open_stdio_link
 
@@ -170,6 +171,7 @@ def open_link(
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if a retry without a change would fail too.
     """
+    install_filters()
     transport = _resolved(config)
     if isinstance(transport, Stdio):
         link = open_stdio_link(config, transport, _masker(config), on_lost=on_lost)

@@ -40,8 +40,7 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.servers.group import _open
-from mcp_actors.transports import _credentials
+from mcp_actors.transports import _logs
 
 from ..source import PACKAGE, parse, python_files
 from .actors import Boom, Do, Fatal, Get, Host, hook, leaving, raising
@@ -644,7 +643,7 @@ def test_the_kernel_calls_the_logging_module_by_one_door() -> None:
 
 def test_this_package_logs_by_one_door() -> None:
     """C-30: a handler that raises must not end a healthy server either."""
-    filters = {each.__file__ for each in (_foreign, _flow, _open, _credentials, _start, _output)}
+    filters = {each.__file__ for each in (_foreign, _flow, _logs, _start, _output)}
     for path in python_files(PACKAGE):
         if str(path) not in filters:
             assert "getLogger" not in path.read_text(), path

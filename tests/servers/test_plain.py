@@ -24,8 +24,7 @@ from mcp.types import (
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, InvalidArguments, McpActorsError, StateChanged, ToolNotFound, open_servers
-from mcp_actors.servers.group._open import keep_logs_plain
-from mcp_actors.transports._credentials import Masker
+from mcp_actors.transports import Masker, install_filters
 from mcp_actors.transports.http._failures import HttpFailures
 
 from .asking import ELICIT, ask, asking
@@ -205,14 +204,14 @@ def test_the_session_gets_the_message_of_an_error_as_plain_text() -> None:
 def test_the_lines_of_a_note_cannot_be_taken_for_messages(caplog: pytest.LogCaptureFixture) -> None:
     error = ValueError("it failed")
     error.add_note("see below\nERROR server 'b': stopped")
-    keep_logs_plain()
+    install_filters()
     logging.getLogger("mcp_actors.servers").error("a callback failed", exc_info=error)
     assert "ValueError: it failed\nsee below\n    ERROR server 'b': stopped" in caplog.text
 
 
 def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
-    keep_logs_plain()
-    keep_logs_plain()
+    install_filters()
+    install_filters()
     logger = logging.getLogger("mcp_actors.servers")
     try:
         raise ValueError("line\nanother")
@@ -226,7 +225,7 @@ def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixtur
 
 
 def test_characters_without_width_are_not_plain_although_they_are_printable(caplog: pytest.LogCaptureFixture) -> None:
-    keep_logs_plain()
+    install_filters()
     hidden = "s\ufe0fa\U000e0148\u3164fe\u115f"
     assert hidden.isprintable()
     logger = logging.getLogger("mcp_actors.config")

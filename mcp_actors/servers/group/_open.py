@@ -2,8 +2,8 @@
 
 `open_servers` checks its options, builds what a group consists of (roster, sources, memory, followers of the sources,
 supervision tree), and takes it down at the end of the block. Also here: the reload at a signal; `Follower`, which
-updates the records by the events of actors; `StartGate`, the wait for first connects; `OutageLog`, which logs outages;
-and `keep_logs_plain`, which puts a filter on the loggers of the package, for the rest of the process.
+updates the records by the events of actors; `StartGate`, the wait for first connects; and `OutageLog`, which logs
+outages.
 
 Programs, the bridge, the command line and the plugin for pytest begin here. It reads configurations by ``_sources``,
 has tasks for the signals at which it reloads, logs the results, and calls the observers of the program. The signals
@@ -25,7 +25,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from operator import attrgetter
@@ -40,11 +40,12 @@ from ..._errors import ConfigError, ServerError
 from ..._foreign import Log
 from ..._misuse import check_flavor, is_number, opens_block
 from ..._tasks import ClosingOrder, Signals, name_of, open_background
-from ..._text import LOGGERS, bad_option, indented, plain_text, problem_of, some_of
+from ..._text import bad_option, problem_of, some_of
 from ...catalog import check_naming
 from ...catalog._pins import CatalogStore, default_directory
 from ...config import Callbacks
 from ...kernel import ChildSpec, EventHub, Observer, open_supervisor
+from ...transports import install_filters
 from .._sources import Configured, Sources, anchored
 from .._watch import StatusBoard, WatchActor
 from ..record import CONNECTED, FAILED, PARKED, ReplicaChanged, StateChanged
@@ -183,7 +184,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     # end the program meanwhile, past every clean-up of the caller.
     async with _received(reloads) as received, group_end.on_signal(stops):
         await _read_first(sources, configs, roster)
-        keep_logs_plain()
+        install_filters()
         hub.add(OutageLog(roster))
         gate = StartGate(roster.records.values(), start_gate)
         stops.hurry = gate.hurry
@@ -592,61 +593,3 @@ def _log(level: int, event: StateChanged | ReplicaChanged, text: str) -> None:
     if isinstance(event, ReplicaChanged):
         text = f"replica {event.replica!r}: {text}"
     logger.log(level, "server %r: %s", event.server, text, extra={"mcp_server": event.server})
-
-
-# --- Make the log records of this package safe to show ----------------------------------------------------------------
-
-# Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in the tracebacks that are
-# logged: of a failed clean-up, of a callback of the user, of a message without a waiting caller.
-
-
-LONGEST: Final = 256 * 1024
-"""Characters of a record. Tracebacks of deep nurseries have some ten thousand; this is only not to cut any."""
-
-_FORMATTER: Final = logging.Formatter()
-
-
-class _PlainText(logging.Filter):
-    """Replaces the message and the traceback of a record by plain ones, where they are not plain."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        """Let every record through."""
-        message = record.getMessage()
-        plain = indented(message if _is_plain(message) else _plain(message))
-        if plain != message:
-            record.msg, record.args = plain, None
-        if record.exc_info:
-            traceback = record.exc_text or _FORMATTER.formatException(record.exc_info)
-            for words in _words_in(record.exc_info[1]):
-                traceback = traceback.replace(words, indented(plain_text(words, limit=LONGEST, lines=True)))
-            record.exc_text = traceback if _is_plain(traceback) else _plain(traceback)
-        return True
-
-
-def _words_in(error: BaseException | None) -> Iterator[str]:
-    """Yield what an exception, and each behind it, says in more than one line."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
-        for words in (str(error), *getattr(error, "__notes__", ())):
-            if len(words.splitlines()) > 1:
-                yield words
-        error = error.__cause__ or error.__context__
-
-
-def _is_plain(text: str) -> bool:
-    # Some of what has no width counts as printable, but none of it is ASCII.
-    return text.replace("\n", "").isprintable() and (text.isascii() or _plain(text) == text)
-
-
-def _plain(text: str) -> str:
-    return plain_text(text, limit=LONGEST, lines=True)
-
-
-_FILTER: Final = _PlainText()
-
-
-def keep_logs_plain() -> None:
-    """Add the filter to the loggers. It stays; adding it again changes nothing."""
-    for name in LOGGERS:
-        logging.getLogger(name).addFilter(_FILTER)

@@ -38,10 +38,11 @@ from ..._json import measured
 from ..._tasks import Background, open_background
 from ..._text import own_shortage
 from ...config import Http, Sse
-from .._credentials import Masker, discreet, install_filters, named_credentials
+from .._credentials import Masker, named_credentials
 from .._dialects import SkippedMessages
 from .._exchange import HELD_BYTES, IncomingRequests
 from .._link import Certificates, Lifeline, Link
+from .._logs import discreet
 from .._messages import ANSWERS_A_SECOND, ANSWERS_AT_ONCE, Bucket, ReadingPace
 from ._bodies import HeardBody, is_sent, is_unsent, read_short, reads_of
 from ._client import bound_on_connections, finish_refresh, make_client, proxy_variable
@@ -223,7 +224,6 @@ async def open_link_over_http(
     async with open_background() as background:
         link = kind(config, transport, client, on_lost, masker)
         background.start_soon(link.run, name=f"{config.name}:http")
-        install_filters()
         try:
             with discreet(masker, transport.url):
                 await link.wait_open()

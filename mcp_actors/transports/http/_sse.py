@@ -41,9 +41,9 @@ from ..._foreign import Log
 from ..._text import own_shortage
 from ...auth import SignInRequired
 from ...config import Sse
-from .._credentials import discreet
 from .._dialects import NOT_A_MESSAGE
 from .._exchange import Receive, Unanswered
+from .._logs import discreet
 from .._messages import INITIALIZED, Excerpt, MessageLimits, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import Json, RequestUnderWay, notice_of
 from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short

@@ -30,10 +30,10 @@ from ..._foreign import Log
 from ..._text import plain_text
 from ...auth import SignInRequired
 from ...config import Http
-from .._credentials import discreet
 from .._dialects import NOT_A_MESSAGE
 from .._exchange import SHOWN, Receive, Unanswered, Unasked
 from .._link import ConnectionOver
+from .._logs import discreet
 from .._messages import INITIALIZED, Excess, MessageLimits, TooManyValues, parse_message, unreadable_answer
 from .._request_table import Json, RequestUnderWay, comparable_id, mcp_error, notice_of
 from ._bodies import (

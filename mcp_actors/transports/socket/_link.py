@@ -26,8 +26,9 @@ from ..._tasks import Background, open_background
 from ..._text import own_shortage
 from ..._user_files import read_secret
 from ...config import parse_address, resolve_secret
-from .._credentials import Masker, discreet, install_filters, resolve_credentials
+from .._credentials import Masker, resolve_credentials
 from .._link import Lifeline, not_open
+from .._logs import discreet
 from ..stdio import LinesLink
 from ._handshake import HANDSHAKE_SECONDS, MAX_ANSWER, MAX_LINE, OK, NotProven, Proof, names_of, peer_uid, read_line
 
@@ -90,7 +91,6 @@ async def open_socket_link(
         stream = await dial.connect()
         # No checkpoint between here and the `try`: a cancellation delivered there would leak the socket.
         link = SocketLink(config, transport, dial.endpoint, stream, background, Lifeline(on_lost), masker)
-        install_filters()
         try:
             with discreet(masker):
                 yield link

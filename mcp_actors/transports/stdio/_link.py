@@ -34,8 +34,9 @@ from ..._tasks import Background, open_background
 from ..._text import own_shortage
 from ...config import resolve_env
 from ...config._values import hidden_args
-from .._credentials import Masker, discreet, install_filters, resolve_credentials
+from .._credentials import Masker, resolve_credentials
 from .._link import ConnectionOver, Lifeline, Obituary
+from .._logs import discreet
 from ._command import child_environment, hint
 from ._pipes import INPUT_CLOSED, LinesLink, read_pipe, unread_bytes, wait_no_reader
 from ._process import ServerProcess, StderrReader, start_process
@@ -221,7 +222,6 @@ async def open_stdio_link(
         process = await _start(config, transport, masker)
         # No checkpoint between here and the `try`: a cancellation delivered there would leak the process.
         link = StdioLink(config, transport, process, background, Lifeline(on_lost), masker)
-        install_filters()
         try:
             with discreet(masker):
                 yield link

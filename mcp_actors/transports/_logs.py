@@ -1,0 +1,217 @@
+"""Make logs safe to show: mask credentials, and keep text plain.
+
+`install_filters` adds filters to the loggers of this package, the SDK, httpx2 and httpcore2, where they stay. A record
+of this package becomes plain text. Within a `discreet` block, which has the code of one connection, its credentials are
+masked too, and the records of the other packages are masked, shortened or dropped.
+
+Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in the tracebacks that are
+logged: of a failed clean-up, of a callback of the user, of a message without a waiting caller. A filter of a logger
+sees the records of the whole program. Those about our connections are logged in the context of the connection, which
+distinguishes them from others.
+
+`open_servers`, `open_link` and `open_exchange` install the filters, and each link has a `discreet` block. It uses the
+`Masker` of ``_credentials``, and keeps of a connection only which warnings of the SDK were logged.
+"""
+
+from __future__ import annotations
+
+import logging
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Final
+from weakref import WeakKeyDictionary
+
+import httpx2
+from attrs import frozen
+from pydantic_core import ValidationError
+
+from .._text import indented, plain_text
+from ..config import mask_url
+from ..config._values import ExpandedUrl
+from ._credentials import first_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from ._credentials import Masker
+
+
+RECORD: Final = 256 * 1024
+"""Characters of a record. Tracebacks of deep nurseries have some ten thousand; this is only not to cut any."""
+
+
+@frozen
+class _Ours:
+    """The connection that the running code belongs to, and the URL of its requests, if any."""
+
+    masker: Masker
+    url: str | None
+
+
+_ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
+
+LOGGED: Final = 10
+"""Invalid notifications of a connection that are logged, as many as malformed messages."""
+
+NAMED: Final = 200
+"""Characters of such a line that name the method."""
+
+_FORMATTER: Final = logging.Formatter()
+
+
+class _Safe(logging.Filter):
+    """Masks the credentials of a connection in what is logged about it, and makes the text plain.
+
+    Other packages quote headers and ids of a server at any length. So each message of theirs becomes one short line.
+
+    Args:
+        own: whether it is for the records of this package. Of others, it changes those about a connection.
+    """
+
+    def __init__(self, *, own: bool) -> None:
+        super().__init__()
+        self._own = own
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change a record; drop none."""
+        if (ours := _ours.get()) is None and not self._own:
+            return True
+        message = record.getMessage()
+        masked = message if ours is None else ours.masker(message)
+        shown = indented(_plain(masked)) if self._own else plain_text(masked)
+        if shown != message:
+            record.msg, record.args = shown, None
+        if record.exc_info:
+            mask = str if ours is None else ours.masker.shown
+            traceback = mask(record.exc_text or _FORMATTER.formatException(record.exc_info))
+            if self._own:
+                for words in map(mask, _words_in(record.exc_info[1])):
+                    traceback = traceback.replace(words, indented(plain_text(words, limit=RECORD, lines=True)))
+                traceback = _plain(traceback)
+            record.exc_text = traceback
+        return True
+
+
+def _words_in(error: BaseException | None) -> Iterator[str]:
+    """Yield what an exception, and each behind it, says in more than one line."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        seen.add(id(error))
+        for words in (str(error), *getattr(error, "__notes__", ())):
+            if len(words.splitlines()) > 1:
+                yield words
+        error = error.__cause__ or error.__context__
+
+
+def _plain(text: str) -> str:
+    # Some of what has no width counts as printable, but none of it is ASCII.
+    simple = text.isascii() and text.replace("\n", "").isprintable()
+    return text if simple else plain_text(text, limit=RECORD, lines=True)
+
+
+class _OfSession(logging.Filter):
+    """Names the server in what the SDK's session logs, which a program without a configuration writes to stderr.
+
+    Each kind of warning about invalid notifications becomes one line for each connection, for `LOGGED` kinds at most:
+    the SDK logs each notification with its traceback, megabytes a second.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._kinds: WeakKeyDictionary[Masker, set[str]] = WeakKeyDictionary()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Change a record, or drop it."""
+        if (ours := _ours.get()) is None:
+            return True
+        misfit = str(record.msg).startswith(_INVALID_NOTIFICATION)
+        record.msg, record.args = f"server {ours.masker.server!r}: {record.getMessage()}", None
+        if not misfit:
+            return True
+        kinds = self._kinds.setdefault(ours.masker, set())
+        problem = record.exc_info[1] if record.exc_info else None
+        why = f" ({first_of(problem)})" if isinstance(problem, ValidationError) else ""
+        record.msg = text = f"{plain_text(record.getMessage(), limit=NAMED)}{why}; further ones are not logged"
+        record.exc_info = record.exc_text = None
+        is_new = text not in kinds and len(kinds) < LOGGED
+        if is_new:
+            kinds.add(text)
+        return is_new
+
+
+class _MaskUrls(logging.Filter):
+    """Masks the URLs in the records of `httpx2` that are about our requests; it leaves those of others alone."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Mask a record; drop none."""
+        ours = _ours.get()
+        if ours is not None and ours.url is not None and isinstance(record.args, tuple):
+            record.args = tuple(
+                _shown(each, ours.url) if isinstance(each, httpx2.URL) else each for each in record.args
+            )
+        return True
+
+
+def _shown(url: httpx2.URL, ours: str) -> str:
+    # The value of a variable may be a credential anywhere in the URL, so the configured text is shown instead.
+    return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
+
+
+class _Drop(logging.Filter):
+    """Drops the records about our connections that begin with one of these words."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__()
+        self._words = words
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Drop those records, and no others."""
+        return not (_ours.get() is not None and record.getMessage().startswith(self._words))
+
+
+_INVALID_NOTIFICATION: Final = "Failed to validate notification"
+
+_LOGS: Final = ("auth", "bridge", "catalog", "config", "kernel", "servers", "servers.http", "servers.stderr", "traffic")
+_THEIRS: Final = (
+    *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy", "httpcore2.socks"),
+    *("client", "mcp.client.client", "mcp.client.streamable_http"),
+    *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
+)
+_OF_THIS_PACKAGE: Final = _Safe(own=True)
+_OF_OTHERS: Final = _Safe(own=False)
+_WITH_HEADERS: Final = _Drop("receive_response_headers.complete", "send_request_headers.failed")
+"""Our headers: a session id, a cookie, or a token that could not be sent."""
+
+_WITH_SESSION_OR_URL: Final = _Drop("Received session ID", "Connecting to StreamableHTTP endpoint")
+"""Our URL or session id, which are all that a stranger needs to join in."""
+
+_FILTERS: Final = (
+    ("client", _OfSession()),  # before its traceback is masked
+    ("httpx2", _MaskUrls()),  # before its arguments are put into the message
+    *((f"mcp_actors.{name}", _OF_THIS_PACKAGE) for name in _LOGS),
+    *((name, _OF_OTHERS) for name in _THEIRS),
+    ("httpcore2.http11", _WITH_HEADERS),
+    ("httpcore2.http2", _WITH_HEADERS),
+    ("mcp.client.streamable_http", _WITH_SESSION_OR_URL),
+)
+
+
+def install_filters() -> None:
+    """Add the filters to the loggers. They stay; adding them again changes nothing."""
+    for name, each in _FILTERS:
+        logging.getLogger(name).addFilter(each)
+
+
+@contextmanager
+def discreet(masker: Masker, url: str | None = None) -> Iterator[None]:
+    """Mask credentials in all logs of this block and of the tasks that are started from it.
+
+    Args:
+        masker: masks the credentials of the connection.
+        url: the configured URL that the requests go to, if there are any.
+    """
+    token = _ours.set(_Ours(masker, url))
+    try:
+        yield
+    finally:
+        _ours.reset(token)
