@@ -37,7 +37,7 @@ def test_each_figure_has_a_session() -> None:
 
 def test_a_part_of_the_slice_is_the_same_in_each_run() -> None:
     part = [module for module in chosen() if in_part(module, 10)]
-    assert {"tests/servers/test_drain.py", "tests/test_main_job.py"} <= {*part}
+    assert {"tests/servers/test_wind_down.py", "tests/test_main_job.py"} <= {*part}
     assert len(part) in range(len(chosen()) // 20, len(chosen()) // 5)
 
 

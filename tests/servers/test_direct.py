@@ -425,7 +425,7 @@ async def test_callers_that_leave_a_full_pipe_leave_nothing_behind(log: Path, di
         assert servers["a"].statistics().in_flight == 0
         (direct,) = directs
         assert len(direct.pipe.table) == 0
-        assert direct.drain.under_way == 0
+        assert direct.wind_down.under_way == 0
     assert len(messages(log, "tools/call")) == 4
     assert len(messages(log, "notifications/cancelled")) == 2
 

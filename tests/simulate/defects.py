@@ -208,7 +208,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
     "a call of a caller who has left": defect(Mailbox, "forget", nothing),
     "a queue without a bound": defect(Mailbox, "_append", append_to_a_full_queue),
-    "a drain that does not wait": defect(_loop, "_drain", no_wait),
+    "a drain that does not wait": defect(_loop, "drain", no_wait),
     "a credential that is not renewed": defect(Renewal, "_renew", same_as_before),
     "a gap in the notifications that is not reported": defect(NotificationStream, "_report_gap", no_wait),
     "an idle stop with a request in flight": defect(ServerRecord, "is_used", False),

@@ -2,7 +2,7 @@
 
 ``_actor`` opens the link and the session, and puts the other files together: ``_negotiation`` (the protocol era, and
 the time for a connect), ``_callbacks``, ``_streams`` (announced changes), ``_upkeep`` (lists, age, sign-in), and
-``_direct`` (requests without a task, and the drain).
+``_direct`` (requests without a task, and the end of a connection).
 
 The group uses it for the actor; refs use it for the actor of an isolated retry, the message that subscribes, and for
 signing in and out; the gateway uses `keep_trying` for the lists that it keeps.

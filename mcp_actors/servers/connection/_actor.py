@@ -1,7 +1,7 @@
 """The server actor: one connection to one MCP server.
 
 `ServerActor` opens the callbacks, the link and the session, lists the tools, and starts most tasks of the connection.
-It executes the requests of its mailbox, and ends the connection, at once or after a drain. It decides which error of a
+It executes the requests of its mailbox, and ends the connection, at once or winding down. It decides which error of a
 request ends it (`is_fatal`), and when another attempt cannot help (`is_hopeless`). `Phase` draws the life of a
 connection; the other files of this room do not use it. The functions at the end list tools and resources for a connect.
 
@@ -61,7 +61,7 @@ from .._failures import (
 from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
 from ..requests import KeepResources, keep_checking, keep_log_level, list_all_tools
 from ._callbacks import open_callbacks
-from ._direct import DirectRequests, Drain
+from ._direct import DirectRequests, WindDown
 from ._negotiation import Negotiation
 from ._streams import ChangeStream, lists_that_change, renew_subscriptions
 from ._upkeep import ask_to_sign_in, can_ask, keep_refreshed, keep_resources_listed, report_lifetime
@@ -90,13 +90,13 @@ class Phase(Enum):
 
     ::
 
-        opening --> negotiating --> listing --> serving --> draining --> gone
-           ^             |                         |                      ^
-           +-------------+                         +----------------------+
+        opening --> negotiating --> listing --> serving --> winding down --> gone
+           ^             |                         |                          ^
+           +-------------+                         +--------------------------+
 
     A process may be started a second time, as a legacy server: then the connection is opening again. A connect that
-    fails has no further phase. A connection over stdio is gone at once, with its requests. Over HTTP it drains first:
-    no more requests are sent, and those that were sent are awaited. The first three values are those of
+    fails has no further phase. A connection over stdio is gone at once, with its requests. Over HTTP it winds down
+    first: no more requests are sent, and those that were sent are awaited. The first three values are those of
     `ConnectFailed.phase`.
     """
 
@@ -104,13 +104,13 @@ class Phase(Enum):
     NEGOTIATING = "negotiate"
     LISTING = "list_tools"
     SERVING = "serving"
-    DRAINING = "draining"
+    WINDING_DOWN = "winding down"
     GONE = "gone"
 
     @property
     def connected(self) -> bool:
         """True once the connection has served; False while it connects."""
-        return self in (Phase.SERVING, Phase.DRAINING, Phase.GONE)
+        return self in (Phase.SERVING, Phase.WINDING_DOWN, Phase.GONE)
 
 
 class ServerActor(Actor):
@@ -140,7 +140,7 @@ class ServerActor(Actor):
         self._link: Link | None = None
         self._phase = Phase.OPENING
         self._hopeless = False
-        self._drain = Drain(self._end)
+        self._wind_down = WindDown(self._end)
         self._closing = closing or ClosingOrder()
         self._direct: DirectRequests | None = None
         self._answered: dict[Reports, None] = {}
@@ -185,7 +185,7 @@ class ServerActor(Actor):
             if self._phase.connected and self._link is not None and self._link.lifeline.lost:
                 self._record.life.note_failure(reason_of_end(self._name, self._link))
             # Both refer to this object, and would be cyclic garbage together, with all that belongs to the connection.
-            self._direct, self._drain.end = None, lambda _: None
+            self._direct, self._wind_down.end = None, lambda _: None
             if (session := vars(self).pop("_session", None)) is not None:
                 vars(session.listener).clear()  # see `LinkDispatcher.run`
 
@@ -279,7 +279,7 @@ class ServerActor(Actor):
         if link.direct is not None and session.dispatcher.traffic is None:
             link.direct.on_room = self.take_again
             self._direct = DirectRequests(
-                link.direct, session, self._record, self._drain, incoming.tasks, self._send, self._answered
+                link.direct, session, self._record, self._wind_down, incoming.tasks, self._send, self._answered
             )
         incoming.tasks.start_soon(keep_refreshed, self._record, self.ref, name=f"{self._name}:refresh")
         if self._record.config.idle_timeout or self._record.config.max_lifetime:
@@ -309,7 +309,7 @@ class ServerActor(Actor):
 
     def _endpoint_gone(self, over: ConnectionOver) -> None:
         if self._phase.connected:  # else the handshake fails by itself
-            self._drain_and_end(connection_over(self._name, over))
+            self._wind_down_and_end(connection_over(self._name, over))
 
     def _remember(self, session: Session, show_tools: Callable[[], None]) -> None:
         identity = session.identity
@@ -358,12 +358,12 @@ class ServerActor(Actor):
             self._direct.pipe.withdraw_all()
 
     async def _send(self, message: Request[Any], ask: Callable[[], Awaitable[Any]] | None = None) -> Any:
-        if self._drain.begun:
-            await self._drain.wait()
+        if self._wind_down.begun:
+            await self._wind_down.wait()
             raise NotSent
         deadline = message.deadline
         message.begun = False
-        self._drain.under_way += 1
+        self._wind_down.under_way += 1
         if deadline is not None:
             deadline.renew()
         try:
@@ -384,7 +384,7 @@ class ServerActor(Actor):
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise self._lost_by_request() from exc
         finally:
-            self._drain.leave()
+            self._wind_down.leave()
             if deadline is not None:
                 deadline.suspend()
         try:
@@ -408,7 +408,7 @@ class ServerActor(Actor):
         self._masker.clean(failure)
         again = not message.begun or message.repeatable(self._record.server)
         if again and can_ask(self._record, failure):  # the next connection asks, and the request goes on then
-            await self._drain.wait(failure)
+            await self._wind_down.wait(failure)
             raise NotSent
         if not isinstance(failure, ConnectionOver):
             message.session_refused = False
@@ -418,10 +418,10 @@ class ServerActor(Actor):
         message.session_refused = failure.refusal is not None
         lost = connection_over(self._name, failure)
         if message.begun:
-            self._drain_and_end(lost)
+            self._wind_down_and_end(lost)
             raise connection_over(self._name, failure)
-        self._enter_draining()
-        await self._drain.wait(lost)
+        self._begin_to_wind_down()
+        await self._wind_down.wait(lost)
         raise NotSent
 
     @property
@@ -433,16 +433,16 @@ class ServerActor(Actor):
         if self._phase.connected:
             assert self._link is not None
             # Over HTTP each request has a connection of its own, so one that was sent may still be answered.
-            (self._drain_and_end if self._link.direct is None else self._end)(reason_of_end(self._name, self._link))
+            (self._wind_down_and_end if self._link.direct is None else self._end)(reason_of_end(self._name, self._link))
 
-    def _drain_and_end(self, cause: Exception) -> None:
+    def _wind_down_and_end(self, cause: Exception) -> None:
         """End the connection once the requests that were sent have ended."""
-        self._enter_draining()
-        self._drain.begin(cause)
+        self._begin_to_wind_down()
+        self._wind_down.begin(cause)
 
-    def _enter_draining(self) -> None:
+    def _begin_to_wind_down(self) -> None:
         if self._phase is Phase.SERVING:
-            self._phase = Phase.DRAINING
+            self._phase = Phase.WINDING_DOWN
 
     def _end(self, cause: Exception) -> None:
         """End the connection at once, together with its requests."""
@@ -457,9 +457,9 @@ class ServerActor(Actor):
     def _lost_by_request(self) -> ConnectionLost:
         """Return the error for a request that found the connection gone; it ends the connection (`is_fatal`).
 
-        Over HTTP one that is drained ends with its own reason, and lets its other requests finish.
+        Over HTTP one that winds down ends with its own reason, and lets its other requests finish.
         """
-        if not (self._drain.begun and isinstance(self._record.config.transport, Http)):
+        if not (self._wind_down.begun and isinstance(self._record.config.transport, Http)):
             self._phase = Phase.GONE
         assert self._link is not None  # only an open link can be lost
         return connection_lost(self._name, self._link)

@@ -1,6 +1,6 @@
-"""Send requests over a pipe without a task, and drain a connection.
+"""Send requests over a pipe without a task, and wind down.
 
-The actor offers messages to `DirectRequests.take`; the `Later` of one owns its request under way. `Drain`, the last
+The actor offers messages to `DirectRequests.take`; the `Later` of one owns its request under way. `WindDown`, the last
 part, lets the requests that were sent end before the connection does, for a limited time; the actor counts its own
 requests in it, too.
 
@@ -86,7 +86,7 @@ class DirectRequests:
         pipe: the pipe to the server.
         session: the session of the connection.
         record: the record of the connection.
-        drain: the end of the connection, which waits for requests.
+        wind_down: the end of the connection, which waits for requests.
         tasks: runs the tasks of the connection.
         send: waits for a request in the session, and returns its result or raises the error for its caller.
         answered: the reports of requests whose answers have come before their callers have seen all of those.
@@ -95,7 +95,7 @@ class DirectRequests:
     pipe: Pipe
     session: Session
     record: ConnectionRecord
-    drain: Drain
+    wind_down: WindDown
     _tasks: Background
     _send: Callable[[PlainRequest[Any], Callable[[], Awaitable[Any]]], Awaitable[Any]]
     answered: dict[Reports, None]
@@ -133,7 +133,7 @@ class DirectRequests:
         if not offered:
             self._forget(sent)
             raise NotSent
-        self.drain.under_way += 1
+        self.wind_down.under_way += 1
         later.on_cancel = sent.left
         if deadline is not None and (attempt := deadline.observed) is not None:
             deadline.handed_over(self.record.name)
@@ -197,7 +197,7 @@ class DirectRequests:
                     later.reply(value)
                 else:
                     reports.answered(later, value, self.answered)
-        self.drain.leave()
+        self.wind_down.leave()
 
     def _fail(self, sent: RequestUnderWay, outcome: object) -> None:
         """Settle the message of a request without a result."""
@@ -211,7 +211,7 @@ class DirectRequests:
             failure = self.explain(later.message, failure)
         if isinstance(failure, MCPError) and later.message.names_pages(failure):
             self.carry_on(later, failure, sent.extras or NO_EXTRAS)
-            self.drain.leave()
+            self.wind_down.leave()
             return
         if sent.report is not None:
             sent.extras.reports.cancel()
@@ -226,7 +226,7 @@ class DirectRequests:
             later.reply(None)  # it frees the slot; its caller has left
         else:
             self.pipe.collect(CancelLine(sent.id, partial(later.reply, None)))
-        self.drain.leave()
+        self.wind_down.leave()
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
         """Return the error for the caller of a request whose answer is an error, or cannot be read."""
@@ -269,12 +269,12 @@ class DirectRequests:
 # those that the mailbox hands over meanwhile; then all of them are requeued, and the last one ends the incarnation.
 
 
-DRAIN_TIMEOUT: Final = 60.0
+WIND_DOWN_TIMEOUT: Final = 60.0
 """Seconds for which requests that were sent may delay those that wait. Few requests take longer, and a server that
 never answers must not delay the others for ever."""
 
 
-class Drain:
+class WindDown:
     """The end of one connection, from its first sign to its last request.
 
     Attributes:
@@ -304,12 +304,12 @@ class Drain:
             self._end_if_done()
 
     def begin(self, cause: Exception) -> None:
-        """Begin to drain, and end at once if no request is under way. The first cause counts."""
+        """Begin to wind down, and end at once if no request is under way. The first cause counts."""
         self._cause = self._cause or cause
         self._end_if_done()
 
     async def wait(self, cause: Exception | None = None) -> None:
-        """Wait until the connection is drained; begin to drain if a cause is given. Its caller raises `NotSent` then.
+        """Wait for the end; begin to wind down if a cause is given. Its caller raises `NotSent` then.
 
         **Cancellation**: leaves at once; other requests go on waiting.
         """
@@ -321,7 +321,7 @@ class Drain:
         try:
             if cause is not None:
                 self.begin(cause)
-            with trio.move_on_after(DRAIN_TIMEOUT):
+            with trio.move_on_after(WIND_DOWN_TIMEOUT):
                 await self._over.wait()
             if not self._over.is_set():
                 # Timed out: this task wakes the others, and a checkpoint puts it into the same tick as they are in.

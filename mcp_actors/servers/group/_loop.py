@@ -266,19 +266,6 @@ async def _watch(life: ServerLife, overtaken: Callable[[], bool], scope: trio.Ca
 # requests. They wait until the block is cancelled, as soon as all accepted requests are finished.
 
 
-async def drain(record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool) -> None:
-    """Wait until connections have finished their requests, for a limited time; not at all if there are none.
-
-    Args:
-        record: the record of the server.
-        ends: the connections that are to be ended.
-        seconds: the limit; 0 does not wait.
-        queued: whether they finish all requests of the server, the queued ones too.
-    """
-    if _answer(ends) and seconds and _pending(record, ends, queued=queued):
-        await _drain(record, ends, seconds, queued=queued)
-
-
 def _answer(connections: Iterable[ConnectionRecord]) -> bool:
     return any((each.life.state in ACTIVE or each.life.draining) and not each.health.doubtful for each in connections)
 
@@ -291,8 +278,21 @@ def _actors(ends: Sequence[ConnectionRecord], *, queued: bool) -> list[str] | No
     return None if queued else [each.name for each in ends]
 
 
-async def _drain(record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool) -> None:
+async def drain(
+    record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool, idle: bool = False
+) -> None:
+    """Wait until connections have finished their requests, for a limited time; not at all if there are none.
+
+    Args:
+        record: the record of the server.
+        ends: the connections that are to be ended.
+        seconds: the limit; 0 does not wait.
+        queued: whether they finish all requests of the server, the queued ones too.
+        idle: whether the server drains without requests, too: in that state it refuses new ones.
+    """
     requests = _pending(record, ends, queued=queued)
+    if not idle and not (requests and seconds and _answer(ends)):
+        return
     whole = record.life.begin_to_drain(requests, seconds, [each.life for each in ends])
     for each in ends if queued else ():
         each.session.take_again()
@@ -349,8 +349,7 @@ class GroupEnd:
             return
         async with trio.open_nursery() as nursery:
             for record in serving:
-                # Also one without requests: in this state it refuses new ones.
-                drained = partial(_drain, record, record.connections, self.seconds, queued=True)
+                drained = partial(drain, record, record.connections, self.seconds, queued=True, idle=True)
                 nursery.start_soon(drained, name=f"{record.config.name}:drain")
 
     @asynccontextmanager

@@ -17,7 +17,7 @@ from mcp_actors import ConnectFailed, Http, InProcess, ServerConfig, ServerUnava
 from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer
 from mcp_actors.servers._session import Session
 from mcp_actors.servers.connection import ServerActor
-from mcp_actors.servers.connection._direct import DirectRequests, Drain
+from mcp_actors.servers.connection._direct import DirectRequests, WindDown
 from mcp_actors.servers.record import ServerRecord
 from mcp_actors.servers.requests import ListTools
 from mcp_actors.transports import Link, Masker
@@ -27,7 +27,7 @@ from ..faults.http_faults import faulty_server
 from ..peers import SsePeer
 from ..scripted_server import command
 
-OF_A_CONNECTION: Final = (ServerActor, Session, Drain, DirectRequests, Link, Lifeline, Masker)
+OF_A_CONNECTION: Final = (ServerActor, Session, WindDown, DirectRequests, Link, Lifeline, Masker)
 
 
 def configured(kind: str, **options: Any) -> ServerConfig:

@@ -1,4 +1,4 @@
-"""Draining a connection: the order, and the outcomes of its requests."""
+"""Winding a connection down: the order, and the outcomes of its requests."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from attrs import frozen
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.kernel import Actor, ActorCrashed, Backoff, Call, ChildSpec, NotSent, open_supervisor
-from mcp_actors.servers.connection._direct import DRAIN_TIMEOUT, Drain
+from mcp_actors.servers.connection._direct import WIND_DOWN_TIMEOUT, WindDown
 
 from .fleet import calls
 
@@ -34,22 +34,22 @@ class Connection(Actor):
     def __init__(self, world: World) -> None:
         self.world = world
         self.first = not world.served and not world.connections
-        self.drain = Drain(self.fail)
+        self.wind_down = WindDown(self.fail)
         world.connections += 1
 
     async def handle(self, message: Ask) -> str:
-        if self.drain.begun:
-            await self.drain.wait()
+        if self.wind_down.begun:
+            await self.wind_down.wait()
             raise NotSent
-        self.drain.under_way += 1
+        self.wind_down.under_way += 1
         try:
             if not self.first or message.name == "under way":
                 await self.world.let_through.wait()
                 self.world.served.append(message.name)
                 return f"{message.name} by {self.world.connections}"
         finally:
-            self.drain.leave()
-        await self.drain.wait(GONE)
+            self.wind_down.leave()
+        await self.wind_down.wait(GONE)
         raise NotSent
 
 
@@ -103,13 +103,13 @@ async def test_a_request_without_an_answer_delays_the_others_for_a_bounded_time(
         async with calls(3, it.call, Ask("other")) as others:
             with pytest.raises(ActorCrashed) as crashed:
                 await under_way.result()
-            assert trio.current_time() - began == DRAIN_TIMEOUT
+            assert trio.current_time() - began == WIND_DOWN_TIMEOUT
             world.let_through.set()
         assert [other.value for other in others] == ["other by 2"] * 3
         assert crashed.value.__cause__ is GONE
 
 
-async def test_a_cancelled_request_does_not_delay_the_drain(autojump_clock: trio.testing.MockClock) -> None:
+async def test_a_cancelled_request_does_not_delay_the_end(autojump_clock: trio.testing.MockClock) -> None:
     world = World()
     async with connected(world) as it, calls(1, it.call, Ask("under way")):
         await wait_all_tasks_blocked()
@@ -120,12 +120,12 @@ async def test_a_cancelled_request_does_not_delay_the_drain(autojump_clock: trio
         assert await it.call(Ask("later")) == "later by 2"
 
 
-async def test_the_first_cause_of_a_drain_is_the_cause_of_the_end() -> None:
+async def test_the_first_cause_to_wind_down_is_the_cause_of_the_end() -> None:
     ends: list[Exception] = []
-    drain = Drain(ends.append)
-    drain.under_way += 1
-    drain.begin(GONE)
-    drain.begin(RuntimeError("a later cause"))
+    wind_down = WindDown(ends.append)
+    wind_down.under_way += 1
+    wind_down.begin(GONE)
+    wind_down.begin(RuntimeError("a later cause"))
     assert ends == []
-    drain.leave()
+    wind_down.leave()
     assert ends == [GONE]
