@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import logging
 import math
+from collections import deque
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypedDict, TypeVarTuple
 
@@ -82,12 +83,6 @@ LASTING_SUBSCRIPTION: Final = 60.0
 RENEWALS: Final = 8
 """Subscriptions that are renewed at a time. There may be hundreds, and the mailbox is for the requests of callers."""
 
-UNSUBSCRIBE_BATCH_TIMEOUT: Final = 10.0
-"""Seconds for unsubscribing from one batch of resources."""
-
-UNSUBSCRIBE_BATCH: Final = 16
-"""Resources per batch; other requests are sent between two batches."""
-
 UNSUBSCRIBE_TIMEOUT: Final = 1.0
 """Seconds for one ``resources/unsubscribe``: while it waits, it counts against ``max_in_flight``, which may be 1."""
 
@@ -126,7 +121,7 @@ class Subscribe(Request[None]):
 
 @define(eq=False)
 class Unsubscribe(Request[None]):
-    """Unsubscribe from some of the resources of a legacy server that have no subscription any more."""
+    """Unsubscribe from one resource of a legacy server that has no subscription any more."""
 
     operation: ClassVar[str] = "resources/unsubscribe"
 
@@ -134,7 +129,7 @@ class Unsubscribe(Request[None]):
         """Send ``resources/unsubscribe``; a failure has no consequences."""
         connection = record.subscriptions.connection
         if connection is not None:
-            with trio.move_on_after(UNSUBSCRIBE_BATCH_TIMEOUT):
+            with trio.move_on_after(10):  # another subscription may have its turn, and the server not answer it
                 await connection.unsubscribe()
 
 
@@ -157,7 +152,7 @@ class Connection:
     actor: ActorRef
     _asked: set[str] = field(factory=set, init=False)
     _subscribed: set[str] = field(factory=set, init=False)
-    _forgotten: dict[str, None] = field(factory=dict, init=False)
+    _forgotten: deque[str] = field(factory=deque, init=False)
     _sending: bool = field(default=False, init=False)
     _streams: dict[Subscription, ResourceStream] = field(factory=dict, init=False)
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
@@ -193,7 +188,7 @@ class Connection:
         """Unsubscribe in the background."""
         self._early_ends.pop(subscription, None)
         if not self.modern:
-            self._forgotten |= dict.fromkeys(subscription.uris)
+            self._forgotten += subscription.uris
             self._send_unsubscribe()
         elif (stream := self._streams.pop(subscription, None)) is not None:
             stream.scope.cancel("the subscription has ended")
@@ -223,16 +218,17 @@ class Connection:
                 subscription.missed()
 
     async def unsubscribe(self) -> None:
-        """Unsubscribe from one batch of resources without a subscription."""
+        """Unsubscribe from one resource without a subscription. Other requests are sent before the next one."""
         self._sending = False
         try:
             async with self._turn:
-                for uri in tuple(self._forgotten)[:UNSUBSCRIBE_BATCH]:
-                    del self._forgotten[uri]
+                while self._forgotten:
+                    uri = self._forgotten.popleft()
                     if uri in self._asked and not self.record.subscriptions.wants(uri) and not self._mute:
                         self._asked.discard(uri)
                         self._subscribed.discard(uri)
                         await self._unsubscribe(uri)
+                        break
         finally:
             self._send_unsubscribe()
 

@@ -182,7 +182,7 @@ class Subscriber(Protocol):
         """Renew all subscriptions of earlier connections."""
 
     async def unsubscribe(self) -> None:
-        """Unsubscribe from one batch of resources without a subscription."""
+        """Unsubscribe from one resource without a subscription."""
 
     def forget(self, subscription: Subscription) -> None:
         """Unsubscribe in the background."""
