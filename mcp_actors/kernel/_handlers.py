@@ -1,9 +1,9 @@
 """Find the handler of a message in the class of an actor.
 
 `handles` marks a method as the handler of a class of messages. When a class of actors is made, its handlers become a
-table of the class (`handlers_of`). They are checked against their annotations and, unless the class overrides
-``handle`` or ``take``, against ``Actor[...]`` (`check_declared`). The errors for messages without a handler are made
-here.
+table of the class (`handlers_of`). Unless the class overrides ``handle`` or ``take``, the table is compared with
+``Actor[...]`` (`check_declared`). Annotations of handlers are left to type checkers, but for the message of ``handle``.
+The errors for messages without a handler are made here.
 
 The file writes the marked methods. It calls nothing of an actor, and ``_actor`` calls it.
 """
@@ -60,9 +60,6 @@ MARK: Final = "_handles_message"
 
 UNIONS: Final = (Union, UnionType)
 
-NARROWER: Final[dict[type, tuple[type, ...]]] = {float: (int,), complex: (int, float)}
-"""Numbers that type checkers admit where a wider one is declared."""
-
 
 class handles(Generic[M_co]):  # noqa: N801 - a decorator
     """Make a method of an actor the handler of a class of messages, and of its subclasses without one of their own.
@@ -80,8 +77,7 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
 
     Raises:
         TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not a
-            function, or contains ``yield``; another method of this class handles the same messages; or its annotations
-            contradict the class of the message or its answer.
+            function, or contains ``yield``; or another method of this class handles the same messages.
     """
 
     _message: type[Message]
@@ -244,8 +240,13 @@ def no_case(actor: str, cls: type, kind: type[Message]) -> TypeError:
 
 def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
     """Return True if a message of this class, handled by this method, may be answered with None."""
-    parameter, _ = _annotations(handle)
-    return _may_be(NoneType, kind) and _admits(parameter, kind)
+    replies = [
+        get_args(base)[0]
+        for each in kind.__mro__
+        for base in vars(each).get("__orig_bases__", ())
+        if get_origin(base) is Call
+    ]
+    return all(_admits(reply, NoneType) for reply in replies) and _admits(_parameter(handle), kind)
 
 
 def _check(method: str, fn: Any, kind: type[Message]) -> None:
@@ -259,40 +260,15 @@ def _check(method: str, fn: Any, kind: type[Message]) -> None:
     except TypeError:
         write = f"{fn.__name__}(self, message: {kind.__name__})"
         raise TypeError(f"{method}: a handler takes one argument, the message; write {write}") from None
-    parameter, answer = _annotations(fn)
-    if not _admits(parameter, kind):
-        raise TypeError(f"{method}: handles {kind.__name__}, but takes {_name(parameter)}; annotate it with that class")
-    for each in get_args(answer) if get_origin(answer) in UNIONS else [answer]:
-        if not _may_be(each, kind):
-            remedy = "change its annotation, or the type in Call[...]"
-            raise TypeError(f"{method}: returns {_name(each)}, which is not an answer to {kind.__name__}; {remedy}")
 
 
-def _annotations(method: Callable[..., Any]) -> tuple[Any, Any]:
-    """Return the types of the message and of the result; `Any` for one that is missing or cannot be found."""
+def _parameter(method: Callable[..., Any]) -> Any:
+    """Return the type of the message; `Any` if it is missing or cannot be found."""
     try:
         hints = get_type_hints(method)
     except Exception:
-        return Any, Any  # a name that is imported for type checkers only
-    answer = hints.pop("return", Any)
-    hints.pop("self", None)
-    return next(iter(hints.values()), Any), answer
-
-
-def _name(hint: Any) -> str:
-    return hint.__name__ if isinstance(hint, type) else str(hint)
-
-
-def _may_be(answer: Any, kind: type[Message]) -> bool:
-    """Return True if a type may be that of an answer to messages of a class. Only a `Call` restricts that."""
-    replies = [
-        get_args(base)[0]
-        for each in kind.__mro__
-        for base in vars(each).get("__orig_bases__", ())
-        if get_origin(base) is Call
-    ]
-    cls = get_origin(answer) or answer
-    return cls is Any or cls is Later or not isinstance(cls, type) or all(_admits(reply, cls) for reply in replies)
+        return Any  # a name that is imported for type checkers only
+    return next((hint for name, hint in hints.items() if name not in ("self", "return")), Any)
 
 
 def _admits(hint: Any, cls: type) -> bool:
@@ -304,6 +280,6 @@ def _admits(hint: Any, cls: type) -> bool:
     if admitted is Any or not isinstance(admitted, type):
         return True
     try:
-        return issubclass(cls, (admitted, *NARROWER.get(admitted, ())))
+        return issubclass(cls, admitted)
     except TypeError:
         return True  # a protocol
