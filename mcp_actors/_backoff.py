@@ -32,8 +32,8 @@ def _check_range(lowest: float, highest: float, remedy: str) -> Callable[[Any, a
         # The comparison also refuses NaN (never in range) and integers too large for a float.
         if not is_number(value) or not lowest <= value <= highest:
             owner = type(instance).__name__
-            message = f"{owner}: {attribute.name}={value!r} is not valid; {remedy}"
-            raise ConfigError(message, source=owner, path=attribute.name)
+            message = f"{attribute.name}={value!r} is not valid; {remedy}"
+            raise ConfigError(message, owner=owner, source=owner, path=attribute.name)
 
     return check
 
@@ -47,10 +47,8 @@ _check_jitter = _check_range(0.0, 1.0, "give a number from 0 (no jitter) to 1 (u
 def _check_growth(instance: Any, attribute: attrs.Attribute[Any], value: float) -> None:
     if instance.initial > value:
         owner = type(instance).__name__
-        message = (
-            f"{owner}: initial={instance.initial!r} is more than maximum={value!r}; lower initial, or raise maximum"
-        )
-        raise ConfigError(message, source=owner, path=attribute.name)
+        message = f"initial={instance.initial!r} is more than maximum={value!r}; lower initial, or raise maximum"
+        raise ConfigError(message, owner=owner, source=owner, path=attribute.name)
 
 
 @explained

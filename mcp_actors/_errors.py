@@ -326,13 +326,23 @@ class ToolFailed(McpActorsError):
 class ConfigError(McpActorsError, ValueError):
     """A configuration is not valid.
 
+    Args:
+        message: the problem and its remedy.
+        owner: what the message is about, which is written in front of it: a class, a server, a place in a file.
+        source: see Attributes.
+        path: see Attributes.
+
     Attributes:
+        problem: `message`, without the owner.
         source: where the value was written (a file, or ``"ServerConfig"``); None if unknown.
         path: the field, for example ``"servers.docs.url"``; None for the whole.
     """
 
-    def __init__(self, message: str, *, source: str | None = None, path: str | None = None) -> None:
-        super().__init__(message)
+    def __init__(
+        self, message: str, *, owner: str | None = None, source: str | None = None, path: str | None = None
+    ) -> None:
+        super().__init__(message if owner is None else f"{owner}: {message}")
+        self.problem = message
         self.source = source
         self.path = path
 

@@ -29,7 +29,7 @@ import attrs
 from .._errors import ConfigError
 from .._python import our_python
 from ._transports import Http, InProcess, Socket, Sse, Stdio
-from ._validators import problem_of, refused
+from ._validators import refused
 from ._values import (
     FROM_FILE,
     MASK,
@@ -208,7 +208,7 @@ class TransportTemplate:
         try:
             return make_transport(self.kind, options)
         except ConfigError as error:
-            raise ConfigError(f"{where}: {problem_of(error)}", path=f"{where}.{error.path}") from None
+            raise ConfigError(error.problem, owner=where, path=f"{where}.{error.path}") from None
 
     def _with(self, filled: Callable[[str, str], str]) -> dict[str, Any]:
         """Return the options with every string replaced by ``filled(field, text)``."""

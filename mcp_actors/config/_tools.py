@@ -229,7 +229,7 @@ class ToolFilter:
 
 
 def _contradiction(problem: str, remedy: str) -> ConfigError:
-    return ConfigError(f"ToolFilter: {problem}; {remedy}", source="ToolFilter")
+    return ConfigError(f"{problem}; {remedy}", owner="ToolFilter", source="ToolFilter")
 
 
 # --- the predicate --------------------------------------------------------------------------------------------------

@@ -2,9 +2,8 @@
 
 An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
 The functions show values (`shown`, `a_type`, `name_of`), check how a function can be called (`takes`), build errors
-(`refused`, `refused_value`), take their form apart again (`problem_of`), make validators for attrs (`seconds`, `count`,
-`one_of`, `kind`, `tuple_of`), and convert collections to tuples (`as_tuple`). The decorator `brief` shortens the
-``repr`` of these classes.
+(`refused`, `refused_value`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and convert
+collections to tuples (`as_tuple`). The decorator `brief` shortens the ``repr`` of these classes.
 
 The classes of `config` and the readers of files use it. It uses the errors and the tests of numbers in ``_misuse``, and
 imports no class of `config`. It does no I/O, and keeps no state.
@@ -98,23 +97,12 @@ def _default(field: attrs.Attribute[Any], instance: attrs.AttrsInstance) -> obje
 
 def refused(owner: str, field: str, problem: str) -> ConfigError:
     """Return the error for a field of a class that does not know which server it belongs to."""
-    return ConfigError(f"{owner}: {problem}", source=owner, path=field)
+    return ConfigError(problem, owner=owner, source=owner, path=field)
 
 
 def refused_type(owner: str, field: str, value: object, remedy: str) -> ConfigError:
     """Return the error for a value of another type, of which it shows nothing else."""
     return refused(owner, field, f"{field} is {a_type(value)}; {remedy}")
-
-
-def problem_of(error: ConfigError, *owners: str) -> str:
-    """Return the text of an error without the names in front of it: its source, and `owners`, in this order.
-
-    A reader of files puts the file and the place there instead.
-    """
-    problem = str(error)
-    for owner in (error.source, *owners):
-        problem = problem.removeprefix(f"{owner}: ")
-    return problem
 
 
 def refused_value(instance: Any, field: str, value: object, remedy: str) -> ConfigError:
@@ -129,7 +117,7 @@ def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigErr
     server = getattr(instance, "name", None)
     if server is None:
         return refused(owner, field, problem)
-    return ConfigError(f"server {server!r}: {problem}", source=owner, path=f"servers.{server}.{field}")
+    return ConfigError(problem, owner=f"server {server!r}", source=owner, path=f"servers.{server}.{field}")
 
 
 def is_positive(value: Any, *, unlimited: bool = False) -> bool:

@@ -201,7 +201,7 @@ def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mappin
 
 
 def _bad(where: str, problem: str) -> ConfigError:
-    return ConfigError(f"{where}: {problem}", path=where)
+    return ConfigError(problem, owner=where, path=where)
 
 
 # --- Mask the credentials in a URL or a command line ------------------------------------------------------------------
@@ -420,8 +420,8 @@ class Secret:
 
 def _text_of_secret(value: object) -> str:
     if not isinstance(value, str):
-        message = f"Secret: the value is {a_type(value)}; give a str (decode bytes first)"
-        raise ConfigError(message, source="Secret")
+        message = f"the value is {a_type(value)}; give a str (decode bytes first)"
+        raise ConfigError(message, owner="Secret", source="Secret")
     return value
 
 
@@ -488,11 +488,10 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
         result = value()
         text: object = await answer_of(result)
     except Exception as exc:
-        message = f"{where}: the function for this value raised {type(exc).__name__} (see the cause of this error)"
-        raise ConfigError(message, path=where) from exc
+        problem = f"the function for this value raised {type(exc).__name__} (see the cause of this error)"
+        raise _bad(where, problem) from exc
     if not isinstance(text, str):
-        message = f"{where}: the function for this value returned {a_type(text)}; return a str"
-        raise ConfigError(message, path=where)
+        raise _bad(where, f"the function for this value returned {a_type(text)}; return a str")
     return text
 
 
@@ -524,10 +523,7 @@ async def resolve_token(value: ConfigValue, environ: Mapping[str, str], *, where
     Raises:
         ConfigError: as for `resolve`, or the text cannot be sent as a token.
     """
-    token = await resolve(value, environ, where=where)
-    if problem := token_problem(token):
-        raise ConfigError(f"{where}: {problem}", path=where)
-    return token
+    return await _resolve_checked(value, environ, where, token_problem)
 
 
 async def resolve_secret(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
@@ -536,22 +532,24 @@ async def resolve_secret(value: ConfigValue, environ: Mapping[str, str], *, wher
     Raises:
         ConfigError: as for `resolve`, or the text is too short.
     """
-    secret = await resolve(value, environ, where=where)
-    if problem := secret_problem(secret):
-        raise ConfigError(f"{where}: {problem}", path=where)
-    return secret
+    return await _resolve_checked(value, environ, where, secret_problem)
 
 
 async def _resolve_all(
     values: Mapping[str, ConfigValue], environ: Mapping[str, str], where: str, problem_of: Callable[[str], str | None]
 ) -> dict[str, str]:
-    resolved: dict[str, str] = {}
-    for name, value in values.items():
-        place = f"{where}.{name}"
-        resolved[name] = await resolve(value, environ, where=place)
-        if problem := problem_of(resolved[name]):
-            raise ConfigError(f"{place}: {problem}", path=place)
-    return resolved
+    return {
+        name: await _resolve_checked(value, environ, f"{where}.{name}", problem_of) for name, value in values.items()
+    }
+
+
+async def _resolve_checked(
+    value: ConfigValue, environ: Mapping[str, str], where: str, problem_of: Callable[[str], str | None]
+) -> str:
+    text = await resolve(value, environ, where=where)
+    if problem := problem_of(text):
+        raise _bad(where, problem)
+    return text
 
 
 def env_problem(text: str) -> str | None:

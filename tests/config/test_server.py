@@ -257,3 +257,11 @@ def test_two_servers_of_one_name_are_refused_disabled_or_not(said: Said) -> None
 
 def test_names_that_differ_are_fine() -> None:
     check_unique_names([docs(), ServerConfig("Docs", InProcess(object()))])  # type: ignore[arg-type]  # not a server of the SDK
+
+
+def test_an_error_keeps_its_problem_apart_from_its_owner() -> None:
+    with pytest.raises(ConfigError) as caught:
+        ServerConfig("docs", Stdio("x"), max_in_flight=0)
+    problem = "max_in_flight=0 is not valid; give a whole number of 1 or more"
+    assert (str(caught.value), caught.value.problem) == (f"server 'docs': {problem}", problem)
+    assert ConfigError("a problem of nobody").problem == "a problem of nobody"

@@ -83,8 +83,7 @@ def did_you_mean(word: object, choices: Iterable[str]) -> str:
 
 def bad(source: str, path: str, problem: str) -> ConfigError:
     """Return the error for a place in a configuration."""
-    where = f"{source}: {path}" if path else source
-    return ConfigError(f"{where}: {problem}", source=source, path=path or None)
+    return ConfigError(problem, owner=f"{source}: {path}" if path else source, source=source, path=path or None)
 
 
 def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:

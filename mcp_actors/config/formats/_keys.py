@@ -24,7 +24,6 @@ from .._server import ServerConfig
 from .._template import Kind
 from .._tools import GLOB, ToolFilter
 from .._transports import Http, Socket, Sse, Stdio
-from .._validators import problem_of
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
 from ._inputs import Inputs
 from ._programs import ANY, Program, is_comment
@@ -245,8 +244,7 @@ class Fields:
         below = (error.path or "").removeprefix(f"servers.{server}.")
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
-        said = problem_of(error, f"server {server!r}", str(error.path))
-        return bad(self.source, place, _as_json(said))
+        return bad(self.source, place, _as_json(error.problem))
 
 
 def _as_json(said: str) -> str:
@@ -315,7 +313,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     try:
         return kind(**given)
     except ConfigError as error:
-        raise bad(source, path, _as_json(problem_of(error))) from None
+        raise bad(source, path, _as_json(error.problem)) from None
 
 
 def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:
@@ -389,7 +387,7 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     try:
         return OAuth(**fields)
     except ConfigError as error:
-        raise bad(around.source, places.get(error.path, place), problem_of(error)) from None
+        raise bad(around.source, places.get(error.path, place), error.problem) from None
 
 
 def _word(key: object) -> str:
