@@ -43,7 +43,7 @@ LIMIT: Final = (
 """What to do instead of ``timeout=``."""
 
 NOT_WRITTEN: Final = {
-    *("CallbackContext", "EffectiveCallbacks", "Input", "LoadedConfig", "ToolRequest", "TransportTemplate"),
+    *("CallbackContext", "EffectiveCallbacks", "Input", "LoadedConfig", "ToolRequest"),
     *catalog.__all__,
     *servers.__all__,
 }

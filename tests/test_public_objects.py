@@ -22,7 +22,7 @@ from mcp_actors import Http, InProcess, Secret, ServerConfig, Socket, Stdio, bri
 from mcp_actors.auth import FileTokenStore, OAuth
 from mcp_actors.catalog import ToolChecks
 from mcp_actors.catalog._names import DEFAULT_NAMING
-from mcp_actors.config import DirectorySource, FileSource, PostgresSource, SqliteSource, TransportTemplate, load_config
+from mcp_actors.config import DirectorySource, FileSource, PostgresSource, SqliteSource, load_config
 from mcp_actors.kernel import (
     Actor,
     Call,
@@ -154,7 +154,7 @@ def configured(folder: Path) -> list[object]:
         Http("https://x.example", auth=SECRET),
         Http("https://x.example", auth=auth),
         Socket("x.example:1", secret=SECRET),
-        TransportTemplate("http", {"url": "${A}", "auth": SECRET}),
+        load_config({"mcpServers": {"a": {"url": "https://${A}", "auth": SECRET}}}).servers[0].transport,
     ]
     entry = {"command": "x", "env": {"A": SECRET}}
     return [

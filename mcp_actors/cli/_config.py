@@ -25,7 +25,6 @@ from ..config import LoadedConfig, dump_config, mask_url
 from ..config._values import Part, Reference, mask_args, parse, references
 from ..config.formats import decode, name_of, read_bytes
 from ..config.formats._dump import has_literal
-from ..config.formats._entry import Nameable
 from ..config.formats._file import parse as parse_file
 from ..config.formats._load import CONNECT_TIMEOUT, Override, fitting
 from ..config.formats._programs import find_sections
@@ -33,7 +32,6 @@ from ._configuration import find_file, survey
 from ._output import Failure, Output
 
 _OURS: Final = "mcp_actors"
-_ANY_NAME: Final = Nameable({})
 
 # --- ``mcp-actors config show`` ---------------------------------------------------------------------------------------
 
@@ -78,14 +76,14 @@ def _masked(key: str, value: Any) -> Any:
     if key == "args":
         return list(mask_args(tuple(value)))
     if key.startswith(("env.", "headers.")) or key in (f"{_OURS}.auth", "oauth.clientSecret"):
-        return "***" if has_literal(parse(value, where=key, variables=_ANY_NAME)) else value
+        return "***" if has_literal(parse(value, where=key)) else value
     return value
 
 
 def _variables(value: object) -> set[str]:
     """Return the names of the environment variables in a value."""
     if isinstance(value, str):
-        parts = parse(value, where="", variables=_ANY_NAME)
+        parts = parse(value, where="")
         return {each.name for each in references(parts) if not each.text.startswith("input:")}
     items = value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ()
     return set().union(*map(_variables, items))
@@ -250,7 +248,7 @@ class _Converting:
 
     def _value(self, place: str, value: Any) -> Any:
         if isinstance(value, str):
-            parts = parse(value, where=place, variables=_ANY_NAME)
+            parts = parse(value, where=place)
             return "".join(self._part(place, part) for part in parts)
         if isinstance(value, Mapping):
             return {key: self._value(f"{place}.{key}", each) for key, each in value.items()}
@@ -280,7 +278,7 @@ class _Converting:
 
 def _only_variable(text: str) -> str | None:
     """Return the variable that a text consists of; None if there is anything else, or a default."""
-    match tuple(filter(None, parse(text, where="", variables=_ANY_NAME))):
+    match tuple(filter(None, parse(text, where=""))):
         case (Reference(text=written, name=name, default=None),) if not written.startswith("input:"):
             return name
     return None

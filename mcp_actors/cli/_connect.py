@@ -25,7 +25,7 @@ from mcp import MCPError
 from .._collapse import first_of
 from .._errors import ConnectionLost
 from .._text import plain_text
-from ..config import LoadedConfig, RestartPolicy, ServerConfig, Socket, Stdio, Transport, TransportTemplate
+from ..config import LoadedConfig, RestartPolicy, ServerConfig, Socket, Stdio, Transport
 from ..config._values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
 from ..transports import Masker
@@ -183,10 +183,6 @@ def describe(transport: Transport) -> str:
     """Return the command line or URL of a server, without credentials."""
     if isinstance(transport, Stdio):
         return " ".join((transport.command, *mask_args(transport.args)))
-    if isinstance(transport, TransportTemplate):
-        shown = transport.display_options
-        words = [shown.get("url") or shown.get("command") or shown.get("address"), *(shown.get("args") or ())]  # type: ignore[misc]  # a tuple
-        return " ".join(map(str, words))
     if isinstance(transport, Socket):
         return transport.display_address
     return getattr(transport, "display_url", type(transport).__name__)

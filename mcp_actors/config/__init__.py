@@ -7,7 +7,7 @@ to one.
 """
 
 # A `ServerConfig` joins a transport, policies, a filter of tools, and the user's callbacks, extensions and middleware.
-# Other files hold values that may be credentials, transports with variables (`TransportTemplate`), the settings of a
+# Other files hold values that may be credentials, how they are made and resolved, the settings of a
 # sign-in (`OAuth`), and sources of servers: files, directories, tables. ``formats`` reads configuration files, and
 # makes the data of one. The sources, the tables and ``formats`` are imported when one of their names is first used.
 #
@@ -48,7 +48,7 @@ from ._oauth import (
 )
 from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryBudget, RetryPolicy
 from ._server import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
-from ._template import Transport, TransportTemplate, speaks_sse
+from ._template import Transport, speaks_sse
 from ._tools import ToolContext, ToolFilter, ToolPredicate, permitted
 from ._transports import Http, InProcess, Sandbox, Socket, Sse, Stdio, is_auth_flow, parse_address
 from ._values import (
@@ -110,7 +110,6 @@ __all__ = [
     "ToolPredicate",
     "ToolRequest",
     "Transport",
-    "TransportTemplate",
     "check_overrides",
     "check_unique_names",
     "dump_config",

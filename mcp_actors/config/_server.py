@@ -28,7 +28,7 @@ from .._pickling import Frozen
 from . import _validators as check
 from ._hooks import Callbacks, Middleware, check_extensions, check_middleware, to_extensions, to_middleware
 from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
-from ._template import Transport, TransportTemplate
+from ._template import Transport, kind_of
 from ._tools import ToolFilter, check_static_tools, to_static_tools
 from ._transports import SERVER_NAME, Http, InProcess, Socket, Sse, Stdio
 
@@ -40,7 +40,6 @@ _check_transport: Final = check.kind(
     Sse,
     InProcess,
     Socket,
-    TransportTemplate,
     remedy='give Stdio("program"), Http("https://…"), Sse("https://…"), Socket("host:port") or InProcess(server)',
 )
 _check_restart: Final = check.kind(
@@ -100,10 +99,10 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
     """Refuse replicas of what is not a process, of a server whose requests have an order, and with ``"raise"``."""
     check.at_least_one(instance, attribute, value)
     transport = instance.transport
-    kind = transport.kind if isinstance(transport, TransportTemplate) else type(transport).__name__.lower()
+    kind = kind_of(transport)
     if value == 1:
         return
-    if kind not in ("stdio", "script"):
+    if kind != "stdio":
         what = {"inprocess": "a server in this process", "socket": "a gateway"}.get(kind, "a server over HTTP")
         remedy = (
             f"replicas are processes, and {what} has none to start; leave it out, and raise max_in_flight if needed"

@@ -1,15 +1,14 @@
-"""A transport with variables in its strings, and the secrets of transports.
+"""Make and resolve transports, and list their variables and secrets.
 
-Files may have ``${…}`` in commands, arguments, directories, URLs and addresses too, which the transports take
-literally. A `TransportTemplate` expands the variables for every connect, like the values of ``env`` and ``headers``,
-and does not keep the result. `make_transport` makes a transport from options. `speaks_sse` says whether a server is
-reached over HTTP with SSE, as far as that is known. `variables_of` and `secrets_in` list what must be masked;
-`INHERITED` names the variables that every server inherits.
+A file may have ``${…}`` in commands, arguments, directories, URLs and addresses too, which Python code gives as they
+are. A transport holds such a text as `Written`. `make_transport` makes a transport of options, `resolved` returns one
+with the values of the moment, and `speaks_sse` says whether it is HTTP with SSE, as far as that is known.
+`variables_of` and `secrets_in` list what must be masked; `INHERITED` names the variables that every server inherits.
 
-``formats`` makes templates, and other transports with `make_transport`; `mcp_actors.transports` expands them and masks
-the secrets; `mcp_actors.servers` calls `speaks_sse`, which expands a template too. The environment of variables is an
-argument. `make_transport`, which a template calls when it is made and expanded, may look at the file system and at PATH
-to see whether a script needs an interpreter. It uses ``_transports``, the values and the validators.
+``formats`` makes transports; `mcp_actors.transports` resolves them for every connect and masks the secrets;
+`mcp_actors.servers` calls `speaks_sse`. The environment of variables is an argument. `make_transport` may look at the
+file system and at PATH to see whether a script needs an interpreter. It uses ``_transports``, the values and the
+validators.
 """
 
 from __future__ import annotations
@@ -19,38 +18,30 @@ import binascii
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import PurePath
-from typing import Any, Final, Literal, TypeAlias, TypeVar
+from typing import Any, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 import attrs
 
 from .._errors import ConfigError
 from .._python import our_python
-from ._transports import Http, InProcess, Socket, Sse, Stdio
-from ._validators import refused
+from ._transports import Http, HttpOrSse, InProcess, Socket, Sse, Stdio
+from ._validators import changed, refused
 from ._values import (
     FROM_FILE,
-    MASK,
-    SHORTEST_SECRET,
     ExpandedUrl,
-    NamedValues,
     Reference,
-    Secret,
+    Written,
     expand,
-    mask_args,
-    mask_url,
     parse,
     references,
+    variables_in,
 )
 
-Kind: TypeAlias = Literal["stdio", "script", "http", "sse", "url", "socket"]
-"""The kind of a transport. ``"script"`` is a file for an interpreter; ``"url"`` is decided by the end of the URL."""
-
-_T = TypeVar("_T", Stdio, Http, Sse, Socket)
-
-_SECRETS: Final = ("auth", "secret")
+Kind: TypeAlias = Literal["stdio", "url", "http", "sse", "socket", "inprocess"]
+"""The kind of a transport; ``"url"`` is decided by the end of the URL."""
 
 
 def _python() -> str:
@@ -63,34 +54,40 @@ def _python() -> str:
 INTERPRETERS: Final[Mapping[str, str]] = {".py": _python(), ".js": "node", ".cjs": "node", ".mjs": "node", ".sh": "sh"}
 """Suffix of a script → its interpreter. Python scripts run in the environment of this program, if it has one."""
 
-_TEXTS: Final = ("command", "cwd", "url", "address", "server", "secret_file", *_SECRETS)
-_NAMED: Final = ("env", "headers")
+Transport: TypeAlias = Stdio | Http | Sse | InProcess | Socket
+"""The ways to reach a server."""
 
-_STAND_INS: Final[Mapping[str, str]] = {
-    "url": "https://server.invalid/",
-    "auth": "token",
-    "address": "/x",
-    "secret": "x" * SHORTEST_SECRET,
+_CLASSES: Final[Mapping[Kind, type[Transport]]] = {
+    "stdio": Stdio,
+    "url": HttpOrSse,
+    "http": Http,
+    "sse": Sse,
+    "socket": Socket,
+    "inprocess": InProcess,
 }
-"""Placeholders for strings with variables while the other options are validated; for other fields ``"x"``."""
+
+RESOLVED: Final = ("env", "headers", "auth", "secret")
+"""Fields whose variables are resolved by the connect itself."""
+
+_TEXTS: Final = ("command", "args", "cwd", "url", "address", "server", "secret_file")
+"""Fields that Python code gives as they are, and a file with variables."""
+
+EXPANDED: Final = (*_TEXTS, *RESOLVED)
+"""All fields whose texts may have variables in a file."""
 
 
-def make_transport(kind: Kind, options: Mapping[str, Any]) -> Stdio | Http | Sse | Socket:
+def make_transport(kind: Kind, options: Mapping[str, Any]) -> Transport:
     """Make a transport of a kind. For a script this looks at the file system.
 
     Raises:
         ConfigError: an option is not valid.
     """
-    if kind in ("stdio", "script"):
-        return _made(Stdio, _with_interpreter(options, always=kind == "script"))
-    if kind == "socket":
-        return _made(Socket, options)
-    if kind == "sse" or (kind == "url" and ends_in_sse(options.get("url"))):
-        return _made(Sse, options)
-    return _made(Http, options)
-
-
-def _made(transport: type[_T], options: Mapping[str, Any]) -> _T:
+    url = options.get("url")
+    if kind == "stdio":
+        options = _with_interpreter(options)
+    elif kind == "url" and not isinstance(url, Written):
+        kind = "sse" if ends_in_sse(url) else "http"
+    transport = _CLASSES[kind]
     known = {attribute.name for attribute in attrs.fields(transport)}
     for name in options:
         if name not in known:
@@ -107,13 +104,13 @@ def ends_in_sse(url: object) -> bool:
         return False
 
 
-def _with_interpreter(options: Mapping[str, Any], *, always: bool) -> dict[str, Any]:
+def _with_interpreter(options: Mapping[str, Any]) -> dict[str, Any]:
     """Run a script by its interpreter, unless it is executable itself."""
     command, cwd = options.get("command"), options.get("cwd")
     if not isinstance(command, str) or not isinstance(cwd, str | None) or "\0" in f"{command}{cwd}":
         return dict(options)
     interpreter = INTERPRETERS.get(PurePath(command).suffix)
-    if interpreter is None or not (always or _needs_interpreter(os.path.join(cwd or "", command), command)):
+    if interpreter is None or not _needs_interpreter(os.path.join(cwd or "", command), command):
         return dict(options)
     return {**options, "command": interpreter, "args": (command, *options.get("args", ()))}
 
@@ -124,125 +121,48 @@ def _needs_interpreter(path: str, command: str) -> bool:
     return shutil.which(command) is None if not os.path.dirname(command) else not os.access(path, os.X_OK)
 
 
-def _masked(options: Mapping[str, Any]) -> dict[str, object]:
-    """Return valid options without credentials, except for those in mappings."""
-    masked: dict[str, object] = dict(options)
-    if "args" in options:
-        masked["args"] = mask_args(options["args"])
-    if "url" in options:
-        masked["url"] = mask_url(options["url"])
-    masked.update(dict.fromkeys(options.keys() & _SECRETS, MASK))
-    return masked
+def kind_of(transport: Transport) -> Kind:
+    """Return the kind of a transport."""
+    return next(kind for kind, each in _CLASSES.items() if isinstance(transport, each))
 
 
-def _shown_options(options: Mapping[str, Any]) -> str:
-    shown = (f"{name!r}: {value if name in _SECRETS else repr(value)}" for name, value in _masked(options).items())
-    return "{" + ", ".join(shown) + "}"
+def resolved(transport: Transport, environ: Mapping[str, str], *, where: str) -> Transport:
+    """Return a transport for one connect: without variables where Python code cannot have any.
 
-
-def _to_options(options: Mapping[str, Any]) -> dict[str, Any]:
-    return {
-        name: NamedValues(value) if name in _NAMED else tuple(value) if name == "args" else value
-        for name, value in options.items()
-    }
-
-
-def _to_variables(variables: Mapping[str, str]) -> NamedValues:
-    return NamedValues(variables)
-
-
-def _stand_in(field: str, text: str) -> str:
-    return _STAND_INS.get(field, "x") if "${" in text else text
-
-
-@attrs.frozen
-class TransportTemplate:
-    """A transport with variables in any of its strings; `load_config` makes one where a file needs it.
-
-    It is used in place of a `Stdio`, `Http`, `Sse` or `Socket`, and every connect makes one of these from it. ``repr``
-    shows what theirs would show.
+    The connect resolves ``env``, ``headers``, ``auth`` and ``secret`` itself.
 
     Args:
-        kind: ``"stdio"``, ``"script"``, ``"http"``, ``"sse"``, ``"socket"``, or ``"url"`` if the end of the URL
-            decides.
-        options: the arguments of `Stdio`, `Http`, `Sse` or `Socket`. In strings, ``${…}`` is expanded at each connect.
-        variables: values of names other than environment variables, for example of ``"input:token"``.
+        transport: the transport as it is configured.
+        environ: the environment variables, usually ``os.environ``.
+        where: the place in the configuration, for the message; for example ``"servers.docs"``.
 
     Raises:
-        ConfigError: an option is not valid, whatever the values of its variables will be.
+        ConfigError: a variable is not set, or an expanded option is not valid.
     """
 
-    kind: Kind
-    options: Mapping[str, Any] = attrs.field(converter=_to_options, repr=_shown_options, hash=False)
-    variables: Mapping[str, str] = attrs.field(default=NamedValues({}), converter=_to_variables, repr=False)
+    def filled(place: str, text: str) -> str:
+        if not isinstance(text, Written):
+            return text
+        expanded = expand(text, environ, where=f"{where}.{place}", variables=text.variables)
+        return ExpandedUrl(expanded, written=str(text)) if place == "url" else expanded
 
-    def __attrs_post_init__(self) -> None:
-        make_transport(self.kind, self._with(_stand_in))
-
-    @property
-    def display_options(self) -> dict[str, object]:
-        """The options for messages and logs, as JSON-like data: without credentials, with variables as written."""
-        shown = _masked(self.options)
-        for field in _NAMED:
-            if field in shown:
-                shown[field] = sorted(self.options[field])
-        return shown
-
-    def resolve(self, environ: Mapping[str, str], *, where: str) -> Stdio | Http | Sse | Socket:
-        """Make the transport for one connect.
-
-        Args:
-            environ: the environment variables, usually ``os.environ``.
-            where: the place in the configuration, for the message; for example ``"servers.docs"``.
-
-        Raises:
-            ConfigError: a variable is not set, or an expanded option is not valid.
-        """
-
-        def filled(field: str, text: str) -> str:
-            return expand(text, environ, where=f"{where}.{field}", variables=self.variables)
-
-        options = self._with(filled)
-        if "url" in options:
-            options["url"] = ExpandedUrl(options["url"], written=self.options["url"])
-        try:
-            return make_transport(self.kind, options)
-        except ConfigError as error:
-            raise ConfigError(error.problem, owner=where, path=f"{where}.{error.path}") from None
-
-    def _with(self, filled: Callable[[str, str], str]) -> dict[str, Any]:
-        """Return the options with every string replaced by ``filled(field, text)``."""
-        options = dict(self.options)
-        for field in _TEXTS:
-            if isinstance(options.get(field), str):
-                options[field] = filled(field, options[field])
-        if "args" in options:
-            options["args"] = tuple(
-                filled(f"args[{index}]", text) if isinstance(text, str) else text
-                for index, text in enumerate(options["args"])
-            )
-        for field in _SECRETS:
-            if isinstance(options.get(field), str):
-                options[field] = Secret(options[field])
-        for field in _NAMED:
-            if field in options:
-                options[field] = {
-                    name: Secret(filled(f"{field}.{name}", value)) if isinstance(value, str) else value
-                    for name, value in options[field].items()
-                }
-        return options
-
-
-Transport: TypeAlias = Stdio | Http | Sse | InProcess | Socket | TransportTemplate
-"""The ways to reach a server."""
+    given = {field: list(_placed(field, getattr(transport, field, None))) for field in _TEXTS}
+    if not any(isinstance(text, Written) for texts in given.values() for _, text in texts):
+        return transport
+    options = changed(transport)
+    for field in options.keys() & given:
+        texts = tuple(filled(place, text) for place, text in given[field])
+        options[field] = texts if field == "args" else texts[0]
+    try:
+        return make_transport(kind_of(transport), options)
+    except ConfigError as error:
+        raise ConfigError(error.problem, owner=where, path=f"{where}.{error.path}") from None
 
 
 def speaks_sse(transport: Transport, environ: Mapping[str, str]) -> bool:
     """Return whether a server is reached over HTTP with SSE, as far as that is known before connecting."""
-    if not isinstance(transport, TransportTemplate):
-        return isinstance(transport, Sse)
     try:
-        return isinstance(transport.resolve(environ, where="transport"), Sse)
+        return isinstance(resolved(transport, environ, where="transport"), Sse)
     except ConfigError:
         return False  # connecting raises the same error
 
@@ -266,26 +186,39 @@ _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield the variables that a transport references, as they are written, with their current values or defaults."""
-    options = getattr(transport, "options", None)
-    known: Mapping[str, str] = getattr(transport, "variables", {})
-    if options is None:  # not a template: only values can contain variables
-        fields = (getattr(transport, name, None) for name in ("env", "headers", *_SECRETS))
-    else:
-        fields = iter(options.values())
-    for text in _texts(fields):
+    for _, text in texts_of(transport):
         try:
-            named = list(references(parse(text, where="", variables=known)))
+            named = list(references(parse(text, where="", variables=variables_in(text))))
         except ConfigError:
             continue  # connecting raises the same error
         for each in named:
             name = f"${{{each.text if each.text.startswith('input:') else each.name}}}"
-            if value := _value_of(each, known, environ):
+            if value := _value_of(each, variables_in(text), environ):
                 yield name, value
             elif not environ.get(each.name):
                 yield from ((name, part) for part in each.default or () if isinstance(part, str))
-    for name in getattr(transport, "env_from", ()) if options is None else options.get("env_from", ()):
+    for name in getattr(transport, "env_from", ()):
         if name in environ and name not in INHERITED:
             yield f"${{{name}}}", environ[name]
+
+
+def texts_of(transport: Transport) -> Iterator[tuple[str, str]]:
+    """Yield the texts in which variables are expanded, each with its place."""
+    for field in EXPANDED:
+        for place, text in _placed(field, getattr(transport, field, None)):
+            if field in RESOLVED or isinstance(text, Written):
+                yield place, text
+
+
+def _placed(field: str, value: object) -> Iterator[tuple[str, str]]:
+    for key, text in texts_in(value):
+        yield field if key is None else f"{field}[{key}]" if isinstance(key, int) else f"{field}.{key}", text
+
+
+def texts_in(value: object) -> Iterator[tuple[Any, str]]:
+    """Yield the strings in the value of a field: of a mapping and a list with the key of each, else with None."""
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, tuple | list) else ()
+    return ((key, each) for key, each in pairs or [(None, value)] if isinstance(each, str))
 
 
 def _value_of(reference: Reference, known: Mapping[str, str], environ: Mapping[str, str]) -> str | None:
@@ -295,16 +228,6 @@ def _value_of(reference: Reference, known: Mapping[str, str], environ: Mapping[s
     if reference.name in INHERITED:
         return None
     return environ.get(reference.name, known.get(f"{FROM_FILE}{reference.name}"))
-
-
-def _texts(values: Iterable[Any]) -> Iterator[str]:
-    for value in values:
-        if isinstance(value, str):
-            yield value
-        elif isinstance(value, Mapping):
-            yield from _texts(value.values())
-        elif isinstance(value, tuple):
-            yield from _texts(value)
 
 
 def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
@@ -363,7 +286,7 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
     yield parts.fragment
 
 
-def check_variables(transport: object, environ: Mapping[str, str], *, where: str) -> None:
+def check_variables(transport: Transport, environ: Mapping[str, str], *, where: str) -> None:
     """Check that the variables of a transport have values now. Functions and secrets are not looked at.
 
     Args:
@@ -374,9 +297,6 @@ def check_variables(transport: object, environ: Mapping[str, str], *, where: str
     Raises:
         ConfigError: a variable is not set, or an expanded option is not valid.
     """
-    if isinstance(transport, TransportTemplate):
-        transport = transport.resolve(environ, where=where)
-    for field in _NAMED:
-        for name, value in (getattr(transport, field, None) or {}).items():
-            if isinstance(value, str):
-                expand(value, environ, where=f"{where}.{field}.{name}")
+    transport = resolved(transport, environ, where=where)
+    for place, text in texts_of(transport):
+        expand(text, environ, where=f"{where}.{place}", variables=variables_in(text))

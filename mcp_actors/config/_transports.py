@@ -31,6 +31,7 @@ from ._values import (
     ConfigValue,
     NamedValues,
     Secret,
+    Written,
     check_mapping,
     check_value,
     env_problem,
@@ -63,7 +64,9 @@ def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
 
 
 def _split_url(owner: str, url: str) -> SplitResult:
-    """Return the parts of an http or https URL with a host; refuse any other."""
+    """Return the parts of an http or https URL with a host; refuse any other. One with variables may be any."""
+    if isinstance(url, Written):
+        return urlsplit("https://server.invalid/")
     if _NOT_IN_URL.search(url):
         raise _bad_url(owner, url, "contains whitespace, a control character or a backslash; remove it")
     if "${" in url:
@@ -277,6 +280,12 @@ class Http(_Endpoint):
     http_client: Callable[[], httpx2.AsyncClient] | None = attrs.field(
         default=None, validator=_check_factory, repr=check.shown_function, kw_only=True
     )
+
+
+@check.brief
+@attrs.frozen
+class HttpOrSse(Http):
+    """An `Http` of a file whose URL has variables: if the expanded path ends in ``/sse``, the server is an `Sse`."""
 
 
 @explained
@@ -588,18 +597,18 @@ def parse_address(address: str) -> str | tuple[str, int]:
 
 
 def _check_address(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
-    if isinstance(value, str):
+    if isinstance(value, str) and not isinstance(value, Written):
         try:
             parse_address(value)
         except ValueError as exc:
             raise check.refused("Socket", "address", str(exc)) from None
-    elif not callable(value):
+    elif not isinstance(value, str) and not callable(value):
         remedy = "give a path, 'host:port', or an async function that returns one of them"
         raise check.refused_type("Socket", "address", value, remedy)
 
 
 def _check_named(instance: Socket, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and not (isinstance(value, str) and SERVER_NAME.fullmatch(value)):
+    if not isinstance(value, Written | None) and not (isinstance(value, str) and SERVER_NAME.fullmatch(value)):
         remedy = "give the name of a server behind the gateway, or None for the name of this one"
         raise check.refused_value(instance, "server", value, remedy)
 
@@ -625,7 +634,9 @@ def _check_proof(instance: Socket, attribute: attrs.Attribute[str | None], value
     if value is not None and instance.secret is not None:
         raise check.refused("Socket", "secret_file", "secret and secret_file are both given; remove one of them")
     address = instance.address
-    if isinstance(address, str) and isinstance(parse_address(address), tuple) and instance.secret is value is None:
+    if not isinstance(address, str) or isinstance(address, Written):
+        return
+    if isinstance(parse_address(address), tuple) and instance.secret is value is None:
         remedy = "set secret or secret_file to that of the gateway's --secret-file"
         raise check.refused(
             "Socket", "secret", f"address {address!r} is on a network, and there is no secret; {remedy}"

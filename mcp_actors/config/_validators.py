@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeVar
@@ -70,12 +71,21 @@ def brief(cls: type[Value]) -> type[Value]:
 
 def _brief_repr(instance: attrs.AttrsInstance) -> str:
     arguments = []
-    for field in attrs.fields(type(instance)):
-        value = getattr(instance, field.name)
-        if field.default is attrs.NOTHING or not _equal(value, _default(field, instance)):
-            name = "" if field.default is attrs.NOTHING and not field.kw_only else f"{field.name}="
-            arguments.append(name + (field.repr if callable(field.repr) else repr)(value))
+    for of, value in changed(instance, _equal).items():
+        field = getattr(attrs.fields(type(instance)), of)
+        name = "" if field.default is attrs.NOTHING and not field.kw_only else f"{field.name}="
+        arguments.append(name + (field.repr if callable(field.repr) else repr)(value))
     return f"{type(instance).__name__}({', '.join(arguments)})"
+
+
+def changed(instance: Any, equal: Callable[[Any, Any], bool] = operator.eq) -> dict[str, Any]:
+    """Return the fields of an attrs object that differ from their defaults, with their values."""
+    fields = ((field, getattr(instance, field.name)) for field in attrs.fields(type(instance)))
+    return {
+        field.name: value
+        for field, value in fields
+        if field.default is attrs.NOTHING or not equal(value, _default(field, instance))
+    }
 
 
 def _equal(value: object, default: object) -> bool:

@@ -1,9 +1,9 @@
 """Values that may hold a credential: expand, mask, hold and resolve them.
 
-Four parts: parse and expand variables (``${…}``) in strings; mask the credentials of a URL or a command line
-(`mask_url`, `mask_args`), and find what may be a credential there (`hidden_args`, `literal_secrets`); `Secret`, and
-mappings of names to values (`NamedValues`); resolve a value at a connect (`resolve`), and check that the text fits into
-an environment, a header or a token.
+Four parts: parse and expand variables (``${…}``) in strings (`Written` holds one of a file); mask the credentials of a
+URL or a command line (`mask_url`, `mask_args`), and find what may be a credential there (`hidden_args`,
+`literal_secrets`); `Secret`, and mappings of names to values (`NamedValues`); resolve a value at a connect (`resolve`),
+and check that the text fits into an environment, a header or a token.
 
 Functions that need variables get the environment as an argument. `resolve` calls and awaits the user's functions; their
 errors become a `ConfigError`. No function keeps a resolved value. It uses the validators and no other file of `config`.
@@ -66,6 +66,37 @@ class Reference:
 Part: TypeAlias = str | Reference
 
 
+@final
+class Written(str):
+    """A text with references, as a file has it; `variables` are the values that only the file has.
+
+    A transport holds it in place of a str that it would take literally. Two are equal if their variables are, too.
+    """
+
+    variables: Mapping[str, str]
+
+    def __new__(cls, text: str, variables: Mapping[str, str] = Frozen({})) -> Self:
+        """Make one from the text and the values."""
+        made = super().__new__(cls, text)
+        made.variables = variables
+        return made
+
+    def __eq__(self, other: object) -> bool:
+        same = isinstance(other, str) and str(self) == str(other)
+        return same and self.variables == getattr(other, "variables", self.variables)
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
+
+    def __hash__(self) -> int:
+        return super().__hash__()
+
+
+def variables_in(text: str) -> Mapping[str, str]:
+    """Return the values that only the file of a text has; none for a text of Python."""
+    return text.variables if isinstance(text, Written) else {}
+
+
 def expand(
     text: str, environ: Mapping[str, str], *, where: str, variables: Mapping[str, str] = MappingProxyType({})
 ) -> str:
@@ -101,10 +132,10 @@ def parse(text: str, *, where: str, variables: Container[str] = ()) -> tuple[Par
     Args:
         text: the string as it was configured.
         where: the place in the configuration, for the message.
-        variables: names that are valid between the braces besides environment variables.
+        variables: names that are valid between the braces besides environment variables and inputs.
 
     Raises:
-        ConfigError: a reference is malformed or names an unknown input, or there are too many references.
+        ConfigError: a reference is malformed, or there are too many references.
     """
     if text.count("${") > MAX_REFERENCES:
         raise _bad(where, f"there are more than {MAX_REFERENCES} variables ${{…}} in one string; use fewer")
@@ -154,11 +185,8 @@ def _closing_brace(text: str, start: int, where: str) -> int:
 
 
 def _reference(inside: str, where: str, variables: Container[str], depth: int) -> Reference:
-    if inside in variables and not inside.startswith(FROM_FILE):
+    if INPUT.fullmatch(inside) or (inside in variables and not inside.startswith(FROM_FILE)):
         return Reference(inside, inside)
-    if asked := INPUT.fullmatch(inside):
-        remedy = "inputs are for files; read them with load_config(…, ask=…)"
-        raise _bad(where, f"input {asked['id']!r} has no value; {remedy}")
     variable = _VARIABLE.fullmatch(inside)
     if variable is None:
         # Do not show the content: it may be part of a password that happens to contain these two characters.
@@ -187,6 +215,9 @@ def _values(
 def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mapping[str, str], where: str) -> str:
     if reference.text in variables and not reference.text.startswith(FROM_FILE):
         return variables[reference.text]
+    if asked := INPUT.fullmatch(reference.text):
+        remedy = "inputs are for files; read them with load_config(…, ask=…)"
+        raise _bad(where, f"input {asked['id']!r} has no value; {remedy}")
     value = environ.get(reference.name)
     if value is None:
         value = variables.get(f"{FROM_FILE}{reference.name}")
@@ -481,7 +512,7 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
             credential); or it did not return a str.
     """
     if isinstance(value, str):
-        return expand(value, environ, where=where)
+        return expand(value, environ, where=where, variables=variables_in(value))
     if isinstance(value, Secret):
         return value.reveal()
     try:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from attrs import define, field
 from mcp import MCPError
 
-from ..config import Http, Socket, Sse, Stdio, parse_address
+from ..config import Http, Socket, Sse, Stdio
 from ..kernel import Event
 from ..servers import (
     Attempt,
@@ -301,8 +301,8 @@ def _common(config: ServerConfig, version: str | None) -> dict[str, str]:
         common["network.transport"] = "pipe"
     elif isinstance(config.transport, Socket):
         address = config.transport.address
-        if isinstance(address, str):
-            common["network.transport"] = "unix" if isinstance(parse_address(address), str) else "tcp"
+        if isinstance(address, str) and not address.startswith("${"):
+            common["network.transport"] = "unix" if address.startswith(("/", "~/")) else "tcp"
     elif isinstance(config.transport, Http | Sse):
         common |= {"network.transport": "tcp", "network.protocol.name": "http"}
     return common

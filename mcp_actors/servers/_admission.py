@@ -28,7 +28,7 @@ from .._text import plain_text, some_of
 from ..catalog import CatalogEntry, Pins, PinVerdict, identity_pin, judge, pin
 from ..catalog._names import DEFAULT_NAMING
 from ..catalog._tools import digest
-from ..config import Http, Socket, Sse, Stdio, TransportTemplate, is_auth_flow
+from ..config import Http, Socket, Sse, Stdio, is_auth_flow
 from ..config._values import mask_args
 
 if TYPE_CHECKING:
@@ -433,6 +433,4 @@ def launch_identity(transport: Transport) -> dict[str, object] | None:
             return {"kind": kind, "url": transport.display_url, "headers": names, "auth": scheme}
         case Socket(server=server):
             return {"kind": "socket", "address": transport.display_address, "server": server}
-        case TransportTemplate():
-            return {"kind": transport.kind, **transport.display_options}
     return None

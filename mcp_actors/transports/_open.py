@@ -25,8 +25,8 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .._errors import ConfigError
-from ..config import Http, InProcess, ServerConfig, Socket, Sse, Stdio, TransportTemplate
-from ..config._template import INHERITED, variables_of
+from ..config import Http, ServerConfig, Socket, Sse, Stdio, Transport
+from ..config._template import INHERITED, resolved, variables_of
 from . import http
 from ._credentials import Masker
 from ._in_process import open_in_process_link
@@ -226,15 +226,13 @@ def _masker(config: ServerConfig) -> Masker:
     return masker
 
 
-def _resolved(config: ServerConfig) -> Stdio | Http | Sse | InProcess | Socket:
+def _resolved(config: ServerConfig) -> Transport:
     """Return the transport with its variables replaced by their current values.
 
     Raises:
         ConnectFailed: a variable is not set, or its value cannot be used. Hopeless.
     """
-    if not isinstance(config.transport, TransportTemplate):
-        return config.transport
     try:
-        return config.transport.resolve(os.environ, where=f"servers.{config.name}")
+        return resolved(config.transport, os.environ, where=f"servers.{config.name}")
     except ConfigError as error:
         raise not_open(config.name, error, "configure") from error

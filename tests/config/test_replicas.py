@@ -10,7 +10,9 @@ import pytest
 from mcp.server.mcpserver import MCPServer
 
 from mcp_actors import ConfigError, Http, InProcess, ServerConfig, Socket, Sse, Stdio
-from mcp_actors.config import TransportTemplate, dump_config, load_config
+from mcp_actors.config import dump_config, load_config
+from mcp_actors.config._transports import HttpOrSse
+from mcp_actors.config._values import Written
 
 from ..messages import Said
 
@@ -26,7 +28,7 @@ def test_replicas_are_a_whole_number(replicas: Any) -> None:
     [
         ("replicas over HTTP", Http("https://a.example/mcp"), {}),
         ("replicas over SSE", Sse("https://a.example/sse"), {}),
-        ("replicas of a template", TransportTemplate("http", {"url": "https://${HOST}/mcp"}), {}),
+        ("replicas of a URL with variables", HttpOrSse(Written("https://${HOST}/mcp")), {}),
         ("replicas over a socket", Socket("/run/x.sock"), {}),
         ("replicas in process", InProcess(MCPServer("a")), {}),
         ("replicas with an order", Stdio("a"), {"max_in_flight": 1}),

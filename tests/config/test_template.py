@@ -1,95 +1,99 @@
-"""Transports with variables in any of their texts: made anew of the variables of the moment."""
+"""Transports of files with variables in any of their texts: resolved with the variables of the moment."""
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
+import attrs
 import pytest
 
-from mcp_actors import ConfigError, Http, Sse, Stdio
-from mcp_actors.config import Secret, TransportTemplate, speaks_sse
+from mcp_actors import ConfigError, Http, ServerConfig, Sse, Stdio, load_config
+from mcp_actors.config import Transport, speaks_sse
+from mcp_actors.config._template import check_variables, resolved
 
-COMMAND = TransportTemplate(
-    "stdio",
-    {
-        "command": "${PYTHON:-python3}",
-        "args": ["-m", "${MODULE}", "--key=${KEY:-none}", "$${literal}"],
-        "cwd": "/srv/${NAME}",
-        "env": {"TOKEN": "${TOKEN}", "PLAIN": "x"},
-    },
-)
+
+def loaded(entry: dict[str, Any], **inputs: str) -> Transport:
+    """Return the transport of an entry, in whose file these inputs have these values."""
+    defined = [{"id": name, "type": "promptString", "default": value} for name, value in inputs.items()]
+    found = load_config({"inputs": defined, "mcpServers": {"docs": entry}})
+    assert not found.errors
+    [server] = found.servers
+    return server.transport
+
+
+COMMAND = {
+    "command": "${PYTHON:-python3}",
+    "args": ["-m", "${MODULE}", "--key=${KEY:-none}", "$${literal}"],
+    "cwd": "/srv/${NAME}",
+    "env": {"TOKEN": "${TOKEN}", "PLAIN": "x"},
+}
 
 
 def test_every_text_is_expanded_with_the_variables_of_this_moment() -> None:
     """S2-21, S4-40: in a command, its arguments, its directory and its environment."""
-    environ = {"MODULE": "server", "NAME": "docs", "TOKEN": "s3cret"}
-    first = COMMAND.resolve(environ, where="servers.docs")
-    assert first == Stdio(
-        "python3",
-        ("-m", "server", "--key=none", "${literal}"),
-        cwd="/srv/docs",
-        env={"TOKEN": Secret("s3cret"), "PLAIN": Secret("x")},
-    )
-    environ["TOKEN"] = "an${other}"
-    assert COMMAND.resolve(environ, where="servers.docs").env["TOKEN"] == Secret("an${other}")  # type: ignore[union-attr]  # a Stdio
+    transport, environ = loaded(COMMAND), {"MODULE": "server", "NAME": "docs"}
+    args = ("-m", "server", "--key=none", "${literal}")
+    made = Stdio("python3", args, cwd="/srv/docs", env={"TOKEN": "${TOKEN}", "PLAIN": "x"})
+    assert resolved(transport, environ, where="servers.docs") == made
+    environ["MODULE"] = "an${other}"
+    later = resolved(transport, environ, where="servers.docs")
+    assert isinstance(later, Stdio)
+    assert later.args[1] == "an${other}"
 
 
 def test_an_undefined_variable_is_named_with_its_place() -> None:
     """S4-40."""
     with pytest.raises(ConfigError) as caught:
-        COMMAND.resolve({}, where="servers.docs")
+        resolved(loaded(COMMAND), {"MODULE": "server"}, where="servers.docs")
     assert str(caught.value).startswith("environment variable 'NAME' is not set (servers.docs.cwd); set it, or give")
 
 
 def test_an_expanded_option_is_validated() -> None:
-    template = TransportTemplate("url", {"url": "${URL}", "headers": {"A": "${A}"}, "auth": "${TOKEN}"})
-    environ = {"URL": "https://example.com/mcp", "A": "a", "TOKEN": "t"}
-    made = template.resolve(environ, where="docs")
-    assert made == Http("https://example.com/mcp", headers={"A": Secret("a")}, auth=Secret("t"))
-    for change, problem in (
-        ({"URL": "http://example.com"}, "would send everything unencrypted"),
-        ({"URL": "s3cret"}, r"docs: url '\${URL}' is not an http or https URL"),
-        ({"URL": "https://s3cret .com"}, r"docs: url '\${URL}' contains whitespace"),
-        ({"URL": "https://[s3cret"}, r"docs: url '\${URL}' has an invalid host or port"),
-        ({"A": "s3cret\n"}, "the value contains a line break"),
-        ({"TOKEN": "Bearer s3cret"}, "begins with an auth scheme"),
+    transport = loaded({"url": "${URL}", "headers": {"A": "${A}"}, "auth": "${TOKEN}"})
+    made = resolved(transport, {"URL": "https://example.com/mcp"}, where="docs")
+    assert made == Http("https://example.com/mcp", headers={"A": "${A}"}, auth="${TOKEN}")
+    for url, problem in (
+        ("http://example.com", "would send everything unencrypted"),
+        ("s3cret", r"docs: url '\${URL}' is not an http or https URL"),
+        ("https://s3cret .com", r"docs: url '\${URL}' contains whitespace"),
+        ("https://[s3cret", r"docs: url '\${URL}' has an invalid host or port"),
     ):
         with pytest.raises(ConfigError, match=problem) as caught:
-            template.resolve({**environ, **change}, where="docs")
+            resolved(transport, {"URL": url}, where="docs")
         assert "s3cret" not in str(caught.value)
+        assert caught.value.path in ("docs.url", "docs.allow_insecure")
 
 
 @pytest.mark.parametrize(
-    ("kind", "options", "problem"),
+    ("entry", "problem"),
     [
-        ("stdio", {"args": ["${A}"]}, "command"),
-        ("stdio", {"command": "${A}", "env": {"B=c": "d"}}, "not a valid name of a variable"),
-        ("http", {"url": "${A}", "headers": {"A": "b\n"}}, "line break"),
-        ("http", {"url": "${A}", "auth": "t", "headers": {"Authorization": "b"}}, "remove one of the two"),
-        ("sse", {"url": "${A}", "max_connections": 3}, "is not an option of"),
-        ("http", {"url": "ftp://${A}", "max_connections": 0}, "max_connections=0 is not valid"),
+        ({"command": "${A}", "env": {"B=c": "d"}}, "not a valid name of a variable"),
+        ({"url": "${A}", "headers": {"A": "b\n"}}, "line break"),
+        ({"url": "${A}", "auth": "t", "headers": {"Authorization": "b"}}, "remove one of the two"),
+        ({"type": "sse", "url": "${A}", "mcp_actors": {"max_connections": 3}}, "is not an option of"),
+        ({"url": "ftp://${A}", "mcp_actors": {"max_connections": 0}}, "max_connections=0 is not valid"),
     ],
 )
-def test_options_without_variables_are_validated_at_once(kind: Any, options: dict[str, Any], problem: str) -> None:
-    with pytest.raises((ConfigError, TypeError), match=problem):
-        TransportTemplate(kind, options)
+def test_options_without_variables_are_validated_at_once(entry: dict[str, Any], problem: str) -> None:
+    [error] = load_config({"mcpServers": {"docs": entry}}).errors
+    assert problem in str(error)
 
 
 def test_its_repr_shows_no_credential() -> None:
-    options = {
-        "url": "https://user:s3cret@${HOST}/mcp?key=s3cret",
-        "headers": {"X-Key": "s3cret"},
-    }
-    shown = repr(TransportTemplate("http", options, {"input:key": "s3cret"}))
-    assert "s3cret" not in shown
-    assert "${HOST}/mcp" in shown
-    assert "s3cret" not in repr(TransportTemplate("http", {"url": "${A}", "auth": "s3cret"}))
-    assert "s3cret" not in repr(TransportTemplate("stdio", {"command": "${A}", "args": ["--token", "s3cret"]}))
+    url = "https://user:s3cret@${HOST}/mcp?key=s3cret"
+    transport = loaded({"url": url, "headers": {"X-Key": "${input:key}"}}, key="s3cret")
+    assert "s3cret" not in repr(transport)
+    assert "${HOST}/mcp" in repr(transport)
+    assert "s3cret" not in repr(
+        loaded({"command": "${A}", "args": ["--token", "s3cret", "${input:key}"]}, key="s3cret")
+    )
 
 
 def test_an_expanded_url_is_shown_as_it_was_written() -> None:
-    template = TransportTemplate("http", {"url": "https://${HOST}/${TOKEN}/mcp?key=${TOKEN}"})
-    made = template.resolve({"HOST": "example.com", "TOKEN": "s3cret"}, where="docs")
+    transport = loaded({"type": "http", "url": "https://${HOST}/${TOKEN}/mcp?key=${TOKEN}"})
+    made = resolved(transport, {"HOST": "example.com", "TOKEN": "s3cret"}, where="docs")
     assert isinstance(made, Http)
     assert made.url == "https://example.com/s3cret/mcp?key=s3cret"
     assert made.display_url == "https://${HOST}/${TOKEN}/mcp?key=…"
@@ -97,17 +101,41 @@ def test_an_expanded_url_is_shown_as_it_was_written() -> None:
 
 
 def test_two_of_the_same_are_equal_and_hashable() -> None:
-    def make(command: str) -> TransportTemplate:
-        return TransportTemplate("stdio", {"command": command, "args": ["a"], "env": {"A": "b"}}, {"input:key": "k"})
+    """An answer counts, because a server with another one is another server."""
 
-    assert make("${A}") == make("${A}") != make("${B}")
-    assert len({make("${A}"), make("${A}")}) == 1
+    def made(command: str, key: str = "k") -> ServerConfig:
+        return ServerConfig("a", loaded({"command": command, "args": ["${input:key}"], "env": {"A": "b"}}, key=key))
+
+    assert made("${A}") == made("${A}") != made("${B}")
+    assert made("${A}") != made("${A}", "other")
+    assert len({made("${A}"), made("${A}")}) == 1
+    assert loaded({"command": "${A}"}) == Stdio("${A}")
+
+
+def test_a_transport_of_python_has_no_variables() -> None:
+    transport = Stdio("${A}", ["${B}"], cwd="${C}")
+    assert resolved(transport, {"A": "a", "B": "b", "C": "c"}, where="a") is transport
+
+
+def test_a_copy_keeps_its_variables() -> None:
+    transport: Any = loaded({"command": "x", "args": ["${input:key}"]}, key="k")
+    assert pickle.loads(pickle.dumps(transport)) == transport
+    changed = attrs.evolve(copy.deepcopy(transport), cwd="/x")
+    assert resolved(changed, {}, where="a") == Stdio("x", ["k"], cwd="/x")
+
+
+def test_variables_of_all_fields_are_checked_before_a_reload() -> None:
+    """Those of credentials, too, which a connect resolves later."""
+    for entry in ({"command": "${A}"}, {"command": "x", "env": {"B": "${A}"}}, {"url": "https://x", "auth": "${A}"}):
+        check_variables(loaded(entry), {"A": "a"}, where="docs")
+        with pytest.raises(ConfigError, match="environment variable 'A' is not set"):
+            check_variables(loaded(entry), {}, where="docs")
 
 
 def test_whether_it_speaks_sse_is_known_as_soon_as_its_variables_are() -> None:
-    template = TransportTemplate("url", {"url": "${URL}"})
-    assert not speaks_sse(template, {})
-    assert speaks_sse(template, {"URL": "https://example.com/sse"})
-    assert not speaks_sse(template, {"URL": "https://example.com/mcp"})
+    transport = loaded({"url": "${URL}"})
+    assert not speaks_sse(transport, {})
+    assert speaks_sse(transport, {"URL": "https://example.com/sse"})
+    assert not speaks_sse(transport, {"URL": "https://example.com/mcp"})
     assert speaks_sse(Sse("https://example.com/mcp"), {})
     assert not speaks_sse(Http("https://example.com/sse"), {})

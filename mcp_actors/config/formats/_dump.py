@@ -24,10 +24,22 @@ from ..._errors import ConfigError
 from ..._misuse import explained
 from .._oauth import OAuth
 from .._server import ServerConfig, check_unique_names
-from .._template import TransportTemplate
+from .._template import kind_of, texts_of
 from .._transports import Http, InProcess, Socket, Sse, Stdio, is_auth_flow
-from .._values import INPUT, Part, Reference, Secret, literal, literal_secrets, mask_args, parse, references
-from ._entry import Nameable
+from .._validators import changed
+from .._values import (
+    INPUT,
+    Part,
+    Reference,
+    Secret,
+    Written,
+    literal,
+    literal_secrets,
+    mask_args,
+    parse,
+    references,
+    variables_in,
+)
 from ._keys import SETTINGS
 from ._programs import predefined
 
@@ -104,7 +116,7 @@ class _Dumping:
             self._refuse("transport", "is a server in this process, which a file cannot hold; leave this server out")
             return {}
         entry: dict[str, Any] = {}
-        kind = transport.kind if isinstance(transport, TransportTemplate) else _kind(transport)
+        kind = kind_of(transport)
         if kind in ("http", "sse"):
             entry["type"] = kind
         settings = {}
@@ -120,10 +132,9 @@ class _Dumping:
         settings |= self._settings(self.server, "", skip=("name", "transport", "source", "enabled"))
         return {**entry, SETTINGS: settings} if settings else entry
 
-    def _options(self, transport: Stdio | Http | Sse | Socket | TransportTemplate) -> Iterator[tuple[str, Any]]:
+    def _options(self, transport: Stdio | Http | Sse | Socket) -> Iterator[tuple[str, Any]]:
         """Yield the options of a transport, with every string as a file has it."""
-        options = transport.options if isinstance(transport, TransportTemplate) else _changed(transport)
-        for name, value in options.items():
+        for name, value in changed(transport).items():
             if name in ("env", "headers"):
                 yield name, {key: self._credential(f"{name}.{key}", each) for key, each in value.items()}
             elif name == "auth":
@@ -147,15 +158,14 @@ class _Dumping:
     @property
     def _known(self) -> Mapping[str, str]:
         """The variables of the file that the server came from."""
-        transport = self.server.transport
-        return transport.variables if isinstance(transport, TransportTemplate) else {}
+        texts = (text for _, text in texts_of(self.server.transport))
+        return next(filter(None, map(variables_in, texts)), {})
 
     def _parsed(self, text: str, where: str = "") -> tuple[Part, ...]:
-        return parse(text, where=where, variables=Nameable(self._known))
+        return parse(text, where=where, variables=self._known)
 
     def _text(self, text: str) -> str:
-        is_template = isinstance(self.server.transport, TransportTemplate)
-        return self._unparsed(self._parsed(text)) if is_template else literal(text)
+        return self._unparsed(self._parsed(text)) if isinstance(text, Written) else literal(text)
 
     def _unparsed(self, parts: Iterable[Part]) -> str:
         """Return a string as a file has it. Variables of the file that it came from are replaced by their values."""
@@ -194,7 +204,7 @@ class _Dumping:
         if not isinstance(value, OAuth):
             return self._credential("auth", value)
         details = {}
-        for name, each in _changed(value).items():
+        for name, each in changed(value).items():
             if name not in _OAUTH:
                 self._refuse(f"auth.{name}", "has no key in a file; set it in Python")
             elif name == "client_secret":
@@ -233,8 +243,8 @@ class _Dumping:
         return any(_is_literal(part.replace(":", "") if isinstance(part, str) else part) for part in parts)
 
     def _settings(self, thing: Any, path: str, *, skip: tuple[str, ...] = ()) -> dict[str, Any]:
-        changed = {name: value for name, value in _changed(thing).items() if name not in skip}
-        return {name: self._plain(f"{path}{name}", value) for name, value in changed.items()}
+        found = {name: value for name, value in changed(thing).items() if name not in skip}
+        return {name: self._plain(f"{path}{name}", value) for name, value in found.items()}
 
     def _plain(self, place: str, value: Any) -> Any:
         """Return a setting as data that JSON can hold."""
@@ -257,22 +267,6 @@ class _Dumping:
         name = self.server.name
         error = ConfigError(f"server {name!r}: {place} {problem}", source="dump_config", path=f"servers.{name}.{place}")
         self.errors.append(error)
-
-
-def _kind(transport: Stdio | Http | Sse | Socket) -> str:
-    return "http" if isinstance(transport, Http) else type(transport).__name__.lower()
-
-
-def _changed(thing: Any) -> dict[str, Any]:
-    """Return the fields of an attrs object that differ from their defaults."""
-    found = {}
-    for attribute in attrs.fields(type(thing)):
-        value, default = getattr(thing, attribute.name), attribute.default
-        if isinstance(default, attrs.Factory):  # type: ignore[arg-type]  # attrs has it as a function for type checkers
-            default = default.factory(thing) if default.takes_self else default.factory()
-        if default is attrs.NOTHING or value != default:
-            found[attribute.name] = value
-    return found
 
 
 def has_literal(parts: Iterable[Part]) -> bool:

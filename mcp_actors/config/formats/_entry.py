@@ -6,8 +6,8 @@ transport (`transport_of`). They write the two `Fields` that it makes, warn thro
 and have a person asked for the inputs of servers that are wanted. They look up the home directory to expand ``~``, and
 `make_transport` may look for a script on the file system.
 
-``_load`` calls `read_entry` and `is_enabled`, and ``_dump`` uses `Nameable`. It uses ``_keys``, ``_file``, and of
-`config` the templates, the values and `ServerConfig`.
+``_load`` calls `read_entry` and `is_enabled`. It uses ``_keys``, ``_file``, and of `config` ``_template``, the values
+and `ServerConfig`.
 """
 
 from __future__ import annotations
@@ -19,13 +19,11 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
-import attrs
-
 from ..._errors import ConfigError
 from ..._misuse import is_number
 from .._server import ServerConfig
-from .._template import INTERPRETERS, Kind, Transport, TransportTemplate, make_transport
-from .._values import FROM_FILE, INPUT, literal, parse, references
+from .._template import EXPANDED, INTERPRETERS, RESOLVED, Kind, Transport, make_transport, texts_in
+from .._values import FROM_FILE, INPUT, Written, literal, parse, references
 from . import _keys
 from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
 from ._keys import IN_PYTHON, SETTABLE, Fields, Surroundings, is_oauth, read_oauth, read_settings, read_tools
@@ -60,7 +58,7 @@ def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
     return declared or ("stdio" if given[0] == "command" else "socket")
 
 
-_REACHED_BY: Final[Mapping[Kind, str]] = {"stdio": "command", "script": "command", "socket": "address"}
+_REACHED_BY: Final[Mapping[Kind, str]] = {"stdio": "command", "socket": "address"}
 """Kind → the field that says where the server is; for the others it is the URL."""
 
 
@@ -129,26 +127,33 @@ def _within(folder: str, path: object) -> object:
 # --- Find the variables of an entry, and make its transport -----------------------------------------------------------
 
 
-_OF_SOCKET: Final = ("address", "server", "secret_file")
-
-_RESOLVED: Final = ("env", "headers", "auth", "secret")
-"""The fields whose variables a transport resolves on its own."""
-
-
 def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
-    """Make the transport itself if it can resolve all variables on its own, else a template."""
+    """Make the transport. A text with variables stays as it is written, with the values that only the file has."""
     _pass_on(fields, around)
-    used: set[str] = set()
-    everywhere = False
-    known = Nameable(around.variables)
-    for field, place, text in _all_texts(fields):
-        found = [*references(parse(text, where=place, variables=known))]
-        for reference in found:
-            used |= {text for text in (reference.text, f"{FROM_FILE}{reference.name}") if text in known}
-        everywhere |= bool(found) and field not in _RESOLVED
-    if not used and not everywhere:
-        return make_transport(kind, _unescaped(fields))
-    return TransportTemplate(kind, fields.values, _values_of(used, fields, around, wanted=wanted))
+    known, used = around.variables, set[str]()
+    variables: dict[str, str] = {}  # filled when all texts are known to be valid, because a person may be asked
+
+    def written(field: str, place: str, value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {name: written(field, child(place, name), each) for name, each in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [written(field, f"{place}[{index}]", each) for index, each in enumerate(value)]
+        if not isinstance(value, str):
+            return value
+        parts = parse(value, where=place, variables=known)
+        named = [*references(parts)]
+        texts = {text for each in named for text in (each.text, f"{FROM_FILE}{each.name}")}
+        ours = {text for text in texts if text in known or INPUT.fullmatch(text)}
+        used.update(ours)
+        if ours or (named and field not in RESOLVED):
+            return Written(value, variables)
+        return value if field in RESOLVED else "".join(map(str, parts))
+
+    given: dict[str, Any] = {
+        field: written(field, field, fields.values[field]) for field in EXPANDED if field in fields.values
+    }
+    variables |= _values_of(used, fields, around, wanted=wanted)
+    return make_transport(kind, {**fields.values, **given})
 
 
 def _check_notation(fields: Fields, around: Surroundings) -> None:
@@ -175,31 +180,11 @@ def _pass_on(fields: Fields, around: Surroundings) -> None:
             fields.values["env"] = {**{name: f"${{{name}}}" for name in ours}, **fields.values.get("env", {})}
 
 
-def _unescaped(fields: Fields) -> dict[str, Any]:
-    """Return the values without variables as the transports take them, where ``${`` is not special."""
-    values = dict(fields.values)
-    for field in ("command", "cwd", "url", *_OF_SOCKET):
-        if isinstance(values.get(field), str):
-            values[field] = _plain(values[field])
-    if isinstance(values.get("args"), (list, tuple)):
-        values["args"] = [_plain(each) if isinstance(each, str) else each for each in values["args"]]
-    return values
-
-
-def _plain(text: str) -> str:
-    return "".join(map(str, parse(text, where="")))
-
-
 def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
     """Yield each string that may contain variables: its field, its place and the string."""
-    for field in ("command", "cwd", "url", "auth", "args", "env", "headers", *_OF_SOCKET, "secret"):
-        value = fields.values.get(field)
-        if isinstance(value, str):
-            yield field, field, value
-        elif isinstance(value, (list, tuple)) and field == "args":
-            yield from ((field, f"{field}[{index}]", each) for index, each in enumerate(value) if isinstance(each, str))
-        elif isinstance(value, Mapping):
-            yield from ((field, child(field, name), each) for name, each in value.items() if isinstance(each, str))
+    for field in EXPANDED:
+        for key, text in texts_in(fields.values.get(field)):
+            yield field, field if key is None else child(field, key), text
 
 
 def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:
@@ -215,16 +200,6 @@ def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: 
             except ConfigError as error:
                 raise bad(fields.source, fields.path, str(error)) from error.__cause__
     return values
-
-
-@attrs.frozen
-class Nameable:
-    """The names that are valid besides environment variables: those that the file defines, and any input."""
-
-    variables: Mapping[str, str]
-
-    def __contains__(self, text: object) -> bool:
-        return text in self.variables or (isinstance(text, str) and INPUT.fullmatch(text) is not None)
 
 
 # --- Convert one entry of a file into a `ServerConfig` ----------------------------------------------------------------
@@ -244,7 +219,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     Raises:
         ConfigError: the entry is not valid; the message names the key, what was found, and what is expected.
     """
-    entry, kind = _as_mapping(entry, path, around.source)
+    entry = _as_mapping(entry, path, around.source)
     server, transport = Fields(around.source, path), Fields(around.source, path)
     given = _given(entry, around.program)
     for key in given:
@@ -255,10 +230,10 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     _read_credentials(given, transport)
     if _keys.SETTINGS in entry:
         read_settings(entry[_keys.SETTINGS], server, transport)
-    kind = kind or kind_of(given, transport)
+    kind = kind_of(given, transport)
     leave_out_unsuited(kind, transport, around.warn)
     _check_notation(transport, around)
-    if kind in ("stdio", "script"):
+    if kind == "stdio":
         locate(transport, around)
     for field in _MAY_BE_UNBOUNDED:
         # TOML has no null, so files have 0 for "no limit".
@@ -310,13 +285,13 @@ def _given(entry: Mapping[str, Any], program: Program) -> dict[str, Any]:
     return {key: value for key, value in ours.items() if key not in empty or len(empty) == len(reached)}
 
 
-def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any], Kind | None]:
+def _as_mapping(entry: object, path: str, source: str) -> Mapping[str, Any]:
     """Return an entry as a mapping; a str is short for a URL or a script without further settings."""
     if isinstance(entry, str):
         if "://" in entry:
-            return {"url": entry}, None
-        if PurePath(entry).suffix in INTERPRETERS:
-            return {"command": entry}, "script"
+            return {"url": entry}
+        if interpreter := INTERPRETERS.get(PurePath(entry).suffix):
+            return {"command": interpreter, "args": [_from_home(entry)]}
         endings = ", ".join(INTERPRETERS)
         remedy = f'a string must be a URL or a script ({endings}); else write {{"command": …, "args": […]}}'
         raise bad(source, path, f"found {found(entry)}; {remedy}")
@@ -324,7 +299,7 @@ def _as_mapping(entry: object, path: str, source: str) -> tuple[Mapping[str, Any
         raise bad(source, path, f"found {found(entry)}; write an object with 'command' or 'url'")
     if twice := repeated_keys(entry):
         raise repeated(source, path, twice)
-    return entry, None
+    return entry
 
 
 def _remedy(key: object, known: Collection[str]) -> str:

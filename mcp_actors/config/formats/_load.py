@@ -26,7 +26,7 @@ import attrs
 from ..._errors import ConfigError
 from ..._misuse import explained
 from .._server import LoadedConfig, ServerConfig
-from .._template import TransportTemplate
+from .._transports import Stdio
 from .._values import FROM_FILE
 from ._entry import is_enabled, read_entry
 from ._file import (
@@ -302,10 +302,7 @@ def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
     refused = {}
     for server in loaded.servers:
         transport = server.transport
-        options = (
-            transport.options if isinstance(transport, TransportTemplate) else attrs.asdict(transport, recurse=False)
-        )
-        if runs_us(options.get("command"), options.get("args")):
+        if isinstance(transport, Stdio) and runs_us(transport.command, transport.args):
             problem = "this entry runs mcp-actors itself, which would start itself without end; remove it, and give its"
             error = ConfigError(
                 f"{loaded.source}: server {server.name!r}: {problem} --config instead of this file",

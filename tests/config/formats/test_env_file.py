@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from mcp_actors import ConfigError, Http, Stdio, load_config, open_servers
-from mcp_actors.config import TransportTemplate, dump_config
-from mcp_actors.config._template import variables_of
+from mcp_actors.config import dump_config
+from mcp_actors.config._template import resolved, variables_of
+from mcp_actors.config._values import variables_in
 from mcp_actors.config.formats._file import read_env_file
 
 from ...messages import Said
@@ -89,14 +90,13 @@ def test_its_variables_are_used_where_the_environment_has_none(env_file: Path, m
     loaded = load_config({"mcpServers": {"a": entry}}, env_file=env_file)
     assert not loaded.errors
     transport = loaded.servers[0].transport
-    assert isinstance(transport, TransportTemplate)
-    resolved = transport.resolve(os.environ, where="a")
-    assert isinstance(resolved, Stdio)
-    assert resolved.args == ("from file", "from file", "from environment", "from file", "c", "c")
-    assert resolved.env_from == ("SET", "OTHER")
-    assert [*resolved.env] == ["TOKEN"]
+    made = resolved(transport, os.environ, where="a")
+    assert isinstance(made, Stdio)
+    assert made.args == ("from file", "from file", "from environment", "from file", "c", "c")
+    assert made.env_from == ("SET", "OTHER")
+    assert [*made.env] == ["TOKEN"]
     monkeypatch.setenv("TOKEN", "set later")
-    later: Any = transport.resolve(os.environ, where="a")
+    later: Any = resolved(transport, os.environ, where="a")
     assert later.args[:2] == ("set later", "set later")
 
 
@@ -123,5 +123,5 @@ async def test_a_group_reads_it_for_files_and_mappings(tmp_path: Path, env_file:
     config: Any = tmp_path / "mcp.json" if as_file else json.loads(text)
     async with open_servers(config, env_file=env_file) as group:
         transport = group._roster.members["a"].record.config.transport
-        assert isinstance(transport, TransportTemplate)
-        assert transport.variables == {"env:NAME": "x"}
+        assert isinstance(transport, Stdio)
+        assert variables_in(transport.command) == {"env:NAME": "x"}

@@ -12,8 +12,9 @@ from typing import Any, Final
 import pytest
 
 from mcp_actors import ConfigError, Http, ServerConfig, Sse, Stdio, load_config
-from mcp_actors.config import Input, TransportTemplate
-from mcp_actors.config._values import expand
+from mcp_actors.config import Input
+from mcp_actors.config._template import resolved
+from mcp_actors.config._values import expand, variables_in
 from mcp_actors.config.formats._programs import PROGRAMS, SECTION_WRITERS
 
 from ...source import ROOT
@@ -34,13 +35,11 @@ def project_at(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def became(server: ServerConfig, project: Path) -> dict[str, Any]:
     """Return what a server is at a connect, as the table has it."""
-    transport = server.transport
-    if isinstance(transport, TransportTemplate):
-        transport = transport.resolve(VARIABLES, where="it")
+    transport = resolved(server.transport, VARIABLES, where="it")
 
     def shown(values: Mapping[str, Any]) -> dict[str, str]:
         texts = {name: each if isinstance(each, str) else each.reveal() for name, each in values.items()}
-        return {name: expand(text, VARIABLES, where="it") for name, text in texts.items()}
+        return {name: expand(text, VARIABLES, where="it", variables=variables_in(text)) for name, text in texts.items()}
 
     found: dict[str, Any]
     if isinstance(transport, Stdio):
@@ -144,6 +143,5 @@ def test_a_folder_with_a_dot_belongs_to_the_project_that_it_lies_in(
         (tmp_path / marker).touch()
     entry = {"command": "x", "args": ["${workspaceFolder}"]}
     [server] = load(tmp_path, {"mcpServers": {"a": entry}}, ".editor/settings/mcp.json").servers
-    assert isinstance(server.transport, TransportTemplate)
     folder = tmp_path if marker else tmp_path / ".editor" / "settings"
-    assert server.transport.resolve({}, where="a") == Stdio("x", (str(folder),), cwd=tmp_path if marker else None)
+    assert resolved(server.transport, {}, where="a") == Stdio("x", (str(folder),), cwd=tmp_path if marker else None)

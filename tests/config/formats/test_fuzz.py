@@ -14,7 +14,8 @@ from typing import Any
 from hypothesis import given, settings, strategies as st
 
 from mcp_actors import ConfigError
-from mcp_actors.config import LoadedConfig, TransportTemplate, load_config
+from mcp_actors.config import LoadedConfig, load_config
+from mcp_actors.config._template import check_variables
 from mcp_actors.config.formats import _keys
 from mcp_actors.config.formats._keys import SETTABLE
 from mcp_actors.config.formats._programs import SECTION_WRITERS
@@ -121,11 +122,10 @@ def everything_shown(loaded: LoadedConfig) -> str:
     shown += ["".join(traceback.format_exception(error)) for error in loaded.errors]
     for server in loaded.servers:
         shown.append(repr(server))
-        if isinstance(server.transport, TransportTemplate):
-            try:
-                server.transport.resolve(os.environ, where=server.name)
-            except ConfigError as error:
-                shown.append("".join(traceback.format_exception_only(error)))
+        try:
+            check_variables(server.transport, os.environ, where=server.name)
+        except ConfigError as error:
+            shown.append("".join(traceback.format_exception_only(error)))
     return "\n".join(shown)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from mcp_actors import ConfigError, Stdio
-from mcp_actors.config import Input, LoadedConfig, Secret, TransportTemplate, load_config
+from mcp_actors.config import Input, LoadedConfig, Secret, load_config
+from mcp_actors.config._template import resolved
 
 from ...messages import Said
 from .writing import load
@@ -22,10 +23,9 @@ def reading(folder: Path, servers: dict[str, Any], inputs: object = (KEY,), **op
 
 def args_of(loaded: LoadedConfig) -> tuple[str, ...]:
     [server] = loaded.servers
-    assert isinstance(server.transport, TransportTemplate)
-    resolved = server.transport.resolve({}, where="docs")
-    assert isinstance(resolved, Stdio)
-    return resolved.args
+    made = resolved(server.transport, {}, where="docs")
+    assert isinstance(made, Stdio)
+    return made.args
 
 
 def error_of(loaded: LoadedConfig) -> str:
@@ -46,8 +46,7 @@ def test_an_input_that_several_servers_need_is_asked_for_once(tmp_path: Path) ->
     assert (len(loaded.servers), asked) == (2, ["key"])
     assert "s3cret" not in repr(loaded)
     [first, _] = loaded.servers
-    assert isinstance(first.transport, TransportTemplate)
-    assert first.transport.resolve({}, where="a") == Stdio("x", ("s3cret", "s3cret!"))
+    assert resolved(first.transport, {}, where="a") == Stdio("x", ("s3cret", "s3cret!"))
 
 
 def test_inputs_of_a_disabled_or_invalid_server_are_not_asked_for(tmp_path: Path) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from mcp_actors import Stdio
-from mcp_actors.config import TransportTemplate
+from mcp_actors.config._template import resolved
 
 from .writing import load, wrong
 
@@ -18,12 +18,9 @@ def stdio(folder: Path, entry: object, name: str = "mcp.json", section: str = "m
     loaded = load(folder, {section: {"docs": entry}}, name)
     assert loaded.errors == ()
     [server] = loaded.servers
-    if isinstance(server.transport, TransportTemplate):
-        made = server.transport.resolve({"DIR": "/dir"}, where="docs")
-        assert isinstance(made, Stdio)
-        return made
-    assert isinstance(server.transport, Stdio)
-    return server.transport
+    made = resolved(server.transport, {"DIR": "/dir"}, where="docs")
+    assert isinstance(made, Stdio)
+    return made
 
 
 @pytest.fixture

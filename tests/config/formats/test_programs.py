@@ -10,7 +10,9 @@ import attrs
 import pytest
 
 from mcp_actors import Http, ServerConfig, Sse, Stdio
-from mcp_actors.config import ConfigValue, Input, Secret, TransportTemplate, load_config
+from mcp_actors.config import ConfigValue, Input, Secret, load_config
+from mcp_actors.config._template import resolved
+from mcp_actors.config._values import expand, variables_in
 
 from .writing import load, one, warned, wrong
 
@@ -81,9 +83,8 @@ def test_the_file_of_claude_and_of_most_others(tmp_path: Path) -> None:
     assert github.transport == Stdio("docker", ("run", "-i"), env={"GITHUB_TOKEN": "${GITHUB_TOKEN}"})
     assert sentry.transport == Http("https://mcp.example.com/mcp")
     assert asana.transport == Sse("https://mcp.example.com/events")
-    assert isinstance(api.transport, TransportTemplate)
-    resolved = api.transport.resolve({"API_KEY": "k"}, where="api")
-    assert resolved == Http("https://api.example.com/mcp", headers={"Authorization": Secret("Bearer k")})
+    headers = {"Authorization": "Bearer ${API_KEY}"}
+    assert resolved(api.transport, {}, where="api") == Http("https://api.example.com/mcp", headers=headers)
 
 
 def test_where_a_server_comes_from_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +112,14 @@ def test_the_file_of_vs_code(tmp_path: Path) -> None:
     assert (github.name, github.transport) == ("github_github-mcp-server", Http("https://api.example.com/mcp/"))
     [warning] = loaded.warnings
     assert "this server is renamed to 'github_github-mcp-server'" in warning
-    assert isinstance(weather.transport, TransportTemplate)
-    assert weather.transport.resolve({}, where="weather") == Stdio(
+    made: Any = resolved(weather.transport, {}, where="weather")
+    assert attrs.evolve(made, env={}) == Stdio(
         f"{tmp_path}/server.sh",
         ("--url", "https://x.example/*,}*/"),
-        env={"KEY": Secret("s3cret"), "PORT": Secret("8080")},
         cwd=tmp_path,
     )
+    texts = {name: expand(each, {}, where="", variables=variables_in(each)) for name, each in made.env.items()}
+    assert texts == {"KEY": "s3cret", "PORT": "8080"}
     assert "s3cret" not in repr(loaded)
 
 
@@ -128,8 +130,7 @@ def test_the_older_place_of_vs_code_in_its_settings(tmp_path: Path) -> None:
         "mcp": {"inputs": inputs, "servers": {"a": {"command": "a", "args": ["${input:k}"]}}},
     }
     [server] = load(tmp_path, content, "settings.json").servers
-    assert isinstance(server.transport, TransportTemplate)
-    assert server.transport.resolve({}, where="a") == Stdio("a", ("d",))
+    assert resolved(server.transport, {}, where="a") == Stdio("a", ("d",))
 
 
 def test_the_file_of_codex(tmp_path: Path) -> None:
@@ -229,9 +230,8 @@ class TestHowAServerIsReached:
     def test_the_url_that_a_variable_holds_says_it_at_the_connect(self, tmp_path: Path) -> None:
         """S4-27."""
         transport = one(tmp_path, {"url": "${env:URL}"}).transport
-        assert isinstance(transport, TransportTemplate)
         for url, kind in (("https://example.com/sse", Sse), ("https://example.com/mcp", Http)):
-            assert transport.resolve({"URL": url}, where="docs") == kind(url)
+            assert resolved(transport, {"URL": url}, where="docs") == kind(url)
 
     @pytest.mark.parametrize(
         ("script", "interpreter"),
@@ -413,5 +413,4 @@ def test_a_mapping_may_hold_secrets_and_functions() -> None:
 
     headers: dict[str, ConfigValue] = {"Authorization": Secret("s"), "X": token}
     [server] = load_config({"mcpServers": {"docs": {"url": "https://example.com/${V}", "headers": headers}}}).servers
-    assert isinstance(server.transport, TransportTemplate)
-    assert server.transport.resolve({"V": "mcp"}, where="docs") == Http("https://example.com/mcp", headers=headers)
+    assert resolved(server.transport, {"V": "mcp"}, where="docs") == Http("https://example.com/mcp", headers=headers)

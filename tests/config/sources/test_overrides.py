@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from mcp_actors import Http, ServerConfig, Stdio, load_config
-from mcp_actors.config import TransportTemplate, check_overrides
+from mcp_actors.config import check_overrides
+from mcp_actors.config._template import resolved
 
 from ...messages import Said
 
@@ -73,7 +74,8 @@ def test_a_credential_is_referred_to_and_never_written_down(monkeypatch: pytest.
 
 def test_a_value_is_what_a_file_would_have(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MCP_ACTORS__DOCS__URL", "https://${HOST}/mcp")
-    assert isinstance(load({"url": "https://x.example"}).transport, TransportTemplate)
+    transport = load({"url": "https://x.example"}).transport
+    assert resolved(transport, {"HOST": "h.example"}, where="docs") == Http("https://h.example/mcp")
 
 
 def test_an_entry_that_a_variable_makes_invalid_names_it(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
