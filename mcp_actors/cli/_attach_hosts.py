@@ -25,7 +25,7 @@ import tomllib
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 from .._errors import ConfigError
 from .._python import our_python
@@ -40,8 +40,6 @@ from ._output import Failure, Misuse, Output
 
 NAME: Final = "mcp-actors"
 """The name of our entry in the file of a host."""
-
-T = TypeVar("T")
 
 _COPY: Final = ".before-mcp-actors"
 _ON_MACOS: Final = "~/Library/Application Support"
@@ -211,8 +209,8 @@ class HostFile:
         path = os.path.expanduser(file or (on_macos if sys.platform == "darwin" else on_linux))
         self.path = os.path.realpath(path)
         self.data, _ = read_bytes(self.path)
-        self.text = _valid(decode(self.path, self.data))
-        self.document = _valid(parse(self.path, self.text))
+        self.text = decode(self.path, self.data)
+        self.document = parse(self.path, self.text)
         if self.text.encode() != self.data:
             raise Failure(f"{self.path} has a byte order mark; save it as plain UTF-8; nothing was changed")
         self.entries = dict(find_sections(self.path, self.document)).get(self.section) or {}
@@ -307,15 +305,11 @@ class HostFile:
         Raises:
             Failure: it does not, for example because a server is written in several places.
         """
-        if parse(self.path, text) != {**self.document, self.section: entries}:
-            problem = "the text of its servers cannot be replaced alone; write each as one object, or one [table]"
-            raise Failure(f"{self.path}: {problem}; nothing was changed")
-
-
-def _valid(found: T | ConfigError) -> T:
-    if isinstance(found, ConfigError):
-        raise found
-    return found
+        with suppress(ConfigError):
+            if parse(self.path, text) == {**self.document, self.section: entries}:
+                return
+        problem = "the text of its servers cannot be replaced alone; write each as one object, or one [table]"
+        raise Failure(f"{self.path}: {problem}; nothing was changed")
 
 
 def _json_spans(text: str, section: str) -> Iterator[Span]:

@@ -95,9 +95,7 @@ def _note_servers_of_claude(output: Output) -> None:
     """Say that Claude Code has servers for the current folder, in a file of the user that is not searched for."""
     file = os.path.expanduser(f"~/{OF_CLAUDE}")
     with suppress(ConfigError):
-        content = decode(file, read_bytes(file)[0])
-        document = content if isinstance(content, ConfigError) else parse(file, content)
-        sections = [] if isinstance(document, ConfigError) else find_sections(file, document)
+        sections = find_sections(file, parse(file, decode(file, read_bytes(file)[0])))
         names = [name for place, section in sections if place.startswith("projects") for name in section]
         if names:
             output.note(f"{file} has servers of Claude Code for this folder: {listed(names)}; use: --config {file}")

@@ -91,9 +91,8 @@ def _variables(value: object) -> set[str]:
 
 def _written(source: str, data: bytes) -> dict[str, tuple[str, Any]]:
     """Return the place and the entry of each server in the content of a file, by its name here."""
-    document = parse_file(source, str(decode(source, data)))
     found: dict[str, tuple[str, Any]] = {}
-    for section, entries in find_sections(source, document) if not isinstance(document, ConfigError) else ():
+    for section, entries in find_sections(source, parse_file(source, decode(source, data))):
         for key, entry in entries.items():
             with suppress(ConfigError):  # the server is not loaded
                 name = name_of(source, section, key, entries)

@@ -529,8 +529,26 @@ MAX_BYTES: Final = 256 * 1024
 """Bytes of one file. The parser is written in Python and takes about a second for that."""
 
 
+class _PathSource:
+    """A source at a path: a file or a directory."""
+
+    interval = FILE_INTERVAL
+    settles = True
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self._path = os.path.abspath(file_name(path, f"{type(self).__name__}: path"))
+
+    def __repr__(self) -> str:
+        return f"<{type(self).__name__} {self._path}>"
+
+    @property
+    def name(self) -> str:
+        """The absolute path."""
+        return self._path
+
+
 @explained
-class DirectorySource:
+class DirectorySource(_PathSource):
     """The files ``*.yaml`` and ``*.yml`` in a directory, each with one or more servers as ``kind: MCPServer``.
 
     Files whose names begin with a dot, and directories below it, are left out. Requires PyYAML:
@@ -544,19 +562,6 @@ class DirectorySource:
     """
 
     rank = Rank.DIRECTORY
-    interval = FILE_INTERVAL
-    settles = True
-
-    def __init__(self, path: str | os.PathLike[str]) -> None:
-        self._path = os.path.abspath(file_name(path, "DirectorySource: path"))
-
-    def __repr__(self) -> str:
-        return f"<DirectorySource {self._path}>"
-
-    @property
-    def name(self) -> str:
-        """The absolute path."""
-        return self._path
 
     def look(self) -> Hashable:
         """Return the identity, size and time of each file.
@@ -588,30 +593,24 @@ class DirectorySource:
 
 def _load(file: str) -> LoadedConfig:
     warnings: list[str] = []
-    try:
-        entries: list[Entry] | ConfigError = _entries(file, warnings)
-    except ConfigError as error:
-        entries = error
-    return load_entries(file, entries, file=file, warnings=warnings)
+    return load_entries(file, _entries(file, warnings), file=file, warnings=warnings)
 
 
-def _entries(file: str, warnings: list[str]) -> list[Entry]:
+def _entries(file: str, warnings: list[str]) -> Iterator[Entry]:
     data, status = read_bytes(file)
     warnings += permission_warnings(file, status)
     if len(data) > MAX_BYTES:
         raise bad(file, "", f"the file is larger than {MAX_BYTES // 1024} KiB; check that it is the right one")
-    text = decode(file, data)
-    if isinstance(text, ConfigError):
-        raise text
-    documents = read_documents(file, text, TYPED_KEYS)
-    return [entry for entry in (entry_of(file, each) for each in documents) if entry is not None]
+    for document in read_documents(file, decode(file, data), TYPED_KEYS):
+        if (entry := entry_of(file, document)) is not None:
+            yield entry
 
 
 # --- A configuration file as a source ---------------------------------------------------------------------------------
 
 
 @explained
-class FileSource:
+class FileSource(_PathSource):
     """A configuration file; `open_servers` makes one of each path that it gets.
 
     A relative path is one below the working directory in which this is made, also if the program enters another later.
@@ -626,23 +625,13 @@ class FileSource:
     """
 
     rank = Rank.FILE
-    interval = FILE_INTERVAL
-    settles = True
 
     def __init__(
         self, path: str | os.PathLike[str], *, ask: Ask | None = None, env_file: str | os.PathLike[str] | None = None
     ) -> None:
-        self._path = os.path.abspath(file_name(path, "FileSource: path"))
+        super().__init__(path)
         self._ask = ask
         self._env_file = None if env_file is None else os.path.abspath(file_name(env_file, "FileSource: env_file"))
-
-    def __repr__(self) -> str:
-        return f"<FileSource {self._path}>"
-
-    @property
-    def name(self) -> str:
-        """The absolute path."""
-        return self._path
 
     def look(self) -> Hashable:
         """Return the identity, size and time of the files; None for one that does not exist."""

@@ -230,14 +230,18 @@ def _unreadable(error: OSError | ValueError) -> str:
     return f"the file cannot be read ({why}); check the path and its permissions"
 
 
-def decode(name: str, data: bytes) -> str | ConfigError:
-    """Return the text of a file, or the error if it is not text."""
+def decode(name: str, data: bytes) -> str:
+    """Return the text of a file.
+
+    Raises:
+        ConfigError: it is not text. Without context: the error of Python holds the whole content of the file.
+    """
     encoding = next((encoding for mark, encoding in _ENCODINGS if data.startswith(mark)), "utf-8")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        # Do not chain the original error: it holds the whole content of the file.
-        return bad(name, "", f"the file is not valid UTF-8 (at byte {error.start}); save it as UTF-8")
+        place = error.start
+    raise bad(name, "", f"the file is not valid UTF-8 (at byte {place}); save it as UTF-8")
 
 
 def permission_warnings(name: str, status: os.stat_result) -> list[str]:
@@ -290,18 +294,22 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
     return mapping.repeated if isinstance(mapping, JsonObject) else ()
 
 
-def parse(source: str, text: str) -> Mapping[str, Any] | ConfigError:
-    """Parse a file by its suffix, else by its first characters; return the object in it, or the error."""
+def parse(source: str, text: str) -> Mapping[str, Any]:
+    """Parse a file by its suffix, else by its first characters; return the object in it.
+
+    Raises:
+        ConfigError: there is none. Without context: the errors of the parsers hold the whole content of the file.
+    """
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
-        return bad(source, "", "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource")
+        raise bad(source, "", "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource")
     if suffix == "toml" or (suffix != "json" and re.match(r"\s*(\[+[\w.\"-]+\]|#|[\w.-]+\s*=)", text)):
         document = _parse_toml(source, text)
     else:
         document = _parse_json(source, text)
-    if isinstance(document, (Mapping, ConfigError)):
+    if isinstance(document, Mapping):
         return document
-    return bad(source, "", "the file has no object at its top level; write {…} with the servers under 'mcpServers'")
+    raise bad(source, "", "the file has no object at its top level; write {…} with the servers under 'mcpServers'")
 
 
 # --- JSON -----------------------------------------------------------------------------------------------------------
@@ -309,7 +317,7 @@ def parse(source: str, text: str) -> Mapping[str, Any] | ConfigError:
 
 def _parse_json(source: str, text: str) -> Any:
     if not text.strip():
-        return bad(source, "", 'the file is empty; write {"mcpServers": {}} or remove it')
+        raise bad(source, "", 'the file is empty; write {"mcpServers": {}} or remove it')
     try:
         return _loads(text)
     except (ValueError, RecursionError):
@@ -317,12 +325,13 @@ def _parse_json(source: str, text: str) -> Any:
     try:
         return _loads(without_comments(text) if len(text) <= MAX_COMMENTED else text)
     except json.JSONDecodeError as error:
-        return bad(source, "", f"the file is not valid JSON: {json_problem(error)}")
+        problem = f"the file is not valid JSON: {json_problem(error)}"
     except RecursionError:
-        return bad(source, "", "the file is nested too deeply to be read")
+        problem = "the file is nested too deeply to be read"
     except ValueError as error:
         reason = f"{error} is not a number in JSON" if isinstance(error, _NoNumber) else "a number has too many digits"
-        return bad(source, "", f"the file is not valid JSON: {reason}")
+        problem = f"the file is not valid JSON: {reason}"
+    raise bad(source, "", problem)
 
 
 _PROBABLY: Final = {
@@ -371,22 +380,19 @@ def _no_constant(word: str) -> NoReturn:
 def _parse_toml(source: str, text: str) -> Any:
     if len(text) > MAX_TOML or _LONG_KEY.search(text):
         problem = "is larger than 1 MiB" if len(text) > MAX_TOML else "has a key of more than 64 parts"
-        return bad(source, "", f"the file {problem}; check that it is the right one")
+        raise bad(source, "", f"the file {problem}; check that it is the right one")
     try:
         return tomllib.loads(text)
     except RecursionError:
-        return bad(source, "", "the file is nested too deeply to be read")
+        problem = "the file is nested too deeply to be read"
     except tomllib.TOMLDecodeError as error:
-        problem = str(error)
-        place = _TOML_PLACE.search(problem)
+        place = _TOML_PLACE.search(str(error))
         where = f" ({place[1]})" if place else ""
-        return bad(
-            source,
-            "",
-            f"the file is not valid TOML: {_TOML_PLACE.sub('', problem).strip():.{_SHOWN_OF_PROBLEM}}{where}",
-        )
+        said = _TOML_PLACE.sub("", str(error)).strip()
+        problem = f"the file is not valid TOML: {said:.{_SHOWN_OF_PROBLEM}}{where}"
     except ValueError:
-        return bad(source, "", "the file is not valid TOML: a number or a date is invalid")
+        problem = "the file is not valid TOML: a number or a date is invalid"
+    raise bad(source, "", problem)
 
 
 # --- Read ``.env`` files ----------------------------------------------------------------------------------------------
@@ -425,8 +431,6 @@ def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     if len(data) > MAX_ENV_BYTES:
         raise bad(name, "", f"the file is larger than {MAX_ENV_BYTES // 1024} KiB; check that it is the right one")
     text = decode(name, data)
-    if not isinstance(text, str):
-        raise text
     variables: dict[str, str] = {}
     for number, line in enumerate(_END.split(text), start=1):
         content = line.strip()

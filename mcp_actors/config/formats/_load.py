@@ -266,7 +266,7 @@ def load_servers(
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     variables = {} if env_file is None else read_env_file(env_file)
     if isinstance(config, Mapping):
-        return _Loading(source, None, ask, only, variables).load(config)
+        return _Loading(source, None, ask, only, variables).load(lambda: config)
     name = file_name(config, "load_config: config", "give the path of a file, or a mapping")
     if content is None and _COMMAND_LINE.fullmatch(name) and not os.path.lexists(name):
         problem = "file not found, and a str is the path of a configuration file"
@@ -274,8 +274,7 @@ def load_servers(
     data, status = read_bytes(name) if content is None else content
     loading = _Loading(name, name, ask, only, variables)
     loading.warnings += permission_warnings(name, status)
-    text = decode(name, data)
-    return loading.load(text if isinstance(text, ConfigError) else parse(name, text))
+    return loading.load(lambda: parse(name, decode(name, data)))
 
 
 # --- Refuse entries that would start this package again --------------------------------------------------------------
@@ -343,19 +342,17 @@ class Entry:
 
 
 def load_entries(
-    source: str, entries: Iterable[Entry] | ConfigError, *, file: str | None = None, warnings: Iterable[str] = ()
+    source: str, entries: Iterable[Entry], *, file: str | None = None, warnings: list[str] | None = None
 ) -> LoadedConfig:
     """Make configurations of entries that were read from anything but JSON or TOML.
 
     Args:
         source: names the whole, for messages and for ``ServerConfig.source``.
-        entries: the entries, or the error of the whole.
+        entries: the entries. What their iterator raises is the error of the whole.
         file: the file that they are in, if they are in one.
-        warnings: messages about the whole.
+        warnings: messages about the whole, to which those about the entries are added.
     """
-    loading = _Loading(source, file, None)
-    loading.warnings += warnings
-    return loading.load_entries(entries)
+    return _Loading(source, file, None, warnings=[] if warnings is None else warnings).load_entries(entries)
 
 
 @attrs.define
@@ -380,11 +377,10 @@ class _Loading:
     def origin(self) -> str:
         return self.source if self.file is None else os.path.abspath(self.file)
 
-    def load(self, document: Mapping[str, Any] | ConfigError) -> LoadedConfig:
-        """Read a document, or report the error that there is instead of one."""
+    def load(self, read: Callable[[], Mapping[str, Any]]) -> LoadedConfig:
+        """Load the document that `read` returns; its error is that of the whole."""
         with self._whole():
-            if isinstance(document, ConfigError):
-                raise document
+            document = read()
             sections = find_sections(self.source, document)
             for path, section in (*sections, ("inputs", inputs_of(document))):
                 check_size(self.source, path, section)
@@ -403,11 +399,9 @@ class _Loading:
                     hidden |= section.keys()  # what is for this folder hides what is for all
         return self._loaded()
 
-    def load_entries(self, entries: Iterable[Entry] | ConfigError) -> LoadedConfig:
-        """Read entries, or report the error that there is instead of them."""
+    def load_entries(self, entries: Iterable[Entry]) -> LoadedConfig:
+        """Load entries; an error of their iterator is that of the whole."""
         with self._whole():
-            if isinstance(entries, ConfigError):
-                raise entries
             entries = tuple(entries)
             check_size(self.source, "", {index: entry.value for index, entry in enumerate(entries)})
             self.keys = {str(entry.key) for entry in entries}
