@@ -20,7 +20,7 @@ import os
 import sqlite3
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from typing import Any, Final, TypeAlias
 from urllib.parse import quote
@@ -54,6 +54,21 @@ Row: TypeAlias = tuple[object, object, object]
 SELECT: Final = (
     f"SELECT name, substr({{spec}}, 1, {MAX_SPEC + 1}), enabled FROM {SERVERS} ORDER BY name LIMIT {MAX_ROWS + 1}"
 )
+
+
+def tables_of(spec: str, enabled: str, time: str) -> tuple[str, str]:
+    """Return the statements that create the two tables with these types: that of the servers, and that of states."""
+    updated_at = f"updated_at {time} NOT NULL DEFAULT CURRENT_TIMESTAMP"
+    servers = f"name text PRIMARY KEY, spec {spec} NOT NULL, enabled {enabled}, {updated_at}"
+    states = (
+        f"name text NOT NULL, instance text NOT NULL, status text NOT NULL, {updated_at}, PRIMARY KEY (name, instance)"
+    )
+    return f"CREATE TABLE IF NOT EXISTS {SERVERS} ({servers})", f"CREATE TABLE IF NOT EXISTS {STATUS} ({states})"
+
+
+_WRITE: Final = f"""
+    INSERT INTO {STATUS} (name, instance, status) VALUES ({{0}}, {{0}}, {{0}})
+    ON CONFLICT (name, instance) DO UPDATE SET status = excluded.status, updated_at = CURRENT_TIMESTAMP"""
 
 
 class TableSource(ABC):
@@ -110,6 +125,13 @@ class TableSource(ABC):
         """
         return (load_entries(self.name, map(self._entry, self._bounded())),)
 
+    def _write(self, cursor: Any, statuses: Mapping[str, str | None], mark: str) -> None:
+        """Write the states by the cursor of a database, in whose statements a mark is the place of a value."""
+        written = [(name, self.instance, status) for name, status in statuses.items() if status is not None]
+        cursor.executemany(_WRITE.format(mark), written)
+        gone = [(name, self.instance) for name, status in statuses.items() if status is None]
+        cursor.executemany(f"DELETE FROM {STATUS} WHERE name = {mark} AND instance = {mark}", gone)
+
     def _bounded(self) -> list[Row]:
         """Return the rows.
 
@@ -156,34 +178,10 @@ def _is_enabled(source: str, place: str, enabled: object) -> bool:
     raise bad(source, place, f"found {found(enabled)}; write true or false (1 or 0)")
 
 
-def names_of(statuses: Mapping[str, str | None], *, removed: bool) -> Iterable[str]:
-    """Return the servers that were removed, or those that were not."""
-    return [name for name, status in statuses.items() if (status is None) is removed]
-
-
 # --- A table of servers in PostgreSQL (`PostgresSource`) --------------------------------------------------------------
 
 
-_POSTGRES_TABLES: Final = (
-    f"""
-    CREATE TABLE IF NOT EXISTS {SERVERS} (
-        name text PRIMARY KEY,
-        spec jsonb NOT NULL,
-        enabled boolean NOT NULL DEFAULT true,
-        updated_at timestamptz NOT NULL DEFAULT now()
-    )""",
-    f"""
-    CREATE TABLE IF NOT EXISTS {STATUS} (
-        name text NOT NULL,
-        instance text NOT NULL,
-        status text NOT NULL,
-        updated_at timestamptz NOT NULL DEFAULT now(),
-        PRIMARY KEY (name, instance)
-    )""",
-)
-_POSTGRES_WRITE: Final = f"""
-    INSERT INTO {STATUS} (name, instance, status) VALUES (%s, %s, %s)
-    ON CONFLICT (name, instance) DO UPDATE SET status = excluded.status, updated_at = now()"""
+_POSTGRES_TABLES: Final = tables_of("jsonb", "boolean NOT NULL DEFAULT true", "timestamptz")
 _FETCHED: Final = 50  # rows at a time, so that no more than a few MiB are in memory before they are counted
 
 
@@ -229,10 +227,7 @@ class PostgresSource(TableSource):
 
     def write_status(self, statuses: Mapping[str, str | None]) -> None:  # as in the base class
         with self._connect() as connection, connection.cursor() as cursor:
-            written = names_of(statuses, removed=False)
-            cursor.executemany(_POSTGRES_WRITE, [(name, self.instance, statuses[name]) for name in written])
-            gone = [(name, self.instance) for name in names_of(statuses, removed=True)]
-            cursor.executemany(f"DELETE FROM {STATUS} WHERE name = %s AND instance = %s", gone)
+            self._write(cursor, statuses, "%s")
 
     def _rows(self) -> Iterator[Row]:
         with self._connect(read_only=True) as connection, connection.cursor(name="mcp_actors") as cursor:
@@ -292,24 +287,7 @@ def _reason(error: Exception) -> str:
 # --- A table of servers in a SQLite file (`SqliteSource`) -------------------------------------------------------------
 
 
-_STATUS_TABLE: Final = f"""
-    CREATE TABLE IF NOT EXISTS {STATUS} (
-        name TEXT NOT NULL,
-        instance TEXT NOT NULL,
-        status TEXT NOT NULL,
-        updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP,
-        PRIMARY KEY (name, instance)
-    )"""
-_SQLITE_TABLES: Final = f"""
-    CREATE TABLE IF NOT EXISTS {SERVERS} (
-        name TEXT PRIMARY KEY,
-        spec TEXT NOT NULL,
-        enabled INTEGER NOT NULL DEFAULT 1,
-        updated_at TEXT NOT NULL DEFAULT CURRENT_TIMESTAMP
-    )"""
-_SQLITE_WRITE: Final = f"""
-    INSERT INTO {STATUS} (name, instance, status) VALUES (?, ?, ?)
-    ON CONFLICT (name, instance) DO UPDATE SET status = excluded.status, updated_at = CURRENT_TIMESTAMP"""
+_SQLITE_TABLES: Final = tables_of("text", "integer NOT NULL DEFAULT 1", "text")
 _REMEDY: Final = "check the path and its permissions, or create the tables with create_tables()"
 _REMEDIES: Final = {
     sqlite3.SQLITE_BUSY: "end the transaction of the program that has locked it",
@@ -355,16 +333,13 @@ class SqliteSource(TableSource):
             ConfigError: SQLite cannot do that.
         """
         with self._connect("rwc") as connection:
-            connection.execute(_SQLITE_TABLES)
-            connection.execute(_STATUS_TABLE)
+            for statement in _SQLITE_TABLES:
+                connection.execute(statement)
 
     def write_status(self, statuses: Mapping[str, str | None]) -> None:  # as in the base class
         with self._connect("rw") as connection:
-            connection.execute(_STATUS_TABLE)
-            written = names_of(statuses, removed=False)
-            connection.executemany(_SQLITE_WRITE, [(name, self.instance, statuses[name]) for name in written])
-            gone = [(name, self.instance) for name in names_of(statuses, removed=True)]
-            connection.executemany(f"DELETE FROM {STATUS} WHERE name = ? AND instance = ?", gone)
+            connection.execute(_SQLITE_TABLES[1])
+            self._write(connection, statuses, "?")
 
     def _rows(self) -> Iterator[Row]:
         with self._connect("ro") as connection:
