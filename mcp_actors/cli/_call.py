@@ -30,7 +30,8 @@ from .._text import plain_text
 from ..catalog import CatalogTool
 from ..config import LoadedConfig, ProgressCallback
 from ..kernel import TreeNode
-from ..servers import ServerGroup
+from ..servers import ServerGroup, ServerRef
+from ..transports import Masker
 from ._configuration import COMMAND, load, load_tool
 from ._connect import asked, masker_of, open_loaded, open_once
 from ._output import Binary, Failure, Misuse, Output, unknown
@@ -197,9 +198,7 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
         server = " or ".join(repr(each.name) for each in loaded.servers) or repr(words[0])
         raise type(error)(f"server {server}: tool {tool!r}: {error}") from None
     async with open_loaded(_within(loaded, seconds), output) as group:
-        found = _find(group, tool)
-        ref = group[found.server]
-        mask = masker_of(ref)
+        found, ref, mask = _find(group, tool)
         if arguments is None:
             try:
                 arguments = parse_arguments(given, found.input_schema)
@@ -231,10 +230,11 @@ def _within(loaded: LoadedConfig, seconds: float | None) -> LoadedConfig:
     return attrs.evolve(loaded, servers=tuple(servers))
 
 
-def _find(group: ServerGroup, name: str) -> CatalogTool:
+def _find(group: ServerGroup, name: str) -> tuple[CatalogTool, ServerRef, Masker]:
+    """Return a tool, its server, and the masker of that."""
     for tool in group.tools:
         if name in (tool.name, tool.public_name):
-            return tool
+            return tool, (ref := group[tool.server]), masker_of(ref)
     servers = " or ".join(map(repr, group))
     raise unknown(f"server {servers} has no tool {name!r}", name, [tool.name for tool in group.tools], "tools")
 
@@ -327,9 +327,7 @@ async def _show_tool(loaded: LoadedConfig, named: Sequence[str], output: Output)
     if others:
         raise Misuse(f"too many words after a tool: {' '.join(others)}; name one tool, or servers")
     async with open_loaded(loaded, output) as group:
-        found = _find(group, name)
-        ref = group[found.server]
-        mask = masker_of(ref)
+        found, ref, mask = _find(group, name)
         if output.as_json:
             [tool] = [each for each in await asked(ref, ref.list_tools()) if each.name == found.name]
             output.json(mask.data(tool.model_dump(mode="json", by_alias=True, exclude_none=True)))

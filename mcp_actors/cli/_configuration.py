@@ -43,6 +43,7 @@ from ..config import Ask, Http, Input, LoadedConfig, Rank, ServerConfig, Stdio, 
 from ..config._sources import stamp_of
 from ..config._template import INTERPRETERS
 from ..config.formats import Content, load_servers, name_of, read_bytes
+from ..config.formats._load import with_failed
 from ._completion import PLACES
 from ._output import Failure, Misuse, Output, unknown
 
@@ -255,10 +256,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
 def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
     """Add the error of each environment variable that overrides a value of no server, or of several, as groups do."""
     variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
-    failed = {**loaded.failed, **variables}
-    used = tuple(server for server in loaded.servers if server.name not in variables)
-    needed = loaded.required | {each.name for each in loaded.servers if each.required and each.name in variables}
-    return attrs.evolve(loaded, servers=used, failed=failed, errors=(*dict.fromkeys(failed.values()),), required=needed)
+    return with_failed(loaded, variables)
 
 
 def _only(names: Sequence[str]) -> frozenset[str] | None:

@@ -25,7 +25,7 @@ from .._server import ServerConfig
 from .._template import EXPANDED, INTERPRETERS, RESOLVED, Kind, Transport, make_transport, texts_in
 from .._values import FROM_FILE, INPUT, Written, literal, parse, references
 from . import _keys
-from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
+from ._file import as_object, bad, child, did_you_mean, found, nearest, shown_key
 from ._keys import IN_PYTHON, SETTABLE, Fields, Surroundings, is_oauth, read_oauth, read_settings, read_tools
 from ._programs import FOREIGN, SUBSTITUTION, Program
 
@@ -295,11 +295,7 @@ def _as_mapping(entry: object, path: str, source: str) -> Mapping[str, Any]:
         endings = ", ".join(INTERPRETERS)
         remedy = f'a string must be a URL or a script ({endings}); else write {{"command": …, "args": […]}}'
         raise bad(source, path, f"found {found(entry)}; {remedy}")
-    if not isinstance(entry, Mapping):
-        raise bad(source, path, f"found {found(entry)}; write an object with 'command' or 'url'")
-    if twice := repeated_keys(entry):
-        raise repeated(source, path, twice)
-    return entry
+    return as_object(source, path, entry, "an object with 'command' or 'url'")
 
 
 def _remedy(key: object, known: Collection[str]) -> str:
@@ -385,12 +381,8 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
     """Return a mapping of names to strings. Numbers become strings; null, as in VS Code, leaves a name out."""
     if value == []:
         return {}  # PHP writes an empty object like that
-    if not isinstance(value, Mapping):
-        raise bad(around.source, place, f'found {found(value)}; write an object like {{"NAME": "value"}}')
-    if twice := repeated_keys(value):
-        raise repeated(around.source, place, twice)
     texts = {}
-    for name, each in value.items():
+    for name, each in as_object(around.source, place, value, 'an object like {"NAME": "value"}').items():
         if isinstance(name, str) and _SPACE.search(name):
             # "Authorization: Bearer …" as a name is a likely mistake, and its credential must not be shown.
             first = shown_key(_SPACE.split(name, maxsplit=1)[0])

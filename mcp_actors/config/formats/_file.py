@@ -91,6 +91,19 @@ def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:
     return bad(source, path, f"{', '.join(map(shown_key, keys))} appears more than once; remove all but one")
 
 
+def as_object(source: str, path: str, value: object, expected: str) -> Mapping[Any, Any]:
+    """Return a value that is an object in which each key appears once.
+
+    Raises:
+        ConfigError: it is not.
+    """
+    if not isinstance(value, Mapping):
+        raise bad(source, path, f"found {found(value)}; write {expected}")
+    if twice := repeated_keys(value):
+        raise repeated(source, path, twice)
+    return value
+
+
 # --- Limit the size of a section and of its numbers -------------------------------------------------------------------
 
 # A file may be large, because some programs keep megabytes of other data in their configuration. The part about servers

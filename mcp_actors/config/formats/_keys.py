@@ -24,7 +24,7 @@ from .._server import ServerConfig
 from .._template import Kind
 from .._tools import GLOB, ToolFilter
 from .._transports import Http, Socket, Sse, Stdio
-from ._file import bad, child, did_you_mean, found, nearest, repeated, repeated_keys, shown_key
+from ._file import as_object, bad, child, did_you_mean, found, nearest, shown_key
 from ._inputs import Inputs
 from ._programs import ANY, Program, is_comment
 
@@ -318,11 +318,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
 
 def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:
     """Yield the keys and values of an object with settings, unless a file cannot hold one."""
-    if not isinstance(settings, Mapping):
-        raise bad(source, path, f"found {found(settings)}; write an object with settings")
-    if twice := repeated_keys(settings):
-        raise repeated(source, path, twice)
-    for key, value in settings.items():
+    for key, value in as_object(source, path, settings, "an object with settings").items():
         if key in IN_PYTHON:
             raise bad(
                 source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"

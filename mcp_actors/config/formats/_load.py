@@ -309,14 +309,16 @@ def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
                 path=f"servers.{server.name}",
             )
             refused[server.name] = error
-    servers = tuple(server for server in loaded.servers if server.name not in refused)
-    failed = {**loaded.failed, **refused}
-    required = loaded.required | {
-        server.name for server in loaded.servers if server.name in refused and server.required
-    }
-    return attrs.evolve(
-        loaded, servers=servers, failed=failed, errors=(*loaded.errors, *refused.values()), required=required
-    )
+    return with_failed(loaded, refused)
+
+
+def with_failed(loaded: LoadedConfig, errors: Mapping[str, ConfigError]) -> LoadedConfig:
+    """Return a configuration with further errors by the names of servers, and without these servers."""
+    failed = {**loaded.failed, **errors}
+    servers = tuple(server for server in loaded.servers if server.name not in errors)
+    required = loaded.required | {each.name for each in loaded.servers if each.required and each.name in errors}
+    unique = tuple(dict.fromkeys(failed.values()))
+    return attrs.evolve(loaded, servers=servers, failed=failed, errors=unique, required=required)
 
 
 # --- Load entries that are not in a document --------------------------------------------------------------------------
@@ -488,7 +490,10 @@ class _Loading:
             around = attrs.evolve(around, is_off=key in self.off)
             self.servers[name] = read_entry(name, value, place, around)
         except ConfigError as error:
-            self._note_failure(name, value, _with_variables(error, variables), is_off=key in self.off)
+            if variables:
+                said = f"{error} (the entry includes values of {', '.join(variables)})"
+                error = ConfigError(said, source=error.source, path=error.path)
+            self._note_failure(name, value, error, is_off=key in self.off)
 
     def _check_free(self, name: str, entry: Entry) -> None:
         """Check that a name is not used yet. If it is even written the same, neither is used: which one was meant?"""
@@ -511,14 +516,6 @@ class _Loading:
         while name in self.failed:
             name += "'"
         self.failed[name] = _detached(error)
-
-
-def _with_variables(error: ConfigError, variables: tuple[str, ...]) -> ConfigError:
-    """Return the error of an entry that the environment has changed, with the names of these variables."""
-    if not variables:
-        return error
-    message = f"{error} (the entry includes values of {', '.join(variables)})"
-    return ConfigError(message, source=error.source, path=error.path)
 
 
 def _detached(error: ConfigError) -> ConfigError:
