@@ -3,8 +3,8 @@
 The functions under the first heading are the commands. `make_app` makes the parser (cyclopts); ``_run`` uses it to run
 the chosen command.
 
-This file is imported for every command line, also for ``--help``. A command imports the code behind it when it runs:
-with the types of the protocol that takes most of a second, too long for help or for the message about a typo.
+This file is imported for every command line, also for ``--help``. The code behind a command is imported when that is
+chosen: with the types of the protocol that takes most of a second, too long for help or for the message about a typo.
 """
 
 from __future__ import annotations
@@ -70,8 +70,7 @@ async def check(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
     Returns:
         0 if all servers are ready, 3 if some need a sign-in and nothing else is wrong, 1 otherwise.
     """
-    with exit_on_interrupt():
-        from ._check import check_servers
+    from ._check import check_servers
 
     return await check_servers(servers, config, Output(as_json=json, verbose=verbose))
 
@@ -89,8 +88,7 @@ async def tools(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
     Returns:
         0 if all servers answered, 1 otherwise.
     """
-    with exit_on_interrupt():
-        from ._call import list_tools
+    from ._call import list_tools
 
     return await list_tools(servers, config, Output(as_json=json, verbose=verbose))
 
@@ -125,8 +123,7 @@ async def call(
     """
     if seconds is not None and not 0 < seconds < math.inf:
         raise Misuse(f"--timeout {seconds} is not valid; give a positive number of seconds")
-    with exit_on_interrupt():
-        from ._call import call_tool
+    from ._call import call_tool
 
     to = Output(as_json=json, file=output, verbose=verbose)
     return await call_tool((server, *arguments), config, to, seconds)
@@ -143,8 +140,7 @@ async def resources(*servers: Server, config: ConfigFile = None, json: AsJson = 
     Returns:
         0 if all servers answered, 1 otherwise.
     """
-    with exit_on_interrupt():
-        from ._read import list_resources
+    from ._read import list_resources
 
     return await list_resources(servers, config, Output(as_json=json))
 
@@ -172,8 +168,7 @@ async def read(
     Returns:
         0, or 1 if it could not be read.
     """
-    with exit_on_interrupt():
-        from ._read import read_resource
+    from ._read import read_resource
 
     return await read_resource(server, uri, config, Output(as_json=json, file=output, verbose=verbose))
 
@@ -189,8 +184,7 @@ async def prompts(*servers: Server, config: ConfigFile = None, json: AsJson = Fa
     Returns:
         0 if all servers answered, 1 otherwise.
     """
-    with exit_on_interrupt():
-        from ._read import list_prompts
+    from ._read import list_prompts
 
     return await list_prompts(servers, config, Output(as_json=json))
 
@@ -208,8 +202,7 @@ async def prompt(server: Server, name: str, /, *arguments: str, config: ConfigFi
     Returns:
         0, or 1 if the server refused it.
     """
-    with exit_on_interrupt():
-        from ._read import get_prompt
+    from ._read import get_prompt
 
     return await get_prompt(server, name, arguments, config, Output(as_json=json))
 
@@ -227,8 +220,7 @@ async def watch(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
     """
     if not 0 < every < math.inf:
         raise Misuse(f"--every {every} is not valid; give a positive number of seconds")
-    with exit_on_interrupt():
-        from ._check import watch_servers
+    from ._check import watch_servers
 
     return await watch_servers(servers, config, Output(as_json=json), every=every)
 
@@ -246,8 +238,7 @@ async def graph(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
     Returns:
         0 if all servers are ready, 1 otherwise.
     """
-    with exit_on_interrupt():
-        from ._call import draw_graph
+    from ._call import draw_graph
 
     return await draw_graph(servers, config, Output(as_json=json))
 
@@ -333,15 +324,13 @@ async def ui(*, config: ConfigFile = None, browser: Annotated[bool, Parameter(sh
         config: The configuration file. If no daemon runs, name it: its servers are started, until Ctrl-C.
         browser: Open the page in a browser; --no-browser prints its address only.
     """
-    with exit_on_interrupt():
-        from ._http import show_page
+    from ._http import show_page
 
     return await show_page(config, Output(), browser=browser)
 
 
 async def _control(do: str, servers: Sequence[str], config: str | None, *, as_json: bool) -> int:
-    with exit_on_interrupt():
-        from ._control import control
+    from ._control import control
 
     return await control(do, servers, config, Output(as_json=as_json))
 
@@ -359,8 +348,7 @@ async def login(server: Server, /, *, config: ConfigFile = None) -> int:
     Returns:
         0, or 1 if the sign-in failed.
     """
-    with exit_on_interrupt():
-        from ._sign_in import sign_in_to_server
+    from ._sign_in import sign_in_to_server
 
     return await sign_in_to_server(server, config, Output())
 
@@ -375,8 +363,7 @@ async def logout(*servers: Server, config: ConfigFile = None) -> int:
     Returns:
         0, or 1 if an entry is not valid or a server that is named has no sign-in.
     """
-    with exit_on_interrupt():
-        from ._sign_in import sign_out_of_servers
+    from ._sign_in import sign_out_of_servers
 
     return await sign_out_of_servers(servers, config, Output())
 
@@ -393,8 +380,7 @@ async def whoami(*servers: Server, config: ConfigFile = None, json: AsJson = Fal
         0 if all servers that need a sign-in have one, 3 otherwise; 1 if an entry is not valid or a server that is named
         has no sign-in.
     """
-    with exit_on_interrupt():
-        from ._sign_in import show_sign_ins
+    from ._sign_in import show_sign_ins
 
     return await show_sign_ins(servers, config, Output(as_json=json))
 
@@ -412,8 +398,7 @@ async def config_show(*servers: Server, config: ConfigFile = None, json: AsJson 
     Returns:
         0, or 1 if an entry is not valid.
     """
-    with exit_on_interrupt():
-        from ._config import show_config
+    from ._config import show_config
 
     return await show_config(servers, config, Output(as_json=json))
 
@@ -438,8 +423,7 @@ async def config_convert(
     Returns:
         0, or 1 if nothing was written.
     """
-    with exit_on_interrupt():
-        from ._config import convert_config
+    from ._config import convert_config
 
     return await convert_config(form, servers, config, output, Output(), literals=literals)
 
@@ -460,8 +444,7 @@ async def config_attach(
     Returns:
         0, or 1 if nothing was changed because of an error.
     """
-    with exit_on_interrupt():
-        from ._attach_hosts import attach_host, detach_host
+    from ._attach_hosts import attach_host, detach_host
 
     if undo:
         if to is not None:
@@ -484,8 +467,7 @@ async def pins_show(*servers: Server, store: Store = None, config: ConfigFile = 
     Returns:
         0 if all listed tools are accepted, 1 if one is not, or if nothing is remembered.
     """
-    with exit_on_interrupt():
-        from ._pins import show_pins
+    from ._pins import show_pins
 
     return await show_pins(servers, config, store, Output(as_json=json))
 
@@ -505,8 +487,7 @@ async def pins_approve(
     Returns:
         0, or 1 if it cannot be stored.
     """
-    with exit_on_interrupt():
-        from ._pins import decide
+    from ._pins import decide
 
     return await decide((tool, *tools), config, store, Output(as_json=json), approve=True)
 
@@ -526,8 +507,7 @@ async def pins_reject(
     Returns:
         0, or 1 if it cannot be stored.
     """
-    with exit_on_interrupt():
-        from ._pins import decide
+    from ._pins import decide
 
     return await decide((tool, *tools), config, store, Output(as_json=json), approve=False)
 
@@ -576,8 +556,7 @@ async def serve(
         return await serve_over_http(config, Options(http, token_file, no_token, host_name, origin), control)
     if token_file is not None or no_token or host_name or origin:
         raise Misuse("--token-file, --no-token, --host-name and --origin need --http HOST:PORT")
-    with exit_on_interrupt():
-        from ._gateway import serve_file
+    from ._gateway import serve_file
 
     return await serve_file(config, stdio=stdio, socket=socket, secret_file=secret_file, control=control, idle=idle)
 
@@ -612,37 +591,37 @@ async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     return 0
 
 
-EXAMPLES: Final[Mapping[Callable[..., Any], str]] = {
-    check: "mcp-actors check --config ~/.cursor/mcp.json",
-    tools: "mcp-actors tools -- npx -y @modelcontextprotocol/server-everything",
-    call: "mcp-actors call time get_current_time timezone=Europe/Paris",
-    resources: "mcp-actors resources notes",
-    read: "mcp-actors read notes note:///shopping",
-    prompts: "mcp-actors prompts https://example.com/mcp",
-    prompt: "mcp-actors prompt notes plan meal=lunch",
-    watch: "mcp-actors watch",
-    graph: "mcp-actors graph time",
-    status: "mcp-actors status --config ~/.config/mcp-actors/cursor.json",
-    logs: "mcp-actors logs time",
-    restart: "mcp-actors restart time",
-    stop: "mcp-actors stop --config ~/.config/mcp-actors/cursor.json",
-    start: "mcp-actors start time",
-    reload: "mcp-actors reload",
-    ui: "mcp-actors ui --config ~/.config/mcp-actors/cursor.json",
-    login: "mcp-actors login linear",
-    logout: "mcp-actors logout linear",
-    whoami: "mcp-actors whoami",
-    config_show: "mcp-actors config show",
-    config_convert: "mcp-actors config convert vscode --output .vscode/mcp.json",
-    config_attach: "mcp-actors config attach cursor",
-    pins_show: "mcp-actors pins show",
-    pins_approve: "mcp-actors pins approve mail/send",
-    pins_reject: "mcp-actors pins reject mail/send",
-    serve: "mcp-actors serve --config ~/.cursor/mcp.json --stdio",
-    attach: "mcp-actors attach --config ~/.cursor/mcp.json",
-    completion: 'eval "$(mcp-actors completion bash)"',
+EXAMPLES: Final[Mapping[Callable[..., Any], tuple[str, str]]] = {
+    check: ("_check", "mcp-actors check --config ~/.cursor/mcp.json"),
+    tools: ("_call", "mcp-actors tools -- npx -y @modelcontextprotocol/server-everything"),
+    call: ("_call", "mcp-actors call time get_current_time timezone=Europe/Paris"),
+    resources: ("_read", "mcp-actors resources notes"),
+    read: ("_read", "mcp-actors read notes note:///shopping"),
+    prompts: ("_read", "mcp-actors prompts https://example.com/mcp"),
+    prompt: ("_read", "mcp-actors prompt notes plan meal=lunch"),
+    watch: ("_check", "mcp-actors watch"),
+    graph: ("_call", "mcp-actors graph time"),
+    status: ("_control", "mcp-actors status --config ~/.config/mcp-actors/cursor.json"),
+    logs: ("_control", "mcp-actors logs time"),
+    restart: ("_control", "mcp-actors restart time"),
+    stop: ("_control", "mcp-actors stop --config ~/.config/mcp-actors/cursor.json"),
+    start: ("_control", "mcp-actors start time"),
+    reload: ("_control", "mcp-actors reload"),
+    ui: ("_http", "mcp-actors ui --config ~/.config/mcp-actors/cursor.json"),
+    login: ("_sign_in", "mcp-actors login linear"),
+    logout: ("_sign_in", "mcp-actors logout linear"),
+    whoami: ("_sign_in", "mcp-actors whoami"),
+    config_show: ("_config", "mcp-actors config show"),
+    config_convert: ("_config", "mcp-actors config convert vscode --output .vscode/mcp.json"),
+    config_attach: ("_attach_hosts", "mcp-actors config attach cursor"),
+    pins_show: ("_pins", "mcp-actors pins show"),
+    pins_approve: ("_pins", "mcp-actors pins approve mail/send"),
+    pins_reject: ("_pins", "mcp-actors pins reject mail/send"),
+    serve: ("_gateway", "mcp-actors serve --config ~/.cursor/mcp.json --stdio"),
+    attach: ("_output", "mcp-actors attach --config ~/.cursor/mcp.json"),
+    completion: ("_output", 'eval "$(mcp-actors completion bash)"'),
 }
-"""Every command, and an example of it for the help."""
+"""Every command: the file with the code behind it, which `run` imports first, and an example for the help."""
 
 
 PANELS: Final = {
@@ -667,7 +646,7 @@ def make_app() -> App:
     app = App(
         name="mcp-actors",
         help="Check and use the MCP servers of a configuration file, as Claude, Cursor, VS Code and others write it.",
-        help_epilogue=_examples(*(EXAMPLES[each] for each in (check, tools, call)), "mcp-actors COMMAND --help"),
+        help_epilogue=_examples(*(EXAMPLES[each][1] for each in (check, tools, call)), "mcp-actors COMMAND --help"),
         help_format="plaintext",
         version=version("mcp-actors"),
     )
@@ -678,8 +657,8 @@ def make_app() -> App:
         name: App(name=name, help=text, help_format="plaintext", group=panels[name]) for name, text in GROUPS.items()
     }
     for name, group in groups.items():
-        group.help_epilogue = _examples(*(line for each, line in EXAMPLES.items() if path_of(each)[0] == name))
-    for command, example in EXAMPLES.items():
+        group.help_epilogue = _examples(*(line for each, (_, line) in EXAMPLES.items() if path_of(each)[0] == name))
+    for command, (_, example) in EXAMPLES.items():
         *group_name, name = path_of(command)
         parent = groups[group_name[0]] if group_name else app
         panel = None if group_name else panels[name]

@@ -1,7 +1,7 @@
 """Exit on Ctrl-C during imports.
 
-`cli.main` and each command in ``_app`` use `exit_on_interrupt` around their slow imports. Within the block it replaces
-the handler of SIGINT, unless that is ignored, and restores it after; the handler writes a line to stderr and ends the
+`cli.main` and ``_run`` use `exit_on_interrupt` around the slow imports of a command. Within the block it replaces the
+handler of SIGINT, unless that is ignored, and restores it after; the handler writes a line to stderr and ends the
 process without clean-up, with `INTERRUPTED`, which is also ``_run``'s code for Ctrl-C. This file imports no other of
 the package, because it has to be ready before they load.
 """

@@ -13,6 +13,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from functools import partial
+from importlib import import_module
 from shutil import which
 from typing import Any, Final, TextIO, get_args
 
@@ -42,7 +43,7 @@ MISUSED: Final = 2
 COMPLETE: Final = "__complete"
 """The command that the scripts of `completion` run."""
 
-EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, example in EXAMPLES.items()}
+EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, (_, example) in EXAMPLES.items()}
 """The words of each command, and its example."""
 
 OTHERS_SAY: Final = {
@@ -129,6 +130,8 @@ def _run(words: Sequence[str], output: Output) -> int:
         command(*bound.args, **bound.kwargs)  # --help and --version
         return 0
     output.as_json = bound.arguments.get("json", False)
+    with exit_on_interrupt():
+        import_module(f".{EXAMPLES[command][0]}", __package__)
     code: Any
     try:
         code = trio.run(partial(command, *bound.args, **bound.kwargs))
