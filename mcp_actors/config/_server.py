@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping
 from enum import IntEnum
-from typing import Any, Final, Literal, Protocol, runtime_checkable
+from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 import attrs
 from attrs import field, frozen
@@ -30,16 +30,12 @@ from ._hooks import Callbacks, Middleware, check_extensions, check_middleware, t
 from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
 from ._template import Transport, kind_of
 from ._tools import ToolFilter, check_static_tools, to_static_tools
-from ._transports import SERVER_NAME, Http, InProcess, Socket, Sse, Stdio
+from ._transports import SERVER_NAME, Sse
 
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
 _check_transport: Final = check.kind(
-    Stdio,
-    Http,
-    Sse,
-    InProcess,
-    Socket,
+    *get_args(Transport),
     remedy='give Stdio("program"), Http("https://…"), Sse("https://…"), Socket("host:port") or InProcess(server)',
 )
 _check_restart: Final = check.kind(

@@ -20,9 +20,10 @@ from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from prometheus_client.parser import text_string_to_metric_families
 from trio.testing import MockClock
 
-from mcp_actors import Backoff, RestartPolicy, ServerConfig, ServerError, open_servers
+from mcp_actors import Backoff, RestartPolicy, ServerConfig, ServerError, load_config, open_servers
 from mcp_actors.kernel import Event
 from mcp_actors.observe import Metrics
+from mcp_actors.observe._metrics import _common
 from mcp_actors.servers import ReplicaChanged
 from mcp_actors.testing import Fail, ScriptedServer
 
@@ -227,6 +228,21 @@ async def test_a_session_without_a_request_has_its_attributes_and_the_error_that
     assert sorted(found, key=len) == [pipe, {**pipe, "error.type": "ConnectionLost"}, http]
     assert [*metrics._describe] == ["http"]
     provider.shutdown()
+
+
+def test_servers_of_files_with_variables_have_their_transport() -> None:
+    """An address that is a variable may be a path, or a host and a port."""
+    http = {"network.transport": "tcp", "network.protocol.name": "http"}
+    for entry, attributes in (
+        ({"command": "${A}"}, {"network.transport": "pipe"}),
+        ({"url": "${A}"}, http),
+        ({"type": "sse", "url": "https://${A}/sse"}, http),
+        ({"socket": "h:${PORT}", "secret_file": "/secret"}, {"network.transport": "tcp"}),
+        ({"socket": "/run/${A}.sock"}, {"network.transport": "unix"}),
+        ({"socket": "${A}"}, {}),
+    ):
+        [config] = load_config({"mcpServers": {"a": entry}}).servers
+        assert _common(config, None) == attributes
 
 
 def test_a_negative_number_of_tools_is_refused() -> None:
