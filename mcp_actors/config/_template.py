@@ -287,7 +287,7 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
 
 
 def check_variables(transport: Transport, environ: Mapping[str, str], *, where: str) -> None:
-    """Check that the variables of a transport have values now. Functions and secrets are not looked at.
+    """Check that the variables of a transport have values now. A function is not called.
 
     Args:
         transport: one of a `ServerConfig`.

@@ -10,7 +10,7 @@ import attrs
 import pytest
 
 from mcp_actors import ConfigError, Http, ServerConfig, Sse, Stdio, load_config
-from mcp_actors.config import Transport, speaks_sse
+from mcp_actors.config import Transport, resolve_headers, resolve_token, speaks_sse
 from mcp_actors.config._template import check_variables, resolved
 
 
@@ -89,6 +89,13 @@ def test_its_repr_shows_no_credential() -> None:
     assert "s3cret" not in repr(
         loaded({"command": "${A}", "args": ["--token", "s3cret", "${input:key}"]}, key="s3cret")
     )
+
+
+async def test_credentials_keep_the_answers_to_inputs_until_they_are_sent() -> None:
+    transport: Any = loaded({"url": "https://x", "headers": {"A": "${input:key}"}, "auth": "${input:key}!"}, key="k")
+    assert await resolve_headers(transport.headers, {}, where="docs") == {"A": "k"}
+    assert await resolve_token(transport.auth, {}, where="docs") == "k!"
+    assert resolved(transport, {}, where="docs") is transport
 
 
 def test_an_expanded_url_is_shown_as_it_was_written() -> None:
