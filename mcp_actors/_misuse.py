@@ -481,7 +481,8 @@ def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bo
         valid: whether the value is.
     """
     if not valid:
-        raise ValueError(f"{owner}: {name} must be {wanted}, not {given!r}")
+        what = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else repr(given)
+        raise ValueError(f"{owner}: {name} must be {wanted}, not {what}")
 
 
 # --- Names of states to wait for --------------------------------------------------------------------------------------

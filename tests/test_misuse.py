@@ -35,6 +35,7 @@ from mcp_actors import (
 from mcp_actors._misuse import LONGEST, explained
 from mcp_actors.bridge import open_supervisor
 from mcp_actors.kernel import Actor, Call, ChildSpec, Later
+from mcp_actors.observe import Metrics
 
 LIMIT: Final = (
     "set ServerConfig(request_timeout=…), or limit this call with `with trio.fail_after(seconds):` (on asyncio: `async "
@@ -479,9 +480,27 @@ def test_middleware_that_returns_no_result_is_named_without_an_event_loop() -> N
             group["a"].call_tool("echo", {"text": "x"})
 
 
-OBSERVERS: Final = (
-    r"^observers must be functions in a list, not <built-in function print>; write observers=\[function\]$"
-)
+async def refuse_observers(door: Callable[..., Any]) -> None:
+    """Open a block with observers that are not functions in a list."""
+    for observers, shown in (
+        (print, "<built-in function print>"),
+        ([Metrics], "<class 'mcp_actors.observe"),
+        ([3], "3"),
+    ):
+        with pytest.raises(TypeError) as caught:
+            async with door(observers=observers):
+                pass
+        said = sentence(caught.value)
+        assert said.startswith("observers must be functions in a list, not ")
+        assert shown in said
+        assert said.endswith("; write observers=[function]")
+
+
+def test_wrong_observers_are_named_on_asyncio_and_without_an_event_loop() -> None:
+    for door in (bridge.open_servers, open_supervisor):
+        asyncio.run(refuse_observers(door))
+    with pytest.raises(TypeError, match="observers must be functions in a list"), sync.open_servers(observers=print):  # type: ignore[arg-type]  # the mistake
+        pass
 
 
 async def test_wrong_children_options_and_observers_of_a_supervisor_are_named() -> None:
@@ -506,9 +525,7 @@ async def test_wrong_children_options_and_observers_of_a_supervisor_are_named() 
             make()
     doors: list[Callable[..., Any]] = [open_servers, kernel.open_supervisor]
     for door in doors:
-        with pytest.raises(TypeError, match=OBSERVERS):
-            async with door(observers=print):
-                pass
+        await refuse_observers(door)
 
 
 def test_an_error_inside_a_function_stays_as_it_is() -> None:

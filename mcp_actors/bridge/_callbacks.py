@@ -296,12 +296,18 @@ Wrap: TypeAlias = Callable[[Any], Any]
 """Returns an async function for Trio's side that calls one of the program."""
 
 
-def observers_from_loop(bridge: Bridge, observers: Iterable[Observer]) -> tuple[Observer, ...]:
+def observers_from_loop(bridge: Bridge, observers: Any) -> Any:
     """Return observers for Trio's side that pass every event on to these, in order, on the event loop.
 
     A `CallObserver` is called on Trio's side itself: a step on the event loop for each request would cost too much.
+    Anything but functions is returned as it is, and refused later.
     """
-    return tuple(each if isinstance(each, CallObserver) else _Observer(bridge, each) for each in observers)
+    kept = (CallObserver, type)
+    if not isinstance(observers, Iterable):
+        return observers
+    return tuple(
+        _Observer(bridge, each) if callable(each) and not isinstance(each, kept) else each for each in observers
+    )
 
 
 @frozen

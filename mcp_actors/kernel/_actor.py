@@ -141,7 +141,8 @@ class Actor(Receives[M_contra]):
         reentrant: True lets a handler call its own actor, which raises an error otherwise. Such a call takes a slot
             like any other. It is still refused if every handler with a slot would then wait for such a call, as with
             ``max_in_flight = 1``. Meant for handlers that run foreign code.
-        slow_after: seconds after which a warning names a message that is still being handled. None disables it.
+        slow_after: seconds after which a warning names a message that is still being handled. None disables it, and
+            the warning about a start that goes on for 15 seconds.
         finish_on_stop: True lets handlers that have begun finish when the actor is asked to stop, within its
             ``shutdown`` time. By default they are cancelled. Messages that are queued are not begun in either case; see
             `SupervisorRef.stop_child`.

@@ -201,6 +201,11 @@ def places(calls: Calls | None) -> list[Node]:
     return [call.place() for call in calls or () if call.open]
 
 
+def labels(calls: Calls | None) -> list[str]:
+    """Return what the unanswered calls wait for, as text."""
+    return [call.label for call in calls or () if call.open]
+
+
 def find_circle(caller: Node, first: Node) -> list[str]:
     """Return the circle that a caller would close by waiting, or an empty list if it would not wait for ever.
 

@@ -23,7 +23,7 @@ from attrs import define, field
 
 from .._foreign import Log, shown
 from .._pickling import Handle
-from ._circles import Node, Sender, places
+from ._circles import Node, Sender, labels, places
 
 if TYPE_CHECKING:
     import contextvars
@@ -258,8 +258,7 @@ class Envelope(Reply[Any], Sender):
     def waits_for(self) -> tuple[str, ...]:
         """What its handler waits for, as text: actors that it calls without a deadline, and its `Later`."""
         later = ["its Later"] if self.later is not None and self.scope is self.later else []
-        calls = [call for call in self.calls or () if call.open]
-        return (*later, *(call.label for call in calls))
+        return (*later, *labels(self.calls))
 
     def abandoned(self) -> None:
         """Tell the holder that the sender has left."""

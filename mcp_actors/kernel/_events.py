@@ -225,7 +225,7 @@ class Observer(Protocol):
 
 def _checked(given: object) -> tuple[Observer, ...]:
     found = tuple(given) if isinstance(given, Iterable) else (None,)
-    if not all(map(callable, found)):
+    if not all(callable(each) and not isinstance(each, type) for each in found):
         raise TypeError(f"observers must be functions in a list, not {given!r:.60}; write observers=[function]")
     return found
 

@@ -95,7 +95,9 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
         def __init__(self, message: type[M_co]) -> None:
             given: object = message
             if not (isinstance(given, type) and issubclass(given, Message)):
-                raise TypeError(f"@handles takes a class derived from Message or Call[...], not {given!r}")
+                bare = f"{getattr(given, '__name__', '')}(); write @handles(...) with the class of its messages"
+                what = bare if isfunction(given) else repr(given)
+                raise TypeError(f"@handles takes a class derived from Message or Call[...], not {what}")
             self._message = message
 
     @overload

@@ -48,7 +48,7 @@ from .._collapse import blame, collapse, exit_in, forget_cancelled, is_a, is_exi
 from .._errors import ActorError, ActorStartError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor, names_running, resource_of
-from ._circles import Sender, effective_deadline, places, serving
+from ._circles import Sender, effective_deadline, labels, places, serving
 from ._record import Change, End, interrupted
 from ._requests import Requests
 from ._timers import OwnMessages, Timers
@@ -71,7 +71,7 @@ class Incarnation(Sender):
         nursery: runs the tasks of the actor, from its begin to its end.
         actor: the actor's object; None until `make` has returned it.
         started: True once it serves.
-        started_at: the Trio time of its start.
+        started_at: the Trio time of its start; before that, the time at which it began to start.
         finishing: True from a request to stop until the end, while handlers finish; see `ask`.
         draining: True if what is queued is handled meanwhile.
         overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
@@ -165,6 +165,7 @@ class Incarnation(Sender):
         self._end_own()
         self.record.mailbox.life = None
         self._forget_bound()
+        self._sweeper.discard(self._report_slow_start)
         self.record.end_run(self.final, self._late, comes_back=self.comes_back and (self.started or self.retried))
         self._release()
         self.is_over(self.final)
@@ -202,6 +203,9 @@ class Incarnation(Sender):
             self.nursery, self._scope = nursery, nursery.cancel_scope
             try:
                 self.actor = self._adopt(self.make())
+                self.started_at = trio.current_time()
+                if self.actor.slow_after is not None:
+                    self._sweeper.add(self._report_slow_start, SLOW_START)
                 async with resource_of(self.actor):
                     try:
                         await trio.lowlevel.checkpoint_if_cancelled()
@@ -243,6 +247,7 @@ class Incarnation(Sender):
         nursery.cancel_scope.shield = True
         self.started = True
         self.started_at = trio.current_time()
+        self._sweeper.discard(self._report_slow_start)
         self._requests = Requests(self, actor, nursery)
         self.record.become("running")
         # Before the first message is taken, which may end the incarnation in this very step.
@@ -335,6 +340,22 @@ class Incarnation(Sender):
             fn()
         else:
             self._change.call(partial(self.when, check, fn))
+
+    def _report_slow_start(self) -> float | None:
+        """Warn of a start that goes on. Return when to warn again: after twice the time."""
+        if self.ending:
+            return None
+        seconds = trio.current_time() - self.started_at
+        self.record.hub.log(
+            WARNING,
+            "actor %r: has been starting for %.0f s, because running() has not reached its yield (it waits for %s); "
+            "move endless work into a task, or set %s",
+            self.record.name,
+            seconds,
+            " and ".join(labels(self.calls)) or "no actor",
+            "start_timeout" if self.record.parent else "a deadline around open_actor()",
+        )
+        return seconds
 
     def time_out(self) -> None:
         """Fail the start because it took too long, and cancel it."""
@@ -572,6 +593,9 @@ class Incarnation(Sender):
 
 
 Shutdown = float | Literal["brutal_kill", "infinity"]
+
+SLOW_START: Final = 15.0
+"""Seconds after which a start is reported that goes on. Most take less than one."""
 
 OVERDUE_AFTER: Final = 1.0
 """Seconds after which a killed incarnation is reported. Synchronous clean-up takes milliseconds; an incarnation that

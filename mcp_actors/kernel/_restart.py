@@ -115,7 +115,8 @@ class SupervisorPolicy:
         def check(name: str, wanted: str, *, valid: bool) -> None:
             check_option("Supervisor", name, getattr(self, name), wanted, valid=valid)
 
-        check("max_restarts", "an int of at least 0", valid=is_whole(self.max_restarts, 0))
+        wanted = "an int of at least 0 (for no limit, add on_limit='park' and park_retry=…)"
+        check("max_restarts", wanted, valid=is_whole(self.max_restarts, 0))
         check("window", "positive seconds or math.inf", valid=self.window == math.inf or is_seconds(self.window))
         check("reset_after", "positive seconds or None", valid=self.reset_after is None or is_seconds(self.reset_after))
         check("backoff", "a Backoff", valid=isinstance(self.backoff, Backoff))
@@ -199,7 +200,7 @@ class ChildSpec(Spec[M_contra]):
                 f"{child}: factory must be a callable that makes a new actor for every start, not {self.factory!r}; "
                 "give the class itself, or a lambda"
             )
-        check_option(child, "args", self.args, "a tuple", valid=isinstance(self.args, tuple))
+        check_option(child, "args", self.args, "a tuple, as in (1,)", valid=isinstance(self.args, tuple))
         valid = isinstance(self.kwargs, dict) and all(isinstance(each, str) for each in self.kwargs)
         check_option(child, "kwargs", self.kwargs, "a dict with names as keys", valid=valid)
         known = get_args(RestartType)

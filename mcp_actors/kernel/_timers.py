@@ -447,7 +447,10 @@ class OwnMessages:
     def watch(self, ref: ActorRef) -> OwnMonitor:
         """Watch an actor, unless the end of the incarnation was decided."""
         if not isinstance(ref, ActorRef):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
-            raise TypeError(f"actor {self.record.name!r}: watch() takes an ActorRef, not {ref!r}")
+            raise TypeError(
+                f"actor {self.record.name!r}: watch() takes an ActorRef, not {ref!r}; a supervisor gives it by the id "
+                "of the child: self.watch(self.supervisor.child(id))"
+            )
         if ref._record is self.record:
             raise ActorError(
                 f"actor {self.record.name!r}: cannot watch itself, because it has ended by then; clean up after the "

@@ -248,7 +248,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
         stops = Signals("stop_on", ())  # none, but a handler of the program may note one during a long start
         bridge.hurry = lambda: stops.hurry()
-        adapted = {"callbacks": adapted_callbacks(in_thread, callbacks), "observers": tuple(observers)}
+        adapted = {"callbacks": adapted_callbacks(in_thread, callbacks)}
         configs = (config_from_thread(bridge, config) for config in given)
         return servers.open_servers(*configs, stop_on=stops, **options | adapted)
 

@@ -310,6 +310,12 @@ def test_handles_takes_a_class_of_messages(message: Any, said: Said) -> None:
     said("@handles without a message", str(caught.value), given=repr(message))
 
 
+def test_handles_without_its_message_shows_how_it_is_written(said: Said) -> None:
+    with pytest.raises(TypeError) as caught:
+        handles(_any)  # type: ignore[call-overload]  # the mistake
+    said("@handles without parentheses", str(caught.value))
+
+
 async def test_annotations_of_a_handler_are_left_to_type_checkers() -> None:
     """They refuse it, see `typed_handlers`; at run time, it gets each message of the class that ``@handles`` names."""
     for answer, parameter in ((str, Add), (int, Total | Reset), (int, AddTwice), ("Unknown", "Unknown")):

@@ -229,6 +229,7 @@ def test_an_impossible_child_is_refused(given: dict[str, Any], row: str, said: S
         ({"window": math.nan}, "supervisor: window=math.nan"),
         ({"reset_after": -1}, "supervisor: reset_after=-1"),
         ({"backoff": 3}, "supervisor: backoff=3"),
+        ({"backoff": Backoff}, "supervisor: backoff=Backoff"),
         ({"strategy": "one"}, "supervisor: strategy=one"),
         ({"auto_shutdown": True}, "supervisor: auto_shutdown=True"),
         ({"on_limit": "stay"}, "supervisor: on_limit=stay"),

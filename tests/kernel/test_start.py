@@ -34,7 +34,7 @@ from mcp_actors.kernel._record import Record
 from mcp_actors.kernel._requests import Sweeper
 
 from ..messages import Said
-from .actors import Boom, Get, Host, hook, leaving, of, raising, shielded
+from .actors import Boom, Do, Get, Host, hook, leaving, of, raising, shielded
 
 
 async def test_a_shielded_clean_up_call_in_the_block_is_answered() -> None:
@@ -62,6 +62,36 @@ async def test_a_deadline_around_a_start_that_hangs_fires_at_once(autojump_clock
                 pytest.fail("it started")
     assert trio.current_time() == began + 2
     assert of(events) == ["Starting", "Stopped"]
+
+
+async def test_a_start_that_goes_on_is_named_less_and_less_often(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture, said: Said
+) -> None:
+    """With what it waits for, also by `open_actor`, and no longer once it has started, or is asked to stop."""
+
+    async def ask(host: Host) -> None:
+        assert host.supervisor is not None
+        await host.supervisor.child("q").call(Do(partial(trio.sleep, 40)))
+
+    slow = ChildSpec("p", Host, kwargs={"start": ask})
+    quiet = ChildSpec("silent", type("Silent", (Host,), {"slow_after": None}), kwargs={"start": ask})
+    async with open_supervisor(ChildSpec("q", Host, kwargs={"max_in_flight": 2}), start_order="parallel") as top:
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(top.start_child, quiet)
+            nursery.start_soon(top.start_child, slow)
+            await trio.sleep(14.9)
+            assert caplog.text == ""
+        await trio.sleep(1000)
+        first, second = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+        said("slow start", first)
+        assert second == first.replace("15 s", "30 s")
+    caplog.clear()
+    stubborn = Host(start=lambda _: shielded(50))
+    with trio.move_on_after(20):
+        async with open_actor(stubborn, name="alone"):
+            pytest.fail("it started")
+    [text] = [record.getMessage() for record in caplog.records if "starting" in record.getMessage()]
+    said("slow start of an actor that is opened", text)
 
 
 async def test_a_cancelled_start_is_cleaned_up(autojump_clock: MockClock) -> None:
@@ -424,6 +454,11 @@ class Within(Actor):
             yield
 
 
+class Named(Actor):
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+
 class Early(Actor):
     def __init__(self) -> None:
         self.after(1, Get(1))
@@ -438,6 +473,7 @@ class Early(Actor):
         (Leaving, "start: Leaving"),
         (Within, "start: Within"),
         (Early, "start: Early"),
+        (Named, "start: Named"),
     ],
 )
 async def test_a_running_of_the_wrong_form_is_named(kind: Callable[[], Actor], row: str, said: Said) -> None:
