@@ -11,7 +11,7 @@ are checks and errors for
   `explained_methods` wrap those of `contextlib.asynccontextmanager`);
 - the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
   asks Trio, and whose caller compares the threads; its error is `outside_trio`);
-- numbers and other options (`is_number`, `is_name`, `is_seconds`, `is_whole`, `check_option`);
+- numbers and other options (`is_number`, `is_name`, `is_seconds`, `is_whole`, `type_of`, `check_option`);
 - names of states to wait for (`check_states`).
 
 The kernel, the servers, the bridge, the configuration, the adapters, the command line and ``_backoff`` use this file.
@@ -470,6 +470,11 @@ def is_whole(value: object, lowest: int) -> TypeGuard[int]:
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
 
 
+def type_of(value: object) -> str:
+    """Return the type of a value; for a class, which may be given in place of an object of it, which one it is."""
+    return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
+
+
 def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bool) -> None:
     """Raise a `ValueError` unless an argument is valid.
 
@@ -481,7 +486,7 @@ def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bo
         valid: whether the value is.
     """
     if not valid:
-        what = f"the class {given.__name__}; write {given.__name__}(...)" if isinstance(given, type) else repr(given)
+        what = f"{type_of(given)}; write {given.__name__}(...)" if isinstance(given, type) else repr(given)
         raise ValueError(f"{owner}: {name} must be {wanted}, not {what}")
 
 

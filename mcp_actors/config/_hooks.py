@@ -102,10 +102,8 @@ def _check_called_with(*parameters: str) -> check.Validator:
         if value is None or value is False:
             return
         problem = None
-        if not callable(value):
+        if not check.is_function(value):
             problem = check.shown(value)
-        elif isinstance(value, type):
-            problem = f"<{check.name_of(value)}, which is a class>"
         elif not check.takes(value, len(parameters)):
             problem = f"<{check.name_of(value)}, which cannot be called with {called}>"
         if problem is not None:
@@ -321,7 +319,7 @@ def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
     return check.as_tuple(value)
 
 
-check_middleware: Final = check.tuple_of(callable, "give a tuple of functions (request, call_next)")
+check_middleware: Final = check.tuple_of(check.is_function, "give a tuple of functions (request, call_next)")
 
 
 def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:

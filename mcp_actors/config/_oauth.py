@@ -169,7 +169,7 @@ def _check_account(instance: OAuth, attribute: attrs.Attribute[Any], value: obje
 def _check_secret(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
-    if not isinstance(value, str | Secret) and not callable(value):
+    if not isinstance(value, str | Secret) and not check.is_function(value):
         raise check.refused_type("OAuth", "client_secret", value, "give a str, a Secret or a function")
     if instance.client_id is None:
         raise _bad("client_secret", "client_secret is given without client_id; give both")
@@ -182,7 +182,7 @@ def _check_resource(instance: OAuth, attribute: attrs.Attribute[Any], value: boo
 
 
 def _check_function(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and not callable(value):
+    if value is not None and not check.is_function(value):
         raise check.refused_type("OAuth", attribute.name, value, "give a function")
 
 
@@ -205,7 +205,7 @@ def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object
 
 
 def _check_store(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and not isinstance(value, TokenStore):
+    if value is not None and (not isinstance(value, TokenStore) or isinstance(value, type)):
         raise check.refused_type("OAuth", "store", value, "give an object with the methods of a TokenStore")
 
 

@@ -103,13 +103,11 @@ def _check_patterns(instance: ToolFilter, attribute: attrs.Attribute[check.Value
 
 def _check_predicate(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
     remedy = "give a function (tool, context), async or not, that returns whether the tool is shown"
-    if not callable(value):
+    if not check.is_function(value):
         raise check.refused_value(instance, attribute.name, value, remedy)
     problem = None
     if not check.takes(value, 2):
         problem = "which cannot be called with (tool, context)"
-    elif isinstance(value, type):
-        problem = "which is a class"
     elif swapped := _swapped(value):
         problem = f"which takes {swapped}"
         remedy = "swap its parameters to (tool, context); the context has agent and run, where run is the framework's"

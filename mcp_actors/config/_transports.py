@@ -142,7 +142,7 @@ def _check_header_name(owner: str, name: object) -> None:
 
 def is_auth_flow(value: object) -> TypeGuard[httpx2.Auth]:
     """Return whether `value` is an `httpx2.Auth`, without importing that."""
-    return callable(getattr(value, "async_auth_flow", None))
+    return callable(getattr(value, "async_auth_flow", None)) and not isinstance(value, type)
 
 
 def _shown_auth(value: object) -> str:
@@ -165,7 +165,7 @@ def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obj
         raise check.refused(owner, "auth", problem)
     if isinstance(value, OAuth) or is_auth_flow(value):
         return
-    if not isinstance(value, str | Secret) and not callable(value):
+    if not isinstance(value, str | Secret) and not check.is_function(value):
         remedy = "give a bearer token (a str, a Secret, or a function that returns a str), OAuth() or an httpx2.Auth"
         raise check.refused_type(owner, "auth", value, remedy)
     if isinstance(value, str) and value.lower() == "oauth":  # as files and other clients have it
@@ -311,7 +311,7 @@ class Sse(_Endpoint):
 
 
 def _check_server(instance: InProcess, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is None or isinstance(value, str):
+    if value is None or isinstance(value, str | type):
         remedy = 'give the server object; a program is Stdio("…") and a URL is Http("…")'
         raise check.refused_type("InProcess", "server", value, remedy)
 
@@ -602,7 +602,7 @@ def _check_address(instance: Socket, attribute: attrs.Attribute[Any], value: obj
             parse_address(value)
         except ValueError as exc:
             raise check.refused("Socket", "address", str(exc)) from None
-    elif not isinstance(value, str) and not callable(value):
+    elif not isinstance(value, str) and not check.is_function(value):
         remedy = "give a path, 'host:port', or an async function that returns one of them"
         raise check.refused_type("Socket", "address", value, remedy)
 
@@ -617,7 +617,7 @@ def _check_secret(instance: Socket, attribute: attrs.Attribute[Any], value: obje
     if value is None:
         return
     text = value.reveal() if isinstance(value, Secret) else value
-    if not isinstance(text, str) and not callable(text):
+    if not isinstance(text, str) and not check.is_function(text):
         remedy = "give a str, a Secret, or a function that returns a str"
         raise check.refused_type("Socket", "secret", value, remedy)
     literal = isinstance(value, Secret) or "${" not in str(text)

@@ -1,7 +1,7 @@
 """Validators for configuration classes, and the form of their errors.
 
 An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
-The functions show values (`shown`, `a_type`, `name_of`), check how a function can be called (`takes`), build errors
+The functions show values (`shown`, `a_type`, `name_of`, `made`), check functions (`is_function`, `takes`), build errors
 (`refused`, `refused_value`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and convert
 collections to tuples (`as_tuple`). The decorator `brief` shortens the ``repr`` of these classes.
 
@@ -16,12 +16,12 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeGuard, TypeVar
 
 import attrs
 
 from .._errors import ConfigError
-from .._misuse import is_number, is_whole
+from .._misuse import is_number, is_whole, type_of
 
 Value = TypeVar("Value")
 
@@ -49,14 +49,16 @@ def shown(value: object) -> str:
     if isinstance(value, (str, int)):
         text = repr(value)
         return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
-    return f"<{type(value).__name__}>"
+    return f"<{type_of(value)}>"
 
 
 def a_type(value: object) -> str:
-    """Return the type of a value with its article, for a sentence: ``"an int"``, ``"a list"``, ``"None"``."""
+    """Return the type of a value with its article, for a sentence: ``"an int"``, ``"None"``, ``"the class OAuth"``."""
     if value is None:
         return "None"
-    name = type(value).__name__
+    name = type_of(value)
+    if isinstance(value, type):
+        return name
     return f"an {name}" if name[0] in "AEIOUaeiou" else f"a {name}"
 
 
@@ -111,7 +113,9 @@ def refused(owner: str, field: str, problem: str) -> ConfigError:
 
 
 def refused_type(owner: str, field: str, value: object, remedy: str) -> ConfigError:
-    """Return the error for a value of another type, of which it shows nothing else."""
+    """Return the error for a value of another type, of which it shows nothing else; for a class, how to make one."""
+    if isinstance(value, type):
+        remedy = f"write {field}={made(value)}"
     return refused(owner, field, f"{field} is {a_type(value)}; {remedy}")
 
 
@@ -191,8 +195,10 @@ def kind(*types: type, remedy: str) -> Validator:
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not isinstance(value, types):
+            of_it = isinstance(value, type) and issubclass(value, types)
+            write = f"write {attribute.name}={made(value)}" if of_it else remedy
             # Only the type, even of a str: a URL with a password may have been passed as the transport.
-            raise refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
+            raise refused_text(instance, attribute.name, f"<{type_of(value)}>", write)
 
     return check
 
@@ -208,6 +214,16 @@ def takes(value: Callable[..., Any], count: int) -> bool:
     except TypeError:
         return False
     return True
+
+
+def is_function(value: object) -> TypeGuard[Callable[..., Any]]:
+    """Return True for what can be called, but False for a class, which is given in place of an object of it."""
+    return callable(value) and not isinstance(value, type)
+
+
+def made(kind: type) -> str:
+    """Return the call that makes an object of a class."""
+    return f"{kind.__name__}({'' if takes(kind, 0) else '…'})"
 
 
 def name_of(value: object) -> str:
@@ -240,9 +256,10 @@ def tuple_of(fits: Callable[[object], bool], remedy: str) -> Validator:
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not isinstance(value, tuple):
-            raise refused_text(instance, attribute.name, f"<{type(value).__name__}>", remedy)
+            raise refused_text(instance, attribute.name, f"<{type_of(value)}>", remedy)
         for each in value:
             if not fits(each):
-                raise refused_text(instance, attribute.name, f"<a tuple with {a_type(each)} in it>", remedy)
+                write = f"write [{made(each)}]" if isinstance(each, type) else remedy
+                raise refused_text(instance, attribute.name, f"<a tuple with {a_type(each)} in it>", write)
 
     return check

@@ -28,7 +28,7 @@ from .._foreign import answer_of
 from .._misuse import explained
 from .._pickling import Frozen
 from .._user_files import SHORTEST_SECRET as SHORTEST_SECRET, secret_problem as secret_problem
-from ._validators import a_type, refused, refused_type
+from ._validators import a_type, is_function, refused, refused_type
 
 # --- Parse and expand variables (``${…}``) in strings -----------------------------------------------------------------
 
@@ -476,7 +476,7 @@ def check_value(owner: str, field: str, name: str, value: object) -> str | None:
         return value.reveal()
     if isinstance(value, str):
         return value
-    if not callable(value):
+    if not is_function(value):
         remedy = "give a str, a Secret, or a function that returns a str"
         raise refused(owner, f"{field}.{name}", f"{field}[{name!r}] is {a_type(value)}; {remedy}")
     return None

@@ -53,6 +53,7 @@ from .. import config as configuration
 from .._collapse import caused_by, first_of
 from .._errors import ConfigError
 from .._foreign import Log
+from .._misuse import type_of
 from .._tasks import NoThread, run_in_thread
 from ..config import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
 from ..config._template import check_variables
@@ -227,7 +228,7 @@ class Sources:
             return None
         if isinstance(config, (str, os.PathLike)):
             return configuration.FileSource(config, env_file=self.env_file)
-        return config if isinstance(config, Source) else None
+        return config if isinstance(config, Source) and not isinstance(config, type) else None
 
     async def _given_directly(self, config: Configured, *, whole: bool) -> Part:
         """Return the part of an argument other than a source.
@@ -247,11 +248,8 @@ class Sources:
         remedy = 'write ServerConfig("name", Stdio("command")) or "mcp.json"'
         if isinstance(config, (list, tuple)):
             remedy = "pass each one as an argument: open_servers(*configs)"
-        raise ConfigError(
-            f"open_servers takes ServerConfig objects, paths, mappings and sources, not {type(config).__name__}; "
-            f"{remedy}",
-            source="open_servers",
-        )
+        problem = f"takes ServerConfig objects, paths, mappings and sources, not {type_of(config)}; {remedy}"
+        raise ConfigError(f"open_servers {problem}", source="open_servers")
 
     async def tell(self, source: Source, job: Callable[[], None]) -> ConfigError | None:
         """Run a job in the thread of a source. Return the error if it fails, or takes too long."""

@@ -88,7 +88,7 @@ def test_any_callable_with_the_right_parameters_is_accepted(function: Any) -> No
             True,
             "elicitation=True is not valid; give a function (context, params), async or not, or None",
         ),
-        ("sampling", Agent, "sampling=<Agent, which is a class> is not valid; give a function "),
+        ("sampling", Agent, "sampling=<the class Agent> is not valid; give a function "),
         (
             "logging",
             roots,

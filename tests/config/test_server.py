@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 import pickle
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import attrs
 import pytest
+import trio
+from httpx2 import AsyncClient, BasicAuth
+from mcp.server.mcpserver import MCPServer
 from mcp.types import CallToolResult
 
 from mcp_actors import (
@@ -20,11 +25,22 @@ from mcp_actors import (
     RestartPolicy,
     RetryPolicy,
     ServerConfig,
+    Socket,
     Stdio,
     ToolFilter,
     ToolRequest,
+    open_servers,
 )
-from mcp_actors.config import CallNext, ConfigValue, Secret, ToolContext, check_unique_names
+from mcp_actors.auth import FileTokenStore, OAuth
+from mcp_actors.config import (
+    BreakerPolicy,
+    CallNext,
+    ConfigValue,
+    FileSource,
+    Secret,
+    ToolContext,
+    check_unique_names,
+)
 
 from ..messages import Said
 
@@ -34,6 +50,20 @@ WHOLE = "give a whole number of 1 or more"
 
 def docs(**arguments: Any) -> ServerConfig:
     return ServerConfig("docs", Stdio("docs-server"), **arguments)
+
+
+class Thing:
+    """A class of the program."""
+
+
+def opening(config: Any = None, **options: Any) -> None:
+    """Open a group."""
+
+    async def main() -> None:
+        async with open_servers(*filter(None, [config]), **options):
+            pytest.fail("it is open")
+
+    trio.run(main)
 
 
 def test_only_a_name_and_a_transport_are_needed() -> None:
@@ -265,3 +295,44 @@ def test_an_error_keeps_its_problem_apart_from_its_owner() -> None:
     problem = "max_in_flight=0 is not valid; give a whole number of 1 or more"
     assert (str(caught.value), caught.value.problem) == (f"server 'docs': {problem}", problem)
     assert ConfigError("a problem of nobody").problem == "a problem of nobody"
+
+
+HTTP: Any = partial(Http, "https://x.org/")
+
+
+@pytest.mark.parametrize(
+    ("make", "given", "remedy"),
+    [
+        (HTTP, {"auth": OAuth}, "auth is the class OAuth; write auth=OAuth()"),
+        (HTTP, {"auth": BasicAuth}, "auth is the class BasicAuth; write auth=BasicAuth(…)"),
+        (HTTP, {"auth": Secret}, "auth is the class Secret; write auth=Secret(…)"),
+        (HTTP, {"headers": {"A": Secret}}, "headers['A'] is the class Secret; give a str, a Secret, or a function"),
+        (OAuth, {"store": FileTokenStore}, "store is the class FileTokenStore; write store=FileTokenStore()"),
+        (OAuth, {"on_sign_in": Thing}, "on_sign_in is the class Thing; write on_sign_in=Thing()"),
+        (OAuth, {"client_id": "a", "client_secret": Secret}, "is the class Secret; write client_secret=Secret(…)"),
+        (Socket, {"address": "/x", "secret": Secret}, "secret is the class Secret; write secret=Secret(…)"),
+        (Socket, {"address": Thing}, "address is the class Thing; write address=Thing()"),
+        (InProcess, {"server": MCPServer}, "server is the class MCPServer; write server=MCPServer()"),
+        (docs, {"retry": RetryPolicy}, "retry=<the class RetryPolicy> is not valid; write retry=RetryPolicy()"),
+        (docs, {"retry": Limits}, "retry=<the class Limits> is not valid; give a RetryPolicy(...); "),
+        (docs, {"breaker": BreakerPolicy}, "<the class BreakerPolicy> is not valid; write breaker=BreakerPolicy()"),
+        (docs, {"callbacks": Callbacks}, "<the class Callbacks> is not valid; write callbacks=Callbacks()"),
+        (docs, {"middleware": [Thing]}, "<a tuple with the class Thing in it> is not valid; write [Thing()]"),
+        (docs, {"middleware": Thing}, "middleware=<the class Thing> is not valid; give a tuple of functions"),
+        (ServerConfig, {"name": "a", "transport": Http}, "<the class Http> is not valid; write transport=Http(…)"),
+        (opening, {"config": FileSource}, "paths, mappings and sources, not the class FileSource; write ServerConfig("),
+        (opening, {"callbacks": Callbacks}, "open_servers takes callbacks=Callbacks(...), not the class Callbacks"),
+    ],
+)
+def test_a_class_in_place_of_an_object_is_refused_when_it_is_given(
+    make: Callable[..., object], given: dict[str, Any], remedy: str
+) -> None:
+    """Many of them can be called, or have the methods that are looked for."""
+    with pytest.raises(ConfigError) as caught:
+        make(**given)
+    assert remedy in str(caught.value)
+
+
+def test_a_class_may_make_the_client() -> None:
+    """It is called for each connection, and returns an object."""
+    assert Http("https://x.org/", http_client=AsyncClient).http_client is AsyncClient

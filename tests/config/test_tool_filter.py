@@ -105,7 +105,7 @@ def test_patterns_mean_what_fnmatch_says_and_hiding_wins(patterns: list[str], na
             {"predicate": lambda tool: True},
             "predicate=<<lambda>, which cannot be called with (tool, context)> is not valid; give a function (tool, co",
         ),
-        ({"predicate": ToolContext}, "predicate=<ToolContext, which is a class> is not valid; give a function (tool, "),
+        ({"predicate": ToolContext}, "predicate=<the class ToolContext> is not valid; give a function (tool, "),
     ],
 )
 def test_a_value_that_cannot_be_meant_is_refused(arguments: dict[str, Any], message: str) -> None:

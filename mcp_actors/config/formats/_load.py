@@ -27,6 +27,7 @@ from ..._errors import ConfigError
 from ..._misuse import explained
 from .._server import LoadedConfig, ServerConfig
 from .._transports import Stdio
+from .._validators import is_function
 from .._values import FROM_FILE
 from ._entry import is_enabled, read_entry
 from ._file import (
@@ -262,7 +263,7 @@ def load_servers(
 
     With the `content` of a file that was read already, the file is not read again.
     """
-    if ask is not None and not callable(ask):
+    if ask is not None and not is_function(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     variables = {} if env_file is None else read_env_file(env_file)
     if isinstance(config, Mapping):

@@ -38,7 +38,7 @@ from mcp.types import Implementation
 
 from ..._errors import ConfigError, ServerError
 from ..._foreign import Log
-from ..._misuse import check_flavor, is_number, opens_block
+from ..._misuse import check_flavor, is_number, opens_block, type_of
 from ..._tasks import ClosingOrder, Signals, name_of, open_background
 from ..._text import bad_option, problem_of, some_of
 from ...catalog import check_naming
@@ -361,7 +361,7 @@ def _check_kind(name: str, value: object, kind: type) -> None:
         ConfigError: the argument is something else.
     """
     if value is not None and not isinstance(value, kind):
-        problem = f"open_servers takes {name}={kind.__name__}(...), not {type(value).__name__}"
+        problem = f"open_servers takes {name}={kind.__name__}(...), not {type_of(value)}"
         raise ConfigError(problem, source="open_servers", path=name)
 
 
