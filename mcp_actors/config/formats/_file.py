@@ -351,11 +351,14 @@ _PROBABLY: Final = {
     "Expecting ',' delimiter": "; a comma before it is probably missing",
     "Expecting property name enclosed in double quotes": "; a comma is too many, or the key needs double quotes",
     "Expecting value": "; a value is missing, a comma is too many, or text needs double quotes",
+    "Invalid value": "; text needs double quotes, and true and false have small letters",
+    "Unclosed array": "; a comma or the closing bracket is missing, or text needs double quotes",
+    "Expected newline or end of document after a statement": "; text needs double quotes, or a line of its own",
     "Extra data": "; a closing bracket before it is probably too many",
     "Invalid \\escape": "; write two backslashes for one",
     "Invalid control character at": "; the quotes in this line are probably not closed",
 }
-"""A problem that the parser finds → the mistake behind it."""
+"""A problem that the parser of JSON or TOML finds → the mistake behind it."""
 
 
 def json_problem(error: json.JSONDecodeError) -> str:
@@ -401,8 +404,8 @@ def _parse_toml(source: str, text: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         place = _TOML_PLACE.search(str(error))
         where = f" ({place[1]})" if place else ""
-        said = _TOML_PLACE.sub("", str(error)).strip()
-        problem = f"the file is not valid TOML: {said:.{_SHOWN_OF_PROBLEM}}{where}"
+        said = f"{_TOML_PLACE.sub('', str(error)).strip():.{_SHOWN_OF_PROBLEM}}"
+        problem = f"the file is not valid TOML: {said}{where}{_PROBABLY.get(said, '')}"
     except ValueError:
         problem = "the file is not valid TOML: a number or a date is invalid"
     raise bad(source, "", problem)

@@ -9,7 +9,7 @@ no file or terminal itself.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any, Final, TypeAlias
 
@@ -50,9 +50,14 @@ Ask: TypeAlias = Callable[[Input], str | Secret | None]
 
 
 class Inputs:
-    """The inputs of one file; each is asked for at most once, and only if a server needs it."""
+    """The inputs of one file; each is asked for at most once, and only if a server needs it.
+
+    Attributes:
+        problem: why there are none, or fewer than the file has; None if it has them in the right form.
+    """
 
     def __init__(self, described: object, ask: Ask | None) -> None:
+        self.problem = _problem(described)
         self._described = _by_id(described)
         self._ask = ask
         self._answers: dict[str, str | ConfigError] = {}
@@ -74,7 +79,7 @@ class Inputs:
         described = self._described.get(name)
         if described is None:
             known = ", ".join(map(repr, islice(self._described, _NAMED))) or "none"
-            return ConfigError(f"input {name!r} not found in this file; its inputs are: {known}")
+            return ConfigError(self.problem or f"input {name!r} not found in this file; its inputs are: {known}")
         if isinstance(described, ConfigError):
             return described
         if self._ask is None and described.default is None:
@@ -98,11 +103,17 @@ def _checked(described: Input, answer: object) -> str | ConfigError:
     return text
 
 
+def _problem(described: object) -> str | None:
+    example = '{"id": "name", "type": "promptString"}'
+    if described is not None and not isinstance(described, (list, tuple)):
+        return f"inputs: found {found(described)}; write a list: [{example}]"
+    wrong = (at for at, each in enumerate(described or ()) if not (isinstance(each, Mapping) and each.get("id")))
+    return next((f"{child('inputs', at)}: this has no 'id'; write an object: {example}" for at in wrong), None)
+
+
 def _by_id(described: object) -> dict[str, Input | ConfigError]:
-    if not isinstance(described, Iterable) or isinstance(described, (str, bytes, Mapping)):
-        return {}
     inputs: dict[str, Input | ConfigError] = {}
-    for index, each in enumerate(described):
+    for index, each in enumerate(described if isinstance(described, (list, tuple)) else ()):
         name = each.get("id") if isinstance(each, Mapping) else None
         if isinstance(name, str) and _ID.fullmatch(name):
             twice = ConfigError(f"input {name!r} is defined twice; rename one of them")

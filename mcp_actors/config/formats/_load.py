@@ -389,10 +389,11 @@ class _Loading:
                 check_size(self.source, path, section)
             around = self._surroundings(document)
             described = inputs_of(document)
+            self.warnings += [f"{self.source}: {problem}" for problem in [around.inputs.problem] if problem]
             for index, each in enumerate(described if isinstance(described, list) else ()):
                 around.warn_of_unknown(child("inputs", index), each, IN_INPUT)
             self.keys = {key for _, section in sections for key in section}
-            self.off = switched_off(document, self.keys)
+            self.off = switched_off(self.source, document, self.keys)
             hidden: set[object] = set()
             for path, section in sections:
                 program = program_of(self.file, path, section)

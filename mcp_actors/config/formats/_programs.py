@@ -148,11 +148,11 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
     if twice := [key for key in repeated_keys(document) if key in SECTION_WRITERS]:
         raise repeated(source, "", tuple(twice))
     within = document.get("mcp")
-    if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping):
-        return [("mcp.servers", within["servers"])]  # VS Code's settings.json
     given = [
         (key, document[key]) for key in SECTION_WRITERS if key in document and (key != "mcp" or _has_servers(within))
     ]
+    if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping | list):
+        given = [("mcp.servers", within["servers"])]  # VS Code's settings.json
     of_claude = os.path.basename(source) == OF_CLAUDE
     if of_claude:
         given = [*_for_this_folder(document), *given]
@@ -179,19 +179,29 @@ def _project(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return project if isinstance(project, Mapping) else {}
 
 
-def switched_off(document: Mapping[str, Any], servers: Iterable[object]) -> set[object]:
-    """Return the servers that a list of Gemini CLI or Claude Code switches off, and not their own entries."""
-    within = document.get("mcp")
-    lists = within if isinstance(within, Mapping) else {}
-    allowed = lists.get("allowed")
-    off = [each for each in servers if isinstance(allowed, list) and each not in allowed]
-    for names in (lists.get("excluded"), _project(document).get("disabledMcpServers")):
-        off += [name for name in names if isinstance(name, str)] if isinstance(names, list) else []
-    return set(off)
+def switched_off(source: str, document: Mapping[str, Any], servers: Iterable[object]) -> set[object]:
+    """Return the servers that a list of Gemini CLI or Claude Code switches off, and not their own entries.
+
+    Raises:
+        ConfigError: one of them is not a list, so it is not known which servers are meant.
+    """
+    within, project = document.get("mcp"), _project(document)
+    lists = {} if not isinstance(within, Mapping) or _types_in(within) else within
+    names = {
+        "mcp.allowed": lists.get("allowed"),
+        "mcp.excluded": lists.get("excluded"),
+        f"{child('projects', os.getcwd())}.disabledMcpServers": project.get("disabledMcpServers"),
+    }
+    for path, listed in names.items():
+        if listed is not None and not isinstance(listed, list):
+            raise bad(source, path, f'found {found(listed)}; write a list of servers: ["name"]')
+    allowed, *off = names.values()
+    unlisted = [] if allowed is None else [each for each in servers if each not in allowed]
+    return {*unlisted, *(name for names in off for name in names or () if isinstance(name, str))}
 
 
 def _has_servers(within: object) -> bool:
-    return isinstance(within, Mapping) and (not within or bool(_types_in(within)))
+    return isinstance(within, list) or (isinstance(within, Mapping) and (not within or bool(_types_in(within))))
 
 
 def _types_in(section: Mapping[str, Any]) -> set[object]:

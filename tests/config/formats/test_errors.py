@@ -110,6 +110,8 @@ def test_a_document_without_any_key_is_refused(tmp_path: Path) -> None:
         ),
         ({"command": "x", "env": {"A": "${"}}, "mcpServers.docs.env.A: a '${' has no closing '}'"),
         ({"command": "x", "args": ["${a b}"]}, "mcpServers.docs.args[0]: a '${…}' does not contain a variable"),
+        ({"command": "${command:python.interpreterPath}"}, "mcpServers.docs.command: a command of VS Code"),
+        ({"command": "x", "env": {"A": "${config:a.b}"}}, "mcpServers.docs.env.A: a setting of VS Code"),
     ],
 )
 def test_an_invalid_entry_is_an_error_with_its_place_and_a_remedy(
@@ -235,6 +237,13 @@ class TestAWholeFile:
                 "mcp.toml",
                 "the file is not valid TOML: Expected ']' at the end",
             ),
+            ("[mcp_servers.a]\nargs = [-y]\n", "mcp.toml", "TOML: text without quotes"),
+            ('[mcp_servers.a]\nargs = ["a" "b"]\n', "mcp.toml", "TOML: a missing comma"),
+            ("[mcp_servers.a]\ncommand = true-server\n", "mcp.toml", "TOML: text that begins like a value"),
+            ('{"mcp": [{"command": "x"}]}', "mcp.json", "mcp: found a list"),
+            ('{"mcp": {"servers": []}}', "mcp.json", "mcp.servers: found a list"),
+            ('{"mcpServers": {}, "mcp": {"excluded": "a"}}', "mcp.json", "mcp.excluded: found a str"),
+            ('{"mcpServers": {}, "mcp": {"allowed": {"a": true}}}', "mcp.json", "mcp.allowed: found an object"),
             (
                 "a = 2020-02-31\n",
                 "mcp.toml",

@@ -92,7 +92,9 @@ def test_a_choice_has_options_and_the_answer_is_one_of_them(tmp_path: Path) -> N
         ([KEY], lambda _: 3, "the ask function returned an int for input 'key'"),
         ([], None, "no inputs at all"),
         ([{"id": "other"}], None, "input 'key' not found in this file"),
-        ("key", None, "no inputs at all"),
+        ("key", None, "inputs: found a str"),
+        ({"key": KEY}, None, "inputs: found an object"),
+        ([KEY["id"]], None, "inputs[0]: no id"),
         ([KEY, KEY], None, "input 'key' is defined twice"),
         (
             [{**KEY, "type": "command"}],
@@ -108,6 +110,13 @@ def test_an_input_that_cannot_be_had_is_the_error_of_the_server(
 ) -> None:
     loaded = reading(tmp_path, {"a": {"command": "x", "env": {"A": "${input:key}"}}}, inputs, ask=ask)
     said(row, error_of(loaded))
+
+
+def test_inputs_of_the_wrong_form_are_a_warning_if_no_server_needs_them(tmp_path: Path) -> None:
+    loaded = reading(tmp_path, {"a": {"command": "x"}}, {"key": KEY})
+    assert len(loaded.servers) == 1
+    [warning] = loaded.warnings
+    assert warning.startswith(f"{loaded.source}: inputs: found an object; write a list: ")
 
 
 def test_an_ask_function_that_raises_is_named_by_what_it_raised(tmp_path: Path, said: Said) -> None:
