@@ -286,6 +286,17 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
     yield parts.fragment
 
 
+class SourceFile(str):
+    """The file of a server, which knows where in it the server is."""
+
+    entry: str = ""
+
+
+def written_at(server: str, source: str | None) -> str:
+    """Return the place of a server in its configuration, for messages."""
+    return f"{source}: {source.entry}" if isinstance(source, SourceFile) else f"servers.{server}"
+
+
 def check_variables(transport: Transport, environ: Mapping[str, str], *, where: str) -> None:
     """Check that the variables of a transport have values now. A function is not called.
 

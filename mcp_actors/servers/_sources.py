@@ -56,7 +56,7 @@ from .._foreign import Log
 from .._misuse import type_of
 from .._tasks import NoThread, run_in_thread
 from ..config import LoadedConfig, Rank, ServerConfig, Source, check_unique_names
-from ..config._template import check_variables
+from ..config._template import check_variables, written_at
 
 logger = Log("mcp_actors.servers")
 
@@ -512,7 +512,8 @@ class Given:
         for config in self.enabled:
             if config != old.get(config.name, config):
                 try:
-                    check_variables(config.transport, os.environ, where=f"servers.{config.name}")
+                    where = written_at(config.name, config.source)
+                    check_variables(config.transport, os.environ, where=where)
                 except ConfigError as error:
                     self.servers.remove(config)
                     self.failed[config.name] = error

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import html
 import json
+import math
 import os
 import re
 import traceback
@@ -39,11 +40,11 @@ from .._errors import ConfigError, ConnectFailed, McpActorsError
 from .._json import UnparsedText
 from .._text import HIDDEN, indented, one_line, plain_text
 from ..config import OAuth, is_auth_flow, resolve_headers, resolve_token
-from ..config._template import secrets_in
+from ..config._template import secrets_in, written_at
 from ..config._values import MASK
 
 if TYPE_CHECKING:
-    from ..config import ConfigValue, Http, Sse
+    from ..config import ConfigValue, Http, ServerConfig, Sse
 
 
 # --- Mask the credentials of a connection in text from its server -----------------------------------------------------
@@ -401,7 +402,7 @@ VARIABLE: Final = re.compile(r"\$\{\w+")
 
 
 async def resolve_credentials(
-    resolver: Callable[..., Awaitable[Resolved]], configured: object, *, server: str, field: str
+    resolver: Callable[..., Awaitable[Resolved]], configured: object, config: ServerConfig, field: str
 ) -> Resolved:
     """Resolve one field (``"env"``, ``"headers"``, ``"auth"``) against the current environment.
 
@@ -412,11 +413,10 @@ async def resolve_credentials(
             time.
     """
     try:
-        return await resolver(configured, os.environ, where=f"servers.{server}.{field}")
+        return await resolver(configured, os.environ, where=f"{written_at(config.name, config.source)}.{field}")
     except ConfigError as error:
-        raise ConnectFailed(
-            f"server {server!r}: {error}", server=server, phase="configure", hopeless=error.__cause__ is None
-        ) from error
+        said, hopeless = f"server {config.name!r}: {error}", error.__cause__ is None
+        raise ConnectFailed(said, server=config.name, phase="configure", hopeless=hopeless) from error
 
 
 def named_credentials(transport: Http | Sse) -> str:
@@ -446,17 +446,14 @@ class Credentials:
     """The credentials of one server.
 
     Attributes:
-        server: the name of the server.
-        transport: the configured transport.
+        config: the configuration of the server.
+        transport: its transport.
         masker: masks every value that is resolved.
-        timeout: seconds that a renewal may take. It has a limit of its own, because it may outlive the request that
-            began it, and every other refused request waits for it.
     """
 
-    server: str
+    config: ServerConfig
     transport: Http | Sse
     masker: Masker
-    timeout: float
 
     @property
     def renewable(self) -> bool:
@@ -471,12 +468,10 @@ class Credentials:
             ConnectFailed: a value cannot be resolved.
         """
         auth = self.transport.auth
-        headers = await resolve_credentials(
-            resolve_headers, self.transport.headers, server=self.server, field="headers"
-        )
+        headers = await resolve_credentials(resolve_headers, self.transport.headers, self.config, "headers")
         self.masker.add_all("headers", headers)
         if _is_token(auth):
-            token = await resolve_credentials(resolve_token, auth, server=self.server, field="auth")
+            token = await resolve_credentials(resolve_token, auth, self.config, "auth")
             self.masker.add("<auth>", token)
             headers["Authorization"] = f"Bearer {token}"
         return headers
@@ -521,7 +516,9 @@ class Renewal(httpx2.Auth):
         async with self._turn:
             if self.headers is refused and self._accepted:
                 headers = refused  # if it stays so, the reconnect that follows fails with an error that says why
-                with suppress(ConnectFailed), trio.move_on_after(self.credentials.timeout):
+                # It may outlive the request that began it, and every other refused request waits for it.
+                limit = self.credentials.config.connect_timeout or math.inf
+                with suppress(ConnectFailed), trio.move_on_after(limit):
                     headers = await self.credentials.resolve()
                 # Not before the checkpoints above: a caller that is cancelled there has proved nothing.
                 self._accepted = False

@@ -26,7 +26,7 @@ import trio
 
 from .._errors import ConfigError
 from ..config import Http, ServerConfig, Socket, Sse, Stdio, Transport
-from ..config._template import INHERITED, resolved, variables_of
+from ..config._template import INHERITED, resolved, variables_of, written_at
 from . import http
 from ._credentials import Masker
 from ._in_process import open_in_process_link
@@ -215,7 +215,7 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
     install_filters()
     with discreet(masker, transport.url):
         async with client:
-            yield await http.exchange_of(config.name, transport, oauth, client, masker)
+            yield await http.exchange_of(config, transport, oauth, client, masker)
 
 
 def _masker(config: ServerConfig) -> Masker:
@@ -233,6 +233,6 @@ def _resolved(config: ServerConfig) -> Transport:
         ConnectFailed: a variable is not set, or its value cannot be used. Hopeless.
     """
     try:
-        return resolved(config.transport, os.environ, where=f"servers.{config.name}")
+        return resolved(config.transport, os.environ, where=written_at(config.name, config.source))
     except ConfigError as error:
         raise not_open(config.name, error, "configure") from error

@@ -180,7 +180,10 @@ class TestCheck:
         assert "it wrote nothing to stderr; run its command in a terminal to see why" in lines["mute"]
         assert "could not connect to http://127.0.0.1:1/mcp" in lines["refused"]
         assert "check that the server is running" in lines["refused"]
-        assert "environment variable 'NO_SUCH_VARIABLE' is not set (servers.unset." in lines["unset"]
+        assert (
+            f"environment variable 'NO_SUCH_VARIABLE' is not set ({tmp_path}/.mcp.json: mcpServers.unset.env.A)"
+            in lines["unset"]
+        )
         assert " ready " in lines["good"]
         said("some servers failed", done.stderr.splitlines()[-1])
 

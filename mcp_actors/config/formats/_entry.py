@@ -22,7 +22,7 @@ from typing import Any, Final
 from ..._errors import ConfigError
 from ..._misuse import is_number
 from .._server import ServerConfig
-from .._template import EXPANDED, INTERPRETERS, RESOLVED, Kind, Transport, make_transport, texts_in
+from .._template import EXPANDED, INTERPRETERS, RESOLVED, Kind, SourceFile, Transport, make_transport, texts_in
 from .._values import FROM_FILE, INPUT, Written, literal, parse, references
 from . import _keys
 from ._file import as_object, bad, child, did_you_mean, found, nearest, shown_key
@@ -247,8 +247,10 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
         if error.source == around.source:
             raise
         raise transport.translated(error, name) from error.__cause__
+    file = SourceFile(around.origin)
+    file.entry = path
     try:
-        return ServerConfig(name, made, enabled=enabled, source=around.origin, **server.values)
+        return ServerConfig(name, made, enabled=enabled, source=file, **server.values)
     except ConfigError as error:
         raise server.translated(error, name) from error.__cause__
 

@@ -15,7 +15,6 @@ and hooks of ``_bodies``.
 
 from __future__ import annotations
 
-import math
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -86,7 +85,7 @@ async def make_client(
         ConnectFailed: a credential cannot be resolved, `http_client` fails, or the certificates or proxies that the
             environment names cannot be used.
     """
-    credentials = Credentials(config.name, transport, masker, config.connect_timeout or math.inf)
+    credentials = Credentials(config, transport, masker)
     headers = await credentials.resolve()
     masker.add("<url>", transport.url, own_url=True)
     given = transport.auth
@@ -108,7 +107,7 @@ async def make_client(
     if url.userinfo:
         client.auth = httpx2.BasicAuth(url.username, url.password)
     elif (oauth := oauth_of(config, transport)) is not None:
-        client.auth = auth.OAuthTokens(config.name, await exchange_of(config.name, transport, oauth, client, masker))
+        client.auth = auth.OAuthTokens(config.name, await exchange_of(config, transport, oauth, client, masker))
     elif is_auth_flow(given):
         client.auth = given
     elif client.auth is None and credentials.renewable:
@@ -138,7 +137,7 @@ def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
 
 
 async def exchange_of(
-    server: str, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
+    config: ServerConfig, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
 ) -> auth.Exchange:
     """Return what talks to the authorization server of a server.
 
@@ -147,7 +146,7 @@ async def exchange_of(
     """
     secret = None
     if oauth.client_secret is not None:
-        secret = await resolve_credentials(resolve, oauth.client_secret, server=server, field="auth.client_secret")
+        secret = await resolve_credentials(resolve, oauth.client_secret, config, "auth.client_secret")
         masker.add("<auth.client_secret>", secret)
     return auth.Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>"))
 

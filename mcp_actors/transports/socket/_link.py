@@ -144,8 +144,7 @@ class Dial:
             except OSError as exc:
                 raise self._failed(f"secret_file: {exc}", configured=True) from exc
         elif transport.secret is not None:
-            server = self._config.name
-            secret = await resolve_credentials(resolve_secret, transport.secret, server=server, field="secret")
+            secret = await resolve_credentials(resolve_secret, transport.secret, self._config, "secret")
         else:
             problem = f"{self.endpoint} is on a network, and there is no secret; set secret or secret_file"
             raise self._failed(problem, configured=True)

@@ -230,7 +230,7 @@ async def open_stdio_link(
 
 
 async def _start(config: ServerConfig, transport: Stdio, masker: Masker) -> ServerProcess:
-    env = await resolve_credentials(resolve_env, transport.env, server=config.name, field="env")
+    env = await resolve_credentials(resolve_env, transport.env, config, "env")
     masker.add_all("env", env)
     for each in hidden_args(transport.args):
         masker.add(f"<args[{each.place}]>", each.text, own_url=each.is_url)

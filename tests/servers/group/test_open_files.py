@@ -111,18 +111,19 @@ async def test_every_reconnect_resolves_the_variables_of_a_command_anew(
 
 
 async def test_an_undefined_variable_fails_its_server_and_is_named(tmp_path: Path) -> None:
-    """S4-40."""
+    """S4-40: with the file, and its place there."""
     servers_in_file = {
         "a": scripted(),
         "b": {"command": "${UNSET_HERE}"},
         "c": {"url": "https://localhost:1/${UNSET_HERE}"},
     }
-    async with open_servers(write(tmp_path, servers_in_file)) as servers:
+    file = write(tmp_path, servers_in_file)
+    async with open_servers(file) as servers:
         assert [ref.name for ref in servers.active] == ["a"]
         assert [ref.state for ref in servers.failed] == ["failed", "failed"]
         for name, key in (("b", "command"), ("c", "url")):
             assert str(servers.errors[name]) == (
-                f"server {name!r}: environment variable 'UNSET_HERE' is not set (servers.{name}.{key}); "
+                f"server {name!r}: environment variable 'UNSET_HERE' is not set ({file}: mcpServers.{name}.{key}); "
                 "set it, or give a default: ${UNSET_HERE:-default}"
             )
 
