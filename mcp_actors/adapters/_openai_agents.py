@@ -166,7 +166,10 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         guarded = self.tool_input_guardrails or self.tool_output_guardrails
         if guarded and agent is not None and agent.mcp_config.get("include_server_in_tool_names"):
             raise ConfigError("OpenAIAgentsServer: guardrails need public names; omit include_server_in_tool_names")
-        return [as_listed(tool) for tool in await self._offer.tools(context_of(agent, run_context))]
+        found = await self._offer.tools(context_of(agent, run_context))
+        if isinstance(self._approval, Approvals):
+            self._approval.judge()  # which warns of names that no tool has
+        return [as_listed(tool) for tool in found]
 
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None

@@ -20,7 +20,7 @@ from cyclopts import App, Group, Parameter
 from .._python import our_python
 from ._completion import files_for, servers_for
 from ._interrupt import exit_on_interrupt
-from ._output import Misuse, Output
+from ._output import Misuse, Output, check_exclusive
 
 # --- The commands and their help --------------------------------------------------------------------------------------
 
@@ -547,9 +547,10 @@ async def serve(
     Returns:
         0, also after a first SIGTERM or Ctrl-C; 78 if a file cannot be used, 1 if it cannot listen.
     """
+    for other in ({"socket": socket}, {"idle": idle}, {"secret_file": secret_file}):
+        check_exclusive(stdio=stdio, http=http, **other)
+    check_exclusive(token_file=token_file, no_token=no_token)
     if http is not None:
-        if stdio or socket is not None or idle is not None:
-            raise Misuse("--http goes with neither --stdio nor --socket nor --idle; run one command for each")
         with exit_on_interrupt():
             from ._http import Options, serve_over_http
 

@@ -33,7 +33,7 @@ from ..kernel import TreeNode
 from ..servers import ServerGroup, ServerRef
 from ..transports import Masker
 from ._configuration import COMMAND, load, load_tool
-from ._connect import asked, masker_of, open_loaded, open_once
+from ._connect import asked, hidden_of, masker_of, open_loaded, open_once
 from ._output import Binary, Failure, Misuse, Output, unknown
 
 # --- Convert ``key=value`` words, or JSON, to the arguments of a tool -------------------------------------------------
@@ -209,10 +209,11 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
             try:
                 result = await asked(ref, ref.call_tool(found.name, arguments, progress=report))
             except RequestTimedOut as error:
-                if seconds is not None:
-                    raise Failure(str(error).replace("(request_timeout)", "(--timeout)")) from None
-                error.add_note("to wait longer, add --timeout SECONDS")
-                raise
+                if seconds is None:
+                    error.add_note("to wait longer, add --timeout SECONDS")
+                    raise
+                said = str(error).replace("(request_timeout)", "(--timeout)")
+                raise Failure(f"{said}; raise --timeout, or leave it out") from None
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     if result.is_error:
         reason = "\n".join(map(str, _parts_of(result)))
@@ -309,7 +310,10 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
                     "input_schema": tool.input_schema,
                 }
             )
-        output.without("tools", [ref.name for ref in group.connected], listed)
+        for ref in group.connected:
+            hidden = hidden_of(ref, output)
+            kind = f"tools that its filter shows ({hidden} hidden by it)" if hidden else "tools"
+            output.without(kind, [ref.name], listed)
         output.json(listed)
         errors = [*loaded.errors, *group.errors.values()]
     return output.errors(errors)

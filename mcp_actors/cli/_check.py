@@ -141,9 +141,6 @@ def _finding(
         said = at_the_command_line(str(error))
         return Finding(name=ref.name, state=ref.state, reached=reached, seconds=seconds, error=said)
     info, mask = ref.info, masker_of(ref)
-    hidden, misnamed = hidden_of(ref)
-    if misnamed is not None:
-        output.warning(mask(f"server {ref.name!r}: its filter has names of tools that it does not list: {misnamed}"))
     return Finding(
         name=ref.name,
         state=ref.state,
@@ -153,7 +150,7 @@ def _finding(
         protocol_version=info.protocol_version,
         seconds=seconds,
         tools=ref.statistics().tools,
-        hidden=hidden,
+        hidden=hidden_of(ref, output),
         signed_in=signed_in,
     )
 

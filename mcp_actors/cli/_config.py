@@ -160,7 +160,8 @@ async def convert_config(
     if problems:
         for problem in problems:
             output.error(problem)
-        raise Failure(f"nothing was written; correct that, or name the servers: config convert {form} SERVER…")
+        remedy = f"name the servers without it: config convert {form} SERVER…, and add the others to {form} yourself"
+        raise Failure(f"nothing was written; correct that, or {remedy}")
     for server in loaded.servers:
         if settings := document[TARGETS[form].section][server.name].get(_OURS):
             output.warning(f"server {server.name!r}: only mcp_actors uses: {', '.join(settings)}")
@@ -263,15 +264,16 @@ class _Converting:
         if part.text.startswith("input:"):
             return f"${{{part.text}}}" if target.inputs else self._refuse(place, "inputs are not supported")
         if target.variable is None:
-            return self._refuse(place, f"variables are not supported here, found ${{{part.name}}}")
+            return self._refuse(place, "variables are not supported", f"${{{part.name}}}")
         if part.default is None:
             return target.variable.format(part.name)
         if self.form != "claude":
-            return self._refuse(place, f"a variable cannot have a default, found ${{{part.name}:-…}}")
+            return self._refuse(place, "defaults of variables are not supported", f"${{{part.name}:-…}}")
         return f"${{{part.text}}}"
 
-    def _refuse(self, place: str, problem: str) -> str:
-        self.problems.append(f"server {self.server!r}: {place}: {problem} by {self.form}")
+    def _refuse(self, place: str, problem: str, found: str = "") -> str:
+        where = f"server {self.server!r}: {place}"
+        self.problems.append(f"{where}: {problem} by {self.form}{found and f', and it has {found}'}")
         return ""
 
 

@@ -120,7 +120,7 @@ async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
         hint = f"; mcp-actors {lists}{server} lists what it has" if lists else ""
         raise Failure(f"{answered(ref.name, error)}{hint}") from None
     except ConnectionLost as error:
-        if lines := ref.stderr_tail.splitlines()[-LAST_LINES:]:
+        if len(lines := ref.stderr_tail.splitlines()[-LAST_LINES:]) > 1:
             error.add_note("\n".join(["its stderr ends with:", *map(plain_text, lines)]))
         raise
 
@@ -173,10 +173,13 @@ def masker_of(ref: ServerRef) -> Masker:
     return ref._record.connected[0].session.masker  # with replicas, that of one of them
 
 
-def hidden_of(ref: ServerRef) -> tuple[int, str | None]:
-    """Return how many tools of a server its filter hides, and the names in the filter that no tool has."""
+def hidden_of(ref: ServerRef, output: Output) -> int:
+    """Return how many tools of a server its filter hides. Warn of the names in the filter that no tool has."""
     admission = ref._record.catalog.admission
-    return admission.filtered_out, admission.misnamed()
+    if (misnamed := admission.misnamed()) is not None:
+        problem = f"server {ref.name!r}: its filter has names of tools that it does not list: {misnamed}"
+        output.warning(masker_of(ref)(problem))
+    return admission.filtered_out
 
 
 def describe(transport: Transport) -> str:

@@ -71,12 +71,12 @@ async def serve_file(
     The first SIGTERM or SIGINT lets calls in flight be finished.
 
     Raises:
-        Misuse: neither stdin nor a socket is to be served, or both are; or an address is invalid or has no secret.
+        Misuse: neither stdin nor a socket is to be served; or an address is invalid or has no secret.
         Unusable: no server can be loaded, or the file of the secret cannot be used.
         Failure: the socket cannot be made.
         Signalled: a second signal has ended it.
     """
-    if stdio == (socket is not None):
+    if not stdio and socket is None:
         raise Misuse(
             "say where the clients are: --stdio for one over stdin and stdout, --socket PATH for many of this user, or "
             "--http HOST:PORT or --socket HOST:PORT --secret-file FILE for many on other machines"

@@ -64,13 +64,11 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
     """Serve the servers of a file over HTTP until a signal.
 
     Raises:
-        Misuse: the options do not go together, or other machines could connect without a token.
+        Misuse: other machines could connect without a token.
         Unusable: no server can be loaded, or the token file is not fit for use.
         Failure: the port is not free.
         Signalled: a second signal has ended it.
     """
-    if options.no_token and options.token_file is not None:
-        raise Misuse("--token-file and --no-token contradict each other; give one of them")
     config = expanded(config)
     log_to_stderr()
     async with serving() as daemon, AsyncExitStack() as stack:

@@ -49,6 +49,7 @@ _REWORDED: Final = {
     r"or set allow_insecure=True if": r'or name the server in a file, with "mcp_actors": {"allow_insecure": true}, if',
     r'set auth=OAuth\(\), in a file "auth": "oauth"': r'write "auth": "oauth" into its entry in a file',
     r"; set (\w+) only in Python": r"; a file cannot set \1",
+    r"; its stderr ends with: .*; servers\[.*\]\.stderr_tail has the other lines$": "",
 }
 """Remedies of messages that are for programs → those at the command line."""
 
@@ -369,6 +370,17 @@ class Unusable(Failure):
 
 class Misuse(Failure):
     """The command line is invalid; the message suggests a valid one."""
+
+
+def check_exclusive(**given: object) -> None:
+    """Refuse options that contradict each other. One that was not given is None or False.
+
+    Raises:
+        Misuse: several were given.
+    """
+    names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False]
+    if len(names) > 1:
+        raise Misuse(f"{' and '.join(names)} contradict each other; give one of them")
 
 
 def unknown(problem: str, name: str, known: Collection[str], kind: str) -> Misuse:

@@ -13,7 +13,7 @@ from itertools import product
 from typing import Any
 
 from mcp import MCPError
-from mcp.types import METHOD_NOT_FOUND, TextContent, TextResourceContents
+from mcp.types import METHOD_NOT_FOUND, Prompt, TextContent, TextResourceContents
 
 from .._errors import McpActorsError, NotSupported
 from ..servers import ServerRef
@@ -113,15 +113,20 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
         arguments[key] = text
     async with open_one(server, config, output) as group:
         [ref] = group.values()
+        listed: dict[str, Prompt] | None = None
+        with suppress(MCPError, McpActorsError):  # the request itself fails, too, or the server lists nothing
+            listed = {each.name: each for each in await ref.list_prompts()}
+        for argument in (listed[name].arguments or ()) if listed and name in listed else ():
+            if argument.required and argument.name not in arguments:
+                what = f"argument {argument.name!r} is missing; write {argument.name}=…"
+                raise Misuse(f"server {ref.name!r}: prompt {name!r}: {what}")
         try:
             result = await asked(ref, ref.get_prompt(name, arguments), lists="prompts")
         except Failure:  # some servers answer that nothing is known of an unknown prompt
-            with suppress(MCPError, McpActorsError):
-                known = [each.name for each in await ref.list_prompts()]
-                if name not in known:
-                    problem = f"server {ref.name!r} has no prompt {name!r}"
-                    raise Failure(str(unknown(problem, name, known, "prompts"))) from None
-            raise
+            if listed is None or name in listed:
+                raise
+            problem = f"server {ref.name!r} has no prompt {name!r}"
+            raise Failure(str(unknown(problem, name, listed, "prompts"))) from None
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     for message in result.messages:
         content = message.content

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .._foreign import Log
-from ._daemon import MAX_PATH, connect
+from ._daemon import MAX_PATH, Refused, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -228,6 +228,8 @@ def _answers(path: str) -> bool:
         connection = connect(path)
     except BlockingIOError:
         return True  # many are waiting
+    except Refused as exc:
+        raise OSError(f"{exc}, or choose another path") from None  # the class that `serve` documents
     if connection is not None:
         connection.close()
     return connection is not None

@@ -270,12 +270,14 @@ def _words(cause: BaseException, masker: Masker) -> str:
 _MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a second time does no harm"
 
 
-def request_lost(server: str, operation: str, reason: BaseException | None) -> ConnectionLost:
-    """Return the error for a sent request whose connection was lost."""
+def request_lost(server: str, operation: str, reason: BaseException | None, stderr: str) -> ConnectionLost:
+    """Return the error for a sent request whose connection was lost, with the end of what its process wrote."""
     why = f" ({problem_of(reason)})" if reason is not None else ""
-    return ConnectionLost(
-        f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}", server=server
-    )
+    words, others = _last_words(stderr)
+    said = f"; its stderr ends with: {words}" if words else ""
+    rest = f"; servers[{server!r}].stderr_tail has the other lines" if others else ""
+    problem = f"connection lost{why} during {operation}, {_MAY_HAVE_ACTED}{said}{rest}"
+    return ConnectionLost(f"server {server!r}: {problem}", server=server)
 
 
 def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavailable:

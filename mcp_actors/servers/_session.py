@@ -134,7 +134,7 @@ class Listener(ClientSession):
         question, response = CURRENT_QUESTION.get(), await super().dispatch_input_request(ctx, request)
         kind, callback = _KINDS[type(request)]
         if isinstance(response, ErrorData) and callback not in self.offered and question.attempt is not None:
-            question.failure = _not_offered(self.server, question.attempt.operation, kind)
+            question.failure = not_offered(self.server, question.attempt.operation, kind)
         return response
 
 
@@ -402,7 +402,8 @@ def _holds(claim: ResultClaim[Any], version: str) -> bool:
     return is_modern(version) and (claim.protocol_versions is None or version in claim.protocol_versions)
 
 
-def _not_offered(server: str, operation: str, kind: str) -> NotSupported:
+def not_offered(server: str, operation: str, kind: str) -> NotSupported:
+    """Return the error for a request during which a server has asked what no callback answers."""
     return NotSupported(
         f"server {server!r}: {operation} needs {kind}, which this client does not support, because no callback is "
         f"configured for it; configure callbacks=Callbacks({kind}=…)",

@@ -127,6 +127,11 @@ class TestCheck:
         assert "(did you mean 'echo'?)" in done.stderr
         found = json.loads(run("check", "--json").stdout)
         assert found[0]["hidden"] == found[1]["tools"] - 1
+        write(tmp_path, {"a": {**scripted(), "enabled_tools": ["ecoh"]}})
+        done = run("tools")
+        assert (done.returncode, done.stdout) == (0, "")
+        assert "warning: server 'a': its filter has names of tools that it does not list: 'ecoh'" in done.stderr
+        assert f"server 'a' has no tools that its filter shows ({found[1]['tools']} hidden by it)" in done.stderr
         assert found[1]["hidden"] == 0
 
     def test_the_stderr_of_a_slow_server_is_shown(
@@ -180,10 +185,8 @@ class TestCheck:
         assert "it wrote nothing to stderr; run its command in a terminal to see why" in lines["mute"]
         assert "could not connect to http://127.0.0.1:1/mcp" in lines["refused"]
         assert "check that the server is running" in lines["refused"]
-        assert (
-            f"environment variable 'NO_SUCH_VARIABLE' is not set ({tmp_path}/.mcp.json: mcpServers.unset.env.A)"
-            in lines["unset"]
-        )
+        assert "environment variable 'NO_SUCH_VARIABLE' is not set (" in lines["unset"]
+        assert f" ({tmp_path}/.mcp.json: mcpServers.unset.env.A); set it, or give a default" in lines["unset"]
         assert " ready " in lines["good"]
         said("some servers failed", done.stderr.splitlines()[-1])
 

@@ -165,10 +165,18 @@ class TestConvert:
         ("form", "entry", "said"),
         [
             ("cursor", {"command": "x", "env": {"A": "${A:-b}"}}, "env.A is a literal value; write it as ${VARIABLE}"),
-            ("cursor", {"command": "${A:-b}"}, "command: a variable cannot have a default, found ${A:-…} by cursor"),
+            (
+                "cursor",
+                {"command": "${A:-b}"},
+                "defaults of variables are not supported by cursor, and it has ${A:-…}",
+            ),
             ("claude", {"command": "x", "args": ["${input:key}"]}, "args[0]: inputs are not supported by claude"),
-            ("zed", {"command": "${A}"}, "command: variables are not supported here, found ${A} by zed"),
-            ("codex", {"command": "x", "args": ["${A}"]}, "args[0]: variables are not supported here, found ${A}"),
+            ("zed", {"command": "${A}"}, "command: variables are not supported by zed, and it has ${A}"),
+            (
+                "codex",
+                {"command": "x", "args": ["${A}"]},
+                "variables are not supported by codex, and it has ${A}",
+            ),
             ("codex", {"url": "https://x.org/sse"}, "type: HTTP with SSE is not supported by codex"),
             ("codex", {"command": "x", "mcp_actors": {"connect_timeout": 0}}, "connect_timeout: null is not supported"),
             ("claude", {"command": "x", "args": ["$${A}"]}, "args[0]: a literal '${' cannot be written by claude"),
@@ -186,7 +194,10 @@ class TestConvert:
         assert (done.returncode, done.stdout) == (1, "")
         assert said in done.stderr
         assert "literals=True" not in done.stderr
-        assert done.stderr.splitlines()[-1].startswith("error: nothing was written; correct that, or name the servers")
+        assert done.stderr.splitlines()[-1] == (
+            "error: nothing was written; correct that, or name the servers without it: "
+            f"config convert {form} SERVER…, and add the others to {form} yourself"
+        )
         assert not (tmp_path / "new").exists()
         assert run("config", "convert", form, "good").returncode == 0
 

@@ -145,6 +145,12 @@ class TestNamesThatAServerDoesNotKnow:
         assert (done.returncode, done.stdout) == (1, "")
         said(row, done.stderr, server=Path(interpreter()).name)
 
+    def test_an_argument_that_a_prompt_requires_is_named_before_it_is_asked_for(self, run: Run, said: Said) -> None:
+        done = run("prompt", "plan", *notes())
+        assert (done.returncode, done.stdout) == (2, "")
+        said("prompt without its argument", done.stderr, server=Path(interpreter()).name)
+        assert run("prompt", "plan", "meal=lunch", *notes()).returncode == 0
+
     @pytest.mark.usefixtures("kitchen")
     def test_a_server_of_a_file_is_named_there(self, run: Run) -> None:
         done = run("read", "kitchen", "note:///nothing")

@@ -262,8 +262,11 @@ async def test_the_socket_of_a_dead_gateway_is_replaced_and_nothing_else_is(tmp_
     for plant in (lambda: at.write_text("mine"), at.mkdir, lambda: at.symlink_to(tmp_path / "other")):
         plant()
         async with open_servers(in_process("n", notes())) as group:
-            with pytest.raises(OSError, match="is not a socket of this user"):
+            with pytest.raises(
+                OSError, match=r"is not a socket of this user .*; remove it, or choose another"
+            ) as caught:
                 await serve(group, path=at)
+            assert type(caught.value) is OSError
         at.rmdir() if at.is_dir() else at.unlink()
 
 

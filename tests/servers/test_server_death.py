@@ -30,6 +30,8 @@ from .links import text_of, wait_for_line
 from .processes import group_members, wait_ended
 from .scripted_server import command
 
+MORE = "; servers['a'].stderr_tail has the other lines"
+
 
 async def served_pid(servers: ServerGroup, name: str = "a") -> int:
     return int(text_of(await servers[name].call_tool("pid")))
@@ -72,6 +74,18 @@ async def test_the_words_for_a_death_name_the_signal_once_it_is_known(number: in
             await servers["a"].wait_state("failed")
         assert servers.connected == servers.active == ()
         assert f"killed by {words} while it was connected" in str(servers.errors["a"])
+
+
+@pytest.mark.parametrize(("written", "more"), [("no gas", ""), ("warming up\nno gas", MORE), ("", "")])
+async def test_a_lost_call_has_what_its_process_has_written_last(written: str, more: str) -> None:
+    """It is in the pipe before the process ends. What is longer stays where a program reads it."""
+    config = server("a", "--stderr", f"{written}\n", restarts=NEVER)
+    async with open_servers(config) as servers:
+        with pytest.raises(ConnectionLost) as caught:
+            await servers["a"].call_tool("crash", {"code": 3})
+        end = f"; its stderr ends with: no gas{more}" if written else "if a second time does no harm"
+        assert str(caught.value).endswith(end)
+        assert servers["a"].stderr_tail.strip() == written
 
 
 async def test_an_answer_over_the_limit_is_not_blamed_on_the_process() -> None:

@@ -64,6 +64,7 @@ from .._attempts import ConnectionFacts, Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
 from .._deadlines import Calls
 from .._eras import is_modern
+from .._session import not_offered
 from ._health import ConnectionHealth, ServerHealth, nothing
 from ._life import ConnectionLife, ServerLife
 from ._states import (
@@ -110,8 +111,10 @@ ISOLATED: Final = ":isolated"
 QUESTIONS: Final = 2
 """How often a person may be asked to sign in within `PERIOD`."""
 
-OLD_QUESTION: Final = re.compile(r"Cannot send '(elicitation|sampling|roots)/\w+'.{0,100}no back-channel")
-"""What a server made with the Python SDK says if it asks in a way that its client has no use for."""
+OLD_QUESTION: Final = re.compile(
+    r"Cannot send '(elicitation|sampling|roots)/\w+'.{0,99}no back-channel|\b(Elicitation|Sampling|roots) not supported"
+)
+"""What a server made with the Python SDK says if it asks in a way that its client has no use for, or has no answer."""
 
 PERIOD: Final = 3600.0
 """Seconds over which `QUESTIONS` are counted."""
@@ -379,16 +382,18 @@ class ServerRecord:
         return tuple(each.life.seen for each in self.connections)
 
     def note_old_question(self, operation: str, said: str) -> NotSupported | None:
-        """Return the error for a question in the way of 2025-11-25 to a session since 2026-07-28. Warn once.
+        """Return the error for a question that has no answer in this era (with a warning, once), or no callback.
 
         Args:
             operation: the request during which the server has asked.
             said: the text of its error. If it is about something else, return None.
         """
         found = OLD_QUESTION.search(said)
-        if found is None or self.info is None or not is_modern(self.info.protocol_version):
+        if found is None or self.info is None or is_modern(self.info.protocol_version) != bool(found[1]):
             return None
-        kind, name = found[1], self.config.name
+        kind, name = (found[1] or found[2]).lower(), self.config.name
+        if not found[1]:
+            return not_offered(name, operation, kind) if getattr(self.callbacks, kind) is None else None
         what = f"asks for {kind} in the way of 2025-11-25, which is not supported in sessions since 2026-07-28"
         remedy = f"set protocol='legacy' for it, and callbacks=Callbacks({kind}=…) if it has none"
         if not self.opening.warned:

@@ -291,7 +291,8 @@ class Caller:
         match exc:
             case ActorCrashed():
                 reason = _root_of(exc.__cause__)
-                failure = request_lost(self._config.name, request.operation, reason)
+                tails = (each.read_stderr() for each in self._record.connections if each.name == exc.actor)
+                failure = request_lost(self._config.name, request.operation, reason, "\n".join(tails))
             case ActorStopped(handed_over=True):
                 failure = stopped_under(self._config.name, request.operation, self._life)
             case ActorStopped():
@@ -336,7 +337,7 @@ class Caller:
             if exc.actor != name:
                 raise
             reason = _root_of(exc.__cause__)
-        raise request_lost(self._config.name, request.operation, reason) from reason
+        raise request_lost(self._config.name, request.operation, reason, spare.read_stderr()) from reason
 
     def _is_wanted(self) -> bool:
         """Return False once the server was stopped or its group was closed."""

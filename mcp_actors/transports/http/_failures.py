@@ -321,10 +321,12 @@ class HttpFailures:
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
         """Return the error for a redirect to a place where a request with credentials must not follow."""
-        assert response.next_request is not None
-        target = self._shown(response.next_request.url)
-        reason = "it is another origin, or would drop the body of the request"
-        remedy = "configure that URL if you trust it"
+        sent, following = response.request, response.next_request
+        assert following is not None
+        target, remedy = self._shown(following.url), "configure that URL if you trust it"
+        reason = "it is another origin"
+        if _same_origin(sent.url, following.url):
+            reason = "it names a user" if following.method == sent.method else "it would drop the body of the request"
         if next_request_within_origin(response) is not None:
             reason, remedy = f"redirects go on after {MAX_REDIRECTS}, probably in a loop", REMEDY_SERVER
         return HttpStatusError(

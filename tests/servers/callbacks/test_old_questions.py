@@ -95,6 +95,28 @@ async def test_the_remedy_helps() -> None:
         assert {kind: await servers["a"].call(kind) for kind in KINDS} == KINDS
 
 
+async def test_the_error_of_a_question_without_a_callback_names_it() -> None:
+    """The SDK's error is as the server repeats it, without a name; it stays if there is a callback."""
+    async with open_servers(in_process("a", Curious().server, protocol="legacy")) as servers:
+        for kind in KINDS:
+            with pytest.raises(NotSupported) as caught:
+                await servers["a"].call_tool(kind)
+            assert caught.value.capability == kind
+            assert str(caught.value).startswith(f"server 'a': tools/call '{kind}' needs {kind}, which this client does")
+            assert str(caught.value).endswith(f"configure callbacks=Callbacks({kind}=…)")
+        with pytest.raises(ToolFailed, match=r"configure callbacks=Callbacks\(elicitation=…\)"):
+            await servers["a"].call("wrapped")
+    server = MCPServer("repeats")
+
+    @server.tool()
+    async def ask() -> str:
+        raise MCPError(-32600, "Sampling not supported")
+
+    async with open_servers(in_process("a", server, protocol="legacy", callbacks=CALLBACKS)) as servers:
+        with pytest.raises(MCPError, match=r"^Sampling not supported$"):
+            await servers["a"].call_tool("ask")
+
+
 def test_on_the_bridge_the_error_names_the_remedy_too() -> None:
     """D-06."""
 

@@ -131,6 +131,20 @@ def test_the_error_of_a_redirect_names_the_target_without_its_query(said: Said) 
     said("http redirect not followed", str(FAILURES.redirected(response)))
 
 
+@pytest.mark.parametrize(
+    ("method", "target", "row"),
+    [
+        ("GET", "https://example.com/v2", "http redirect that would drop the body"),
+        ("GET", "https://other.example/v2", "http redirect to another origin"),
+        ("POST", "https://user:p@example.com/v2", "http redirect that names a user"),
+    ],
+)
+def test_the_error_of_a_redirect_has_the_reason_that_applies(method: str, target: str, row: str, said: Said) -> None:
+    response = httpx2.Response(301, request=REQUEST)
+    response.next_request = httpx2.Request(method, target)
+    said(row, str(FAILURES.redirected(response)))
+
+
 def of_tls(kind: type[ssl.SSLError], **values: str) -> ssl.SSLError:
     """Return an error as `ssl` raises it: with what only its C code sets."""
     error = kind(1, "[SSL: …] … (_ssl.c:1006)")
