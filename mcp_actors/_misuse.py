@@ -36,7 +36,7 @@ import sniffio
 import trio
 
 from ._exports import public_members
-from ._foreign import Log
+from ._foreign import Log, shown
 from ._patched import refuse_patched
 
 logger = Log("mcp_actors.servers")
@@ -486,7 +486,7 @@ def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bo
         valid: whether the value is.
     """
     if not valid:
-        what = f"{type_of(given)}; write {given.__name__}(...)" if isinstance(given, type) else repr(given)
+        what = f"{type_of(given)}; write {given.__name__}(...)" if isinstance(given, type) else shown(given)
         raise ValueError(f"{owner}: {name} must be {wanted}, not {what}")
 
 

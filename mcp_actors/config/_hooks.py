@@ -95,19 +95,11 @@ _check_timeout: Final = check.seconds(unlimited=True, optional=True)
 
 def _check_called_with(*parameters: str) -> check.Validator:
     """Make a validator for a function with these parameters, async or not, None or False."""
-    called = f"({', '.join(parameters)})"
-    remedy = f"give a function {called}, async or not, or None"
+    remedy = f"give a function ({', '.join(parameters)}), async or not, or None"
 
     def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
-        if value is None or value is False:
-            return
-        problem = None
-        if not check.is_function(value):
-            problem = check.shown(value)
-        elif not check.takes(value, len(parameters)):
-            problem = f"<{check.name_of(value)}, which cannot be called with {called}>"
-        if problem is not None:
-            raise check.refused_text(instance, attribute.name, problem, remedy)
+        if value is not None and value is not False:
+            check.check_function(instance, attribute.name, value, parameters, remedy)
 
     return validate
 
@@ -211,12 +203,11 @@ def effective_callbacks(
     if "logging" in effective:
         effective.setdefault("log_level", DEFAULT_LOG_LEVEL)
     elif "message" not in effective and (level := effective.pop("log_level", None)) is not None and not declines:
-        raise ConfigError(
+        what = (
             f"server {server!r}: Callbacks(log_level={level!r}) has no callback that receives the log messages; "
-            f"add logging=…, a function (context, params), or logging=False for a server that needs none",
-            source="Callbacks",
-            path="log_level",
+            f"add logging=…, a function (context, params), or logging=False for a server that needs none"
         )
+        raise ConfigError(what, source="Callbacks", path="log_level")
     return EffectiveCallbacks(**effective)
 
 

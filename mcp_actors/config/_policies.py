@@ -211,7 +211,7 @@ class RestartPolicy:
     # minute. A tenth of jitter keeps servers that failed together from restarting in the same instant.
     backoff: Backoff = attrs.field(
         default=Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1),
-        validator=[check.kind(Backoff, remedy="give a Backoff(...)"), _check_reachable],
+        validator=[check.kind(Backoff), _check_reachable],
     )
     park_retry: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
 
@@ -302,9 +302,7 @@ class RetryPolicy:
     # Up to half as much is added at random, so that requests that failed together are not all retried in one instant.
     backoff: Backoff = attrs.field(
         default=Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5),
-        validator=check.kind(Backoff, remedy="give a Backoff(...)"),
+        validator=check.kind(Backoff),
     )
     isolated: bool = attrs.field(default=False, validator=check.flag)
-    budget: RetryBudget = attrs.field(
-        default=RetryBudget(), validator=check.kind(RetryBudget, remedy="give a RetryBudget(...)")
-    )
+    budget: RetryBudget = attrs.field(default=RetryBudget(), validator=check.kind(RetryBudget))

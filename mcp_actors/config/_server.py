@@ -38,22 +38,14 @@ _check_transport: Final = check.kind(
     *get_args(Transport),
     remedy='give Stdio("program"), Http("https://…"), Sse("https://…"), Socket("host:port") or InProcess(server)',
 )
-_check_restart: Final = check.kind(
-    RestartPolicy, remedy="give a RestartPolicy(...); RestartPolicy(max_restarts=0) disables restarting"
-)
-_check_retry: Final = check.kind(
-    RetryPolicy, remedy="give a RetryPolicy(...); RetryPolicy(attempts=1) disables retrying"
-)
-_check_health: Final = check.kind(
-    HealthPolicy, remedy="give a HealthPolicy(...); HealthPolicy(interval=None) disables health checks"
-)
+_check_restart: Final = check.kind(RestartPolicy, more="; RestartPolicy(max_restarts=0) disables restarting")
+_check_retry: Final = check.kind(RetryPolicy, more="; RetryPolicy(attempts=1) disables retrying")
+_check_health: Final = check.kind(HealthPolicy, more="; HealthPolicy(interval=None) disables health checks")
+_check_breaker: Final = check.kind(BreakerPolicy, type(None))
 _check_title: Final = check.kind(str, type(None), remedy="give a str, or None")
 _check_source: Final = check.kind(str, type(None), remedy="give the path of a file as a str, or None")
-_check_breaker: Final = check.kind(BreakerPolicy, type(None), remedy="give a BreakerPolicy(...), or None")
 
 _check_tools: Final = check.kind(ToolFilter, remedy="give a ToolFilter(allow=…, deny=…, patterns=…, predicate=…)")
-_check_limits: Final = check.kind(Limits, remedy="give a Limits(...)")
-_check_callbacks: Final = check.kind(Callbacks, type(None), remedy="give a Callbacks(...), or None")
 _check_client_info: Final = check.kind(
     Implementation, type(None), remedy='give an mcp.types.Implementation(name="…", version="…"), or None'
 )
@@ -220,7 +212,7 @@ class ServerConfig:
     max_in_flight: int = attrs.field(default=64, validator=check.at_least_one, kw_only=True)
     restarts: RestartPolicy = attrs.field(default=RestartPolicy(), validator=_check_restart, kw_only=True)
     retry: RetryPolicy = attrs.field(default=RetryPolicy(), validator=_check_retry, kw_only=True)
-    callbacks: Callbacks | None = attrs.field(default=None, validator=_check_callbacks, kw_only=True)
+    callbacks: Callbacks | None = attrs.field(default=None, validator=check.kind(Callbacks, type(None)), kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(
         default=(), converter=to_middleware, validator=check_middleware, repr=check.shown_functions, kw_only=True
     )
@@ -256,7 +248,7 @@ class ServerConfig:
     on_tool_change: Literal["allow", "warn", "block"] = attrs.field(
         default="allow", validator=check.one_of("allow", "warn", "block"), kw_only=True
     )
-    limits: Limits = attrs.field(default=Limits(), validator=_check_limits, kw_only=True)
+    limits: Limits = attrs.field(default=Limits(), validator=check.kind(Limits), kw_only=True)
     refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
     keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
     isolation: Literal["shared", "per-session", "per-identity"] = attrs.field(

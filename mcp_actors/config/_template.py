@@ -292,9 +292,10 @@ class SourceFile(str):
     entry: str = ""
 
 
-def written_at(server: str, source: str | None) -> str:
-    """Return the place of a server in its configuration, for messages."""
-    return f"{source}: {source.entry}" if isinstance(source, SourceFile) else f"servers.{server}"
+def written_at(config: Any) -> str:
+    """Return the place of a `ServerConfig` in its file, for messages."""
+    source = config.source
+    return f"{source}: {source.entry}" if isinstance(source, SourceFile) else f"servers.{config.name}"
 
 
 def check_variables(transport: Transport, environ: Mapping[str, str], *, where: str) -> None:

@@ -103,16 +103,11 @@ def _check_patterns(instance: ToolFilter, attribute: attrs.Attribute[check.Value
 
 def _check_predicate(instance: ToolFilter, attribute: attrs.Attribute[Any], value: Any) -> None:
     remedy = "give a function (tool, context), async or not, that returns whether the tool is shown"
-    if not check.is_function(value):
-        raise check.refused_value(instance, attribute.name, value, remedy)
-    problem = None
-    if not check.takes(value, 2):
-        problem = "which cannot be called with (tool, context)"
-    elif swapped := _swapped(value):
-        problem = f"which takes {swapped}"
+    check.check_function(instance, attribute.name, value, ("tool", "context"), remedy)
+    if swapped := _swapped(value):
+        problem = f"<{check.name_of(value)}, which takes {swapped}>"
         remedy = "swap its parameters to (tool, context); the context has agent and run, where run is the framework's"
-    if problem is not None:
-        raise check.refused_text(instance, attribute.name, f"<{check.name_of(value)}, {problem}>", remedy)
+        raise check.refused_text(instance, attribute.name, problem, remedy)
 
 
 def _swapped(predicate: Callable[..., Any]) -> str | None:
@@ -174,17 +169,11 @@ class ToolFilter:
     # Filters compare these as sets (`eq`), and show them as tuples in the order in which they were given.
 
     allow: tuple[str, ...] | None = attrs.field(
-        default=None,
-        converter=_names_or_none,
-        validator=attrs.validators.optional(_check_names),
-        eq=_as_set,
+        default=None, converter=_names_or_none, validator=attrs.validators.optional(_check_names), eq=_as_set
     )
     deny: tuple[str, ...] = attrs.field(default=(), converter=_names, validator=_check_names, eq=_as_set)
     patterns: tuple[str, ...] | None = attrs.field(
-        default=None,
-        converter=_names_or_none,
-        validator=attrs.validators.optional(_check_patterns),
-        eq=_as_set,
+        default=None, converter=_names_or_none, validator=attrs.validators.optional(_check_patterns), eq=_as_set
     )
     predicate: ToolPredicate | None = attrs.field(
         default=None, validator=attrs.validators.optional(_check_predicate), repr=check.shown_function
@@ -269,12 +258,11 @@ async def permitted(
             shown.append(tool)
             continue
         if context is None:
-            raise ConfigError(
+            what = (
                 f"server {tool.server!r}: the predicate of its ToolFilter needs to know for whom the tools are listed; "
-                "pass context=ToolContext(agent=…, run=…)",
-                source="ToolFilter",
-                path=f"servers.{tool.server}.tools.predicate",
+                "pass context=ToolContext(agent=…, run=…)"
             )
+            raise ConfigError(what, source="ToolFilter", path=f"servers.{tool.server}.tools.predicate")
         try:
             if await answer_of(server_filter.predicate(tool, context)):
                 shown.append(tool)

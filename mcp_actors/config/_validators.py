@@ -190,8 +190,15 @@ def flag(instance: Any, attribute: attrs.Attribute[Value], value: Value) -> None
         raise refused_value(instance, attribute.name, value, "give True or False")
 
 
-def kind(*types: type, remedy: str) -> Validator:
-    """Make a validator for an instance of one of `types`; its error shows only the type of the value."""
+def kind(*types: type, remedy: str = "", more: str = "") -> Validator:
+    """Make a validator for an instance of one of `types`; its error shows only the type of the value.
+
+    Args:
+        types: the classes; NoneType as the last one makes it optional.
+        remedy: what to give. Default: an object of the first class.
+        more: what follows the remedy.
+    """
+    remedy = (remedy or f"give a {types[0].__name__}(...){', or None' if len(types) > 1 else ''}") + more
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not isinstance(value, types):
@@ -224,6 +231,15 @@ def is_function(value: object) -> TypeGuard[Callable[..., Any]]:
 def made(kind: type) -> str:
     """Return the call that makes an object of a class."""
     return f"{kind.__name__}({'' if takes(kind, 0) else '…'})"
+
+
+def check_function(instance: Any, field: str, value: object, parameters: tuple[str, ...], remedy: str) -> None:
+    """Refuse anything but a function that can be called with these parameters."""
+    if not is_function(value):
+        raise refused_value(instance, field, value, remedy)
+    if not takes(value, len(parameters)):
+        problem = f"<{name_of(value)}, which cannot be called with ({', '.join(parameters)})>"
+        raise refused_text(instance, field, problem, remedy)
 
 
 def name_of(value: object) -> str:

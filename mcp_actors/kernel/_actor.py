@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeV
 
 from .._collapse import without_cancelled
 from .._foreign import shown, words_of
-from .._misuse import is_seconds, is_whole
+from .._misuse import check_option, is_seconds, is_whole
 from ._circles import act_for, serving
 from ._envelope import Call, M_contra, Message, Receives
 from ._handlers import check_declared, handler_for, handlers_of, may_answer_none, no_case
@@ -450,18 +450,15 @@ def check_actor(owner: str, actor: object) -> None:
         raise TypeError(f"{owner}: got the class {actor.__name__}, not an instance; write {actor.__name__}(...)")
     if not isinstance(actor, Actor):
         raise TypeError(f"{owner}: {shown(actor)} is not an Actor; derive its class from mcp_actors.kernel.Actor")
-    limit: object = actor.max_in_flight
-    if not is_whole(limit, 1):
-        raise ValueError(f"{owner}: max_in_flight must be an int of at least 1, not {shown(limit)}")
-    slow: object = actor.slow_after
-    if slow is not None and not is_seconds(slow):
-        raise ValueError(f"{owner}: slow_after must be positive seconds or None, not {shown(slow)}")
-    finishes: object = actor.finish_on_stop
-    if not isinstance(finishes, bool):
-        raise ValueError(f"{owner}: finish_on_stop must be True or False, not {shown(finishes)}")
-    shutdown: object = actor.default_shutdown
-    if shutdown != "infinity" and not is_seconds(shutdown):
-        raise ValueError(f"{owner}: default_shutdown must be positive seconds or 'infinity', not {shown(shutdown)}")
+    given: object = actor.max_in_flight
+    check_option(owner, "max_in_flight", given, "an int of at least 1", valid=is_whole(given, 1))
+    given = actor.slow_after
+    check_option(owner, "slow_after", given, "positive seconds or None", valid=given is None or is_seconds(given))
+    given = actor.finish_on_stop
+    check_option(owner, "finish_on_stop", given, "True or False", valid=isinstance(given, bool))
+    given = actor.default_shutdown
+    valid = given == "infinity" or is_seconds(given)
+    check_option(owner, "default_shutdown", given, "positive seconds or 'infinity'", valid=valid)
 
 
 def resource_of(actor: Actor) -> AbstractAsyncContextManager[None]:
@@ -485,8 +482,15 @@ _YIELDS: Final = {
 
 
 def names_running(actor: Actor | None, error: BaseException) -> BaseException:
-    """Return what ``running()`` raised; name that function in the error of contextlib about its yields."""
+    """Return what ``running()`` raised; name that function in the error of contextlib about its yields.
+
+    Without an actor it is the factory that raised. Say where its arguments are written, if it was called without them.
+    """
     trace = error.__traceback__ and error.__traceback__.tb_next
-    ended = isinstance(error, RuntimeError) and trace is not None and trace.tb_next is None  # it is not from within
-    problem = _YIELDS.get(words_of(error).removesuffix(" after athrow()")) if ended else None
+    if trace is None or trace.tb_next is not None:  # it is from within
+        return error
+    if actor is None and isinstance(error, TypeError):
+        remedy = "give the factory its arguments: ChildSpec(…, args=(…,), kwargs={…})"
+        return TypeError(f"{words_of(error)}; {remedy}").with_traceback(error.__traceback__)
+    problem = _YIELDS.get(words_of(error).removesuffix(" after athrow()")) if isinstance(error, RuntimeError) else None
     return error if problem is None else RuntimeError(f"{type(actor).__name__}.running() {problem}")

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ._actor import Actor
     from ._circles import Calls, Node
     from ._envelope import Envelope
-    from ._record import EndReason, Record, Sweeps
+    from ._record import EndReason, Record
 
 
 @define(eq=False, repr=False)
@@ -165,7 +165,6 @@ class Incarnation(Sender):
         self._end_own()
         self.record.mailbox.life = None
         self._forget_bound()
-        self._sweeper.discard(self._report_slow_start)
         self.record.end_run(self.final, self._late, comes_back=self.comes_back and (self.started or self.retried))
         self._release()
         self.is_over(self.final)
@@ -205,7 +204,7 @@ class Incarnation(Sender):
                 self.actor = self._adopt(self.make())
                 self.started_at = trio.current_time()
                 if self.actor.slow_after is not None:
-                    self._sweeper.add(self._report_slow_start, SLOW_START)
+                    self.record.sweeps.add(self._report_slow_start, SLOW_START)
                 async with resource_of(self.actor):
                     try:
                         await trio.lowlevel.checkpoint_if_cancelled()
@@ -218,6 +217,7 @@ class Incarnation(Sender):
                 # that raises, the nursery is never closed, and the whole program ends with an internal error.
                 late = names_running(self.actor, exc)
             finally:
+                self.record.sweeps.discard(self._report_slow_start)
                 # The tasks of idle slots sleep forever, so the nursery would never be joined.
                 self._scope.cancel("the incarnation has ended")
         try:
@@ -247,7 +247,7 @@ class Incarnation(Sender):
         nursery.cancel_scope.shield = True
         self.started = True
         self.started_at = trio.current_time()
-        self._sweeper.discard(self._report_slow_start)
+        self.record.sweeps.discard(self._report_slow_start)
         self._requests = Requests(self, actor, nursery)
         self.record.become("running")
         # Before the first message is taken, which may end the incarnation in this very step.
@@ -345,16 +345,14 @@ class Incarnation(Sender):
         """Warn of a start that goes on. Return when to warn again: after twice the time."""
         if self.ending:
             return None
-        seconds = trio.current_time() - self.started_at
-        self.record.hub.log(
-            WARNING,
+        name, seconds = self.record.name, trio.current_time() - self.started_at
+        waits = " and ".join(labels(self.calls)) or "no actor"
+        limit = "start_timeout" if self.record.parent else "a deadline around open_actor()"
+        text = (
             "actor %r: has been starting for %.0f s, because running() has not reached its yield (it waits for %s); "
-            "move endless work into a task, or set %s",
-            self.record.name,
-            seconds,
-            " and ".join(labels(self.calls)) or "no actor",
-            "start_timeout" if self.record.parent else "a deadline around open_actor()",
+            "move endless work into a task, or set %s"
         )
+        self.record.hub.log(WARNING, text, name, seconds, waits, limit)
         return seconds
 
     def time_out(self) -> None:
@@ -465,12 +463,6 @@ class Incarnation(Sender):
         if self._scope is not None:  # else it has not begun
             self._scope.cancel(why)
 
-    @property
-    def _sweeper(self) -> Sweeps:
-        sweeper = self.record.top.sweeper
-        assert sweeper is not None  # open_actor() and open_supervisor() set it
-        return sweeper
-
     def bound(self, shutdown: Shutdown | None, *, asked_at: float) -> None:
         """Have it killed after its time, and reported if it outlives that. Of several bounds the first one counts.
 
@@ -485,12 +477,12 @@ class Incarnation(Sender):
             return
         self._forget_bound()
         self._asked_at, self._patience = asked_at, seconds
-        self._sweeper.add(self._kill_late, asked_at + seconds - trio.current_time())
+        self.record.sweeps.add(self._kill_late, asked_at + seconds - trio.current_time())
 
     def _forget_bound(self) -> None:
         if self._patience < math.inf:
-            self._sweeper.discard(self._kill_late)
-            self._sweeper.discard(self.report_overdue)
+            self.record.sweeps.discard(self._kill_late)
+            self.record.sweeps.discard(self.report_overdue)
 
     def _kill_late(self) -> None:
         """Kill it."""
@@ -503,7 +495,7 @@ class Incarnation(Sender):
                 self._patience,
             )
         self.kill("did not stop within its shutdown time" if self._patience else "brutal_kill")
-        self._sweeper.add(self.report_overdue, OVERDUE_AFTER)
+        self.record.sweeps.add(self.report_overdue, OVERDUE_AFTER)
 
     async def wait_killed(self) -> None:
         """Wait until it is killed."""

@@ -241,12 +241,11 @@ class Crew:
             return
 
         def none_left() -> ActorStopped:
-            return ActorStopped(
+            what = (
                 f"actor {self.name!r}: all members of this pool have stopped and none restarts by itself; start one "
-                f"with restart_child(), or restart the pool. The last of them: {refusal()}",
-                actor=self.name,
-                handed_over=False,
+                f"with restart_child(), or restart the pool. The last of them: {refusal()}"
             )
+            return ActorStopped(what, actor=self.name, handed_over=False)
 
         def refuse(_: Message) -> NoReturn:
             raise none_left()
@@ -481,10 +480,8 @@ class Pool(Supervisor[M_contra]):
         """Answer as a supervisor does, but refuse changes of the table of members."""
         if isinstance(message, StartChild | DeleteChild):
             name = self._life.record.name
-            raise ActorError(
-                f"actor {name!r}: a pool adds and removes its members itself; set their number with Pool(size=...)",
-                actor=name,
-            )
+            what = f"actor {name!r}: a pool adds and removes its members itself; set their number with Pool(size=...)"
+            raise ActorError(what, actor=name)
         return super().handle(message)
 
     # --- by key -----------------------------------------------------------------------------------------------------

@@ -83,12 +83,11 @@ CUT_SHORT: Final = End("shutdown")
 
 def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False) -> ActorStopped:
     """Return a new error for a message to an actor that has stopped, before or while it handled the message."""
-    return ActorStopped(
+    what = (
         f"actor {name!r}: has stopped and will not restart by itself ({why}); "
-        "call restart_child if its supervisor still lists it",
-        actor=name,
-        handed_over=handed_over,
+        "call restart_child if its supervisor still lists it"
     )
+    return ActorStopped(what, actor=name, handed_over=handed_over)
 
 
 def interrupted(end: End, name: str, number: int, message: str, *, comes_back: bool) -> ActorError:
@@ -282,6 +281,13 @@ class Record:
         while top.parent is not None:
             top = top.parent
         return top
+
+    @property
+    def sweeps(self) -> Sweeps:
+        """The sweeper of its tree."""
+        sweeper = self.top.sweeper
+        assert sweeper is not None  # open_actor() and open_supervisor() set it
+        return sweeper
 
     @property
     def path(self) -> str:

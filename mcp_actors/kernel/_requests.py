@@ -299,7 +299,7 @@ class Requests(Plain):
         """
         self._interruption = interruption
         for check in (self._sweep, self._check_slow, self._check_deferred):
-            self._sweeper.discard(check)
+            self._record.sweeps.discard(check)
         self._record.mailbox.detach()
         self._settle_unsent()
         # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
@@ -377,7 +377,7 @@ class Requests(Plain):
                 self._idle_slots.append(slot)
                 if not self._swept and self._interruption is None:
                     self._swept = True
-                    self._sweeper.add(self._sweep, SWEEP_PERIOD)
+                    self._record.sweeps.add(self._sweep, SWEEP_PERIOD)
             self._handler_ended(envelope)
         return usable
 

@@ -63,7 +63,6 @@ if TYPE_CHECKING:
     from ._actor import Life
     from ._circles import Sender
     from ._envelope import Envelope, Message
-    from ._record import Sweeps
 
 
 # --- The tasks of handlers --------------------------------------------------------------------------------------------
@@ -358,17 +357,11 @@ class Taken(Answers):
 
     # --- messages that are handled for too long ---------------------------------------------------------------------
 
-    @property
-    def _sweeper(self) -> Sweeps:
-        sweeper = self._record.top.sweeper
-        assert sweeper is not None  # open_actor() and open_supervisor() set it
-        return sweeper
-
     def _watch_slow(self) -> None:
         """Have the messages in flight checked, until there are none."""
         self._watched = True
         assert self._actor.slow_after is not None
-        self._sweeper.add(self._check_slow, self._actor.slow_after)
+        self._record.sweeps.add(self._check_slow, self._actor.slow_after)
 
     def _check_slow(self) -> float | None:
         """Warn of each message that is handled for longer than ``slow_after``, once. Return when to check again."""
@@ -391,7 +384,7 @@ class Taken(Answers):
         """Have the slots checked if all of them wait for answers that handlers have deferred."""
         if self.free <= 0 and not self._deferred and self._take is None:
             self._deferred = True
-            self._sweeper.add(self._check_deferred, DEFERRED_PATIENCE)
+            self._record.sweeps.add(self._check_deferred, DEFERRED_PATIENCE)
 
     def _check_deferred(self) -> float | None:
         """Warn, once, if messages are queued and all slots wait for deferred answers. Return when to check again."""

@@ -90,14 +90,7 @@ class Run(Incarnation):
     def make(self) -> Actor:
         """Call the factory."""
         spec = self.child.spec
-        try:
-            actor = spec.factory(*spec.args, **spec.kwargs)
-        except TypeError as error:
-            if error.__traceback__ is None or error.__traceback__.tb_next:  # it was raised within the factory
-                raise
-            raise TypeError(
-                f"{error}; give the factory its arguments: ChildSpec(…, args=(…,), kwargs={{…}})"
-            ) from error
+        actor = spec.factory(*spec.args, **spec.kwargs)
         if isinstance(actor, Actor):  # else the incarnation raises an error
             self.child.kind = actor.kind
         return actor

@@ -187,13 +187,8 @@ def still_connecting(server: str, seconds: float, link: Link) -> str:
 
 def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
     """Return the error for a server with ``static_tools`` that did not list its own tools in time."""
-    return RequestTimedOut(
-        f"server {server!r}: tools/list timed out after {seconds:g} s; static_tools are used instead",
-        server=server,
-        operation="tools/list",
-        seconds=seconds,
-        limit="request_timeout",
-    )
+    what = f"server {server!r}: tools/list timed out after {seconds:g} s; static_tools are used instead"
+    return RequestTimedOut(what, server=server, operation="tools/list", seconds=seconds, limit="request_timeout")
 
 
 # --- A connection that was lost ---------------------------------------------------------------------------------------
@@ -400,23 +395,21 @@ def _time(text: object) -> datetime | None:
 
 def mailbox_full(config: ServerConfig) -> LimitExceeded:
     """Return the error for a request that found the mailbox full."""
-    return LimitExceeded(
+    what = (
         f"server {config.name!r}: mailbox full: {config.mailbox_size} requests are queued already (mailbox_size); "
-        "send fewer at a time, raise mailbox_size, or use overflow='wait'",
-        server=config.name,
-        outcome="not_sent",
+        "send fewer at a time, raise mailbox_size, or use overflow='wait'"
     )
+    return LimitExceeded(what, server=config.name, outcome="not_sent")
 
 
 def would_deadlock(config: ServerConfig) -> LimitExceeded:
     """Return the error for a request that would wait for itself."""
-    return LimitExceeded(
+    what = (
         f"server {config.name!r}: this call would deadlock: all {config.max_in_flight} requests in flight "
         "(max_in_flight) wait for it, for example because their callbacks make it; raise max_in_flight, or do not "
-        "call the server from there",
-        server=config.name,
-        outcome="not_sent",
+        "call the server from there"
     )
+    return LimitExceeded(what, server=config.name, outcome="not_sent")
 
 
 def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:

@@ -404,12 +404,11 @@ def _holds(claim: ResultClaim[Any], version: str) -> bool:
 
 def not_offered(server: str, operation: str, kind: str) -> NotSupported:
     """Return the error for a request during which a server has asked what no callback answers."""
-    return NotSupported(
+    what = (
         f"server {server!r}: {operation} needs {kind}, which this client does not support, because no callback is "
-        f"configured for it; configure callbacks=Callbacks({kind}=…)",
-        server=server,
-        capability=kind,
+        f"configured for it; configure callbacks=Callbacks({kind}=…)"
     )
+    return NotSupported(what, server=server, capability=kind)
 
 
 # --- Finish requests whose first answer is not their result -----------------------------------------------------------

@@ -512,8 +512,7 @@ class Given:
         for config in self.enabled:
             if config != old.get(config.name, config):
                 try:
-                    where = written_at(config.name, config.source)
-                    check_variables(config.transport, os.environ, where=where)
+                    check_variables(config.transport, os.environ, where=written_at(config))
                 except ConfigError as error:
                     self.servers.remove(config)
                     self.failed[config.name] = error

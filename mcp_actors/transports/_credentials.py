@@ -413,7 +413,7 @@ async def resolve_credentials(
             time.
     """
     try:
-        return await resolver(configured, os.environ, where=f"{written_at(config.name, config.source)}.{field}")
+        return await resolver(configured, os.environ, where=f"{written_at(config)}.{field}")
     except ConfigError as error:
         said, hopeless = f"server {config.name!r}: {error}", error.__cause__ is None
         raise ConnectFailed(said, server=config.name, phase="configure", hopeless=hopeless) from error
@@ -517,8 +517,7 @@ class Renewal(httpx2.Auth):
             if self.headers is refused and self._accepted:
                 headers = refused  # if it stays so, the reconnect that follows fails with an error that says why
                 # It may outlive the request that began it, and every other refused request waits for it.
-                limit = self.credentials.config.connect_timeout or math.inf
-                with suppress(ConnectFailed), trio.move_on_after(limit):
+                with suppress(ConnectFailed), trio.move_on_after(self.credentials.config.connect_timeout or math.inf):
                     headers = await self.credentials.resolve()
                 # Not before the checkpoints above: a caller that is cancelled there has proved nothing.
                 self._accepted = False

@@ -233,6 +233,6 @@ def _resolved(config: ServerConfig) -> Transport:
         ConnectFailed: a variable is not set, or its value cannot be used. Hopeless.
     """
     try:
-        return resolved(config.transport, os.environ, where=written_at(config.name, config.source))
+        return resolved(config.transport, os.environ, where=written_at(config))
     except ConfigError as error:
         raise not_open(config.name, error, "configure") from error

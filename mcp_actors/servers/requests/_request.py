@@ -193,12 +193,8 @@ def given_object(server: str, method: str, root: str, values: object) -> Json | 
 
 def refused(server: str, method: str, root: str, path: tuple[str, ...], problem: str) -> InvalidArguments:
     """Return the error for an argument that cannot be sent."""
-    return InvalidArguments(
-        f"server {server!r}: {method}: {dotted(root, path)} {problem}; nothing was sent; correct the argument",
-        server=server,
-        tool=None,
-        path=(root, *path),
-    )
+    what = f"server {server!r}: {method}: {dotted(root, path)} {problem}; nothing was sent; correct the argument"
+    return InvalidArguments(what, server=server, tool=None, path=(root, *path))
 
 
 # --- Requests that are one message and one answer ---------------------------------------------------------------------
@@ -522,12 +518,11 @@ class PlainRequest(Request[ResultT]):
 
 
 def _no_questions(server: str, operation: str, version: str) -> NotSupported:
-    return NotSupported(
+    what = (
         f"server {server!r}: {operation} not sent: input_responses and request_state answer a request for input, which "
-        f"a server with protocol version {version} cannot make; send the request without them",
-        server=server,
-        capability="input_required",
+        f"a server with protocol version {version} cannot make; send the request without them"
     )
+    return NotSupported(what, server=server, capability="input_required")
 
 
 def members_of(params: Mapping[str, Any]) -> bytes | None:

@@ -118,14 +118,11 @@ async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
             record.session.masker.clean(exc)
             return exc
         return None
-    return RequestTimedOut(
+    what = (
         f"server {record.config.name!r}: health check timed out after {timeout:g} s; check what the server is busy "
-        "with, or raise HealthPolicy.timeout",
-        server=record.config.name,
-        operation="ping",
-        seconds=timeout,
-        limit="health_timeout",
+        "with, or raise HealthPolicy.timeout"
     )
+    return RequestTimedOut(what, server=record.config.name, operation="ping", seconds=timeout, limit="health_timeout")
 
 
 async def keep_checking(record: ConnectionRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:

@@ -329,12 +329,11 @@ class HttpFailures:
             reason = "it names a user" if following.method == sent.method else "it would drop the body of the request"
         if next_request_within_origin(response) is not None:
             reason, remedy = f"redirects go on after {MAX_REDIRECTS}, probably in a loop", REMEDY_SERVER
-        return HttpStatusError(
+        what = (
             f"server {self.server!r}: {self.url} answered with {_title(response.status_code)} to {target}, which was "
-            f"not followed ({reason}); {remedy}",
-            server=self.server,
-            status=response.status_code,
+            f"not followed ({reason}); {remedy}"
         )
+        return HttpStatusError(what, server=self.server, status=response.status_code)
 
     def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
         """Return the error for a request that was sent and will get no response."""
