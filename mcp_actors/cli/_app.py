@@ -536,7 +536,7 @@ async def serve(
         secret_file: The file with the secret that clients at HOST:PORT must prove. Other users must not be able to
             read it.
         control: Also listen for the commands status, restart, stop and so on, at this path.
-        idle: Seconds without a client after which it ends. Default: never. Not over HTTP.
+        idle: Seconds without a client after which it ends. Default: never. Only with --socket.
         http: Serve over HTTP at HOST:PORT, or on the socket of systemd if this is the word systemd.
         token_file: A file with the tokens of clients, each on a line of its own, perhaps behind a name. It is made if
             it is missing. Default: a file of this user, whose token is printed.
