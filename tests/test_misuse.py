@@ -482,10 +482,10 @@ def test_middleware_that_returns_no_result_is_named_without_an_event_loop() -> N
 
 async def refuse_observers(door: Callable[..., Any]) -> None:
     """Open a block with observers that are not functions in a list."""
-    for observers, shown in (
-        (print, "<built-in function print>"),
-        ([Metrics], "<class 'mcp_actors.observe"),
-        ([3], "3"),
+    for observers, shown, write in (
+        (print, "<built-in function print>", "function"),
+        ([Metrics], "<class 'mcp_actors.observe", "Metrics()"),
+        ([3], "3", "function"),
     ):
         with pytest.raises(TypeError) as caught:
             async with door(observers=observers):
@@ -493,7 +493,7 @@ async def refuse_observers(door: Callable[..., Any]) -> None:
         said = sentence(caught.value)
         assert said.startswith("observers must be functions in a list, not ")
         assert shown in said
-        assert said.endswith("; write observers=[function]")
+        assert said.endswith(f"; write observers=[{write}]")
 
 
 def test_wrong_observers_are_named_on_asyncio_and_without_an_event_loop() -> None:

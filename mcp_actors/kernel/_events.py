@@ -225,8 +225,9 @@ class Observer(Protocol):
 
 def _checked(given: object) -> tuple[Observer, ...]:
     found = tuple(given) if isinstance(given, Iterable) else (None,)
-    if not all(callable(each) and not isinstance(each, type) for each in found):
-        raise TypeError(f"observers must be functions in a list, not {given!r:.60}; write observers=[function]")
+    if wrong := [each for each in found if not callable(each) or isinstance(each, type)]:
+        write = f"{wrong[0].__name__}()" if isinstance(wrong[0], type) else "function"
+        raise TypeError(f"observers must be functions in a list, not {given!r:.60}; write observers=[{write}]")
     return found
 
 
