@@ -23,8 +23,6 @@ import trio
 from mcp import MCPError
 
 from .._collapse import first_of
-from .._errors import ConnectionLost
-from .._text import plain_text
 from ..config import LoadedConfig, RestartPolicy, ServerConfig, Socket, Stdio, Transport
 from ..config._values import mask_args
 from ..servers import ServerGroup, ServerRef, open_servers
@@ -47,9 +45,6 @@ REPORT_EVERY: Final = 5.0
 
 ADVISE_AFTER: Final = 15.0
 """Seconds after which such a line says what to do."""
-
-LAST_LINES: Final = 10
-"""Lines of its stderr that are shown for a server that has crashed: the end of a traceback."""
 
 
 @asynccontextmanager
@@ -111,7 +106,6 @@ async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
 
     Raises:
         Failure: it is an error.
-        ConnectionLost: the connection was lost; a note has the end of the server's stderr.
     """
     try:
         return await request
@@ -119,10 +113,6 @@ async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
         server = f" {ref.name}" if ref.config.source else ""  # one that was typed is not known by its name
         hint = f"; mcp-actors {lists}{server} lists what it has" if lists else ""
         raise Failure(f"{answered(ref.name, error)}{hint}") from None
-    except ConnectionLost as error:
-        if len(lines := ref.stderr_tail.splitlines()[-LAST_LINES:]) > 1:
-            error.add_note("\n".join(["its stderr ends with:", *map(plain_text, lines)]))
-        raise
 
 
 def answered(server: str, error: MCPError) -> Failure:

@@ -53,6 +53,11 @@ if TYPE_CHECKING:
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr in the text of an error: the last lines of a traceback. The attribute has the whole tail."""
 
+_LAST_LINES: Final = 10
+"""Lines of stderr in a note: the end of a traceback, of at most `_LAST_CHARS` characters."""
+
+_LAST_CHARS: Final = 4096
+
 _SAYS_NOTHING: Final = re.compile(r"[\s^~{}\[\]()]*|Node\.js v\S+")
 """A line of a traceback that only marks a place, closes a bracket, or names the interpreter."""
 
@@ -266,13 +271,17 @@ _MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a s
 
 
 def request_lost(server: str, operation: str, reason: BaseException | None, stderr: str) -> ConnectionLost:
-    """Return the error for a sent request whose connection was lost, with the end of what its process wrote."""
+    """Return the error for a sent request whose connection was lost, with the end of what its process wrote.
+
+    That is a note, because the text of the error may be shown to others than those whose requests the process served.
+    """
     why = f" ({problem_of(reason)})" if reason is not None else ""
-    words, others = _last_words(stderr)
-    said = f"; its stderr ends with: {words}" if words else ""
-    rest = f"; servers[{server!r}].stderr_tail has the other lines" if others else ""
-    problem = f"connection lost{why} during {operation}, {_MAY_HAVE_ACTED}{said}{rest}"
-    return ConnectionLost(f"server {server!r}: {problem}", server=server)
+    what = f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}"
+    lost = ConnectionLost(what, server=server)
+    if lines := stderr[-_LAST_CHARS:].splitlines()[-_LAST_LINES:]:
+        begin = f"its stderr ends with (servers[{server!r}].stderr_tail has the rest):"
+        lost.add_note("\n".join([begin, *map(plain_text, lines)]))
+    return lost
 
 
 def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavailable:
