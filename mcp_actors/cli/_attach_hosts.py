@@ -209,7 +209,7 @@ class HostFile:
         path = os.path.expanduser(file or (on_macos if sys.platform == "darwin" else on_linux))
         self.path = os.path.realpath(path)
         if file is None and not os.path.exists(self.path):
-            remedy = f"name the file of a project: config attach {host} --file FILE"
+            remedy = f"name the file of a project: mcp-actors config attach {host} --file FILE"
             raise Failure(f"{self.path}: file not found, so {host} has no servers for all projects; {remedy}")
         self.data, _ = read_bytes(self.path)
         self.text = decode(self.path, self.data)
