@@ -288,13 +288,14 @@ async def asked_by(server: adapters.OpenAIAgentsServer, *names: str) -> list[boo
 def test_until_each_name_matches_a_tool_every_tool_is_asked_about(
     name: str, verdict: Any, near: str, caplog: pytest.LogCaptureFixture, said: Said
 ) -> None:
-    """D-02. The warning, which is logged once, has the nearest name."""
+    """D-02. The warning, which is logged once, has the nearest name. It comes when the tools are listed."""
 
     async def use(servers: AsyncioServerGroup) -> None:
         server = adapters.OpenAIAgentsServer(servers, require_approval={name: verdict, "add": "never"})
-        assert await asked_by(server, "mcp__mine__add", PUBLIC) == [True, True]
-        assert await asked_by(server, "mcp__mine__add", PUBLIC) == [True, True]
+        await server.list_tools()
         [line] = lines_of(caplog)
+        assert await asked_by(server, "mcp__mine__add", PUBLIC) == [True, True]
+        assert lines_of(caplog) == [line]
         said(
             "an approval names no tool",
             line,
