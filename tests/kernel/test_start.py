@@ -6,6 +6,7 @@ import math
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -92,6 +93,15 @@ async def test_a_start_that_goes_on_is_named_less_and_less_often(
             pytest.fail("it started")
     [text] = [record.getMessage() for record in caplog.records if "starting" in record.getMessage()]
     said("slow start of an actor that is opened", text)
+
+
+async def test_nothing_refers_to_a_start_that_is_over() -> None:
+    """Whether it succeeded or failed: the check of it is dropped, and would keep what has ended alive."""
+    failing = ChildSpec("b", Host, kwargs={"start": hook(raising(Boom()))})
+    async with open_supervisor(ChildSpec("a", Host), failing, strict=False, max_restarts=0, on_limit="park") as top:
+        await top.child("b").wait_state("failed")
+        sweeper: Any = top._record.sweeps
+        assert sweeper._ids == {}
 
 
 async def test_a_cancelled_start_is_cleaned_up(autojump_clock: MockClock) -> None:
