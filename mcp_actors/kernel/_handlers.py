@@ -28,6 +28,7 @@ from typing import (
     overload,
 )
 
+from .._foreign import shown
 from ._envelope import Call, Message
 from ._timers import Later
 
@@ -96,7 +97,7 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
             given: object = message
             if not (isinstance(given, type) and issubclass(given, Message)):
                 bare = f"{getattr(given, '__name__', '')}(); write @handles(...) with the class of its messages"
-                what = bare if isfunction(given) else repr(given)
+                what = bare if isfunction(given) else shown(given)
                 raise TypeError(f"@handles takes a class derived from Message or Call[...], not {what}")
             self._message = message
 

@@ -96,7 +96,7 @@ async def test_a_start_that_goes_on_is_named_less_and_less_often(
 
 
 async def test_nothing_refers_to_a_start_that_is_over() -> None:
-    """Whether it succeeded or failed: the check of it is dropped, and would keep what has ended alive."""
+    """The check of a start is dropped after its success or failure, and would keep what has ended alive."""
     failing = ChildSpec("b", Host, kwargs={"start": hook(raising(Boom()))})
     async with open_supervisor(ChildSpec("a", Host), failing, strict=False, max_restarts=0, on_limit="park") as top:
         await top.child("b").wait_state("failed")
