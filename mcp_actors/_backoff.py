@@ -15,6 +15,7 @@ import math
 import sys
 import time
 from collections.abc import Callable
+from inspect import signature
 from typing import Any, Final
 
 import attrs
@@ -77,6 +78,15 @@ class Backoff:
     maximum: float = attrs.field(default=60.0, validator=[_check_seconds, _check_growth])
     factor: float = attrs.field(default=2.0, validator=_check_factor)
     jitter: float = attrs.field(default=0.0, validator=_check_jitter)
+
+    def __init_subclass__(cls) -> None:
+        """Refuse a class whose `delay` cannot be called, before the first failure needs it."""
+        delay = object.__new__(cls).delay
+        try:
+            signature(delay).bind(1, random=None)
+        except TypeError as exc:
+            call = f"{cls.__name__}.delay() does not take (attempt, random=...), but {signature(delay)}"
+            raise TypeError(f"{call}; write: def delay(self, attempt, *, random=None)") from exc
 
     def delay(self, attempt: int, *, random: Callable[[], float] | None = None) -> float:
         """Return the seconds to wait before an attempt.

@@ -128,6 +128,26 @@ def test_an_integer_that_no_float_can_hold_is_refused() -> None:
         Backoff(initial=10**400)
 
 
+def test_a_class_whose_delay_cannot_be_called_is_refused_where_it_is_written() -> None:
+    """Not at the first restart, which may be months later."""
+    with pytest.raises(TypeError) as caught:
+
+        class Steps(Backoff):
+            def delay(self, attempt: int) -> float:  # type: ignore[override]  # that is what is tested
+                return 0.1 * attempt
+
+    problem, _, remedy = str(caught.value).partition("; ")
+    assert problem == "Steps.delay() does not take (attempt, random=...), but (attempt: 'int') -> 'float'"
+    assert remedy == "write: def delay(self, attempt, *, random=None)"
+
+    class Plain(Backoff):
+        @staticmethod
+        def delay(attempt: int, **_: object) -> float:
+            return 0.1 * attempt
+
+    assert Plain().delay(2, random=float) == 0.2
+
+
 @pytest.mark.parametrize("attempt", [0, -1])
 def test_attempts_are_counted_from_one(attempt: int) -> None:
     with pytest.raises(ValueError, match=f"attempts are counted from 1, not from {attempt}"):
