@@ -71,19 +71,6 @@ class Printer(Worker):
         yield
 
 
-class SlowPrinter(Worker):
-    """Starts twice: at once, and then never."""
-
-    starts = 0
-
-    @asynccontextmanager
-    async def running(self) -> AsyncGenerator[None]:
-        SlowPrinter.starts += 1
-        if SlowPrinter.starts > 1:
-            await trio.sleep_forever()
-        yield
-
-
 def office() -> Supervisor:
     return Supervisor(
         ChildSpec("queue", Worker),
@@ -158,6 +145,19 @@ async def parks() -> None:
         Printer.online = True
         await supervisor.restart_child("printer")
         print(f"revived: {printer.state}")
+
+
+class SlowPrinter(Worker):
+    """Starts twice: at once, and then never."""
+
+    starts = 0
+
+    @asynccontextmanager
+    async def running(self) -> AsyncGenerator[None]:
+        SlowPrinter.starts += 1
+        if SlowPrinter.starts > 1:
+            await trio.sleep_forever()
+        yield
 
 
 async def waits(start_order: Literal["sequential", "parallel"]) -> None:

@@ -312,8 +312,9 @@ class Actor(Receives[M_contra]):
         Use it when the connection of an idle actor is lost. If the end has been decided already, nothing changes.
         `trio.Cancelled` is not a failure, so passing it here changes nothing either.
 
-        If a handler calls this, the other messages in flight are answered at once. The handler still decides its own
-        answer: a result, an exception, or `NotSent`.
+        This does not raise. If a handler calls this, the other messages in flight are answered at once, and its own
+        caller gets what it returns or raises next: ``raise exc``, or `NotSent`. If it waits first, it is cancelled, and
+        its caller gets `ActorCrashed`.
         """
         if not isinstance(exc, BaseException):
             raise TypeError(f"fail() takes the exception object that is the cause, not {exc!r}")
