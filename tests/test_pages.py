@@ -50,6 +50,8 @@ NO_CODE: Final = {"": "─", "{toctree}": ":maxdepth:", "{eval-rst}": ".. ", "{g
 PROGRAMS: Final = [(EXAMPLES / path).read_text() for path in [*examples(), *PLACES]]
 Documented: TypeAlias = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
+DEFINITIONS: Final = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+
 INSTALL: Final = re.compile(
     r"(?:\.venv/bin/python -m )?pip install (?:--quiet )?(?:--no-compile )?(?:--editable )?'[\w.-]+\[([\w-]+)\]'"
 )
@@ -127,37 +129,38 @@ def imports_in(tree: ast.AST) -> set[str]:
     return {each.asname or each.name.partition(".")[0] for node in imports for each in node.names}
 
 
-def classes_in(tree: ast.AST) -> set[str]:
-    """Return the names of the classes that code defines."""
-    return {node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+def definitions_in(tree: ast.AST) -> set[str]:
+    """Return the names of the classes and functions that code defines, and of the variables that it sets."""
+    return {node.name for node in ast.walk(tree) if isinstance(node, DEFINITIONS)} | names_in(tree, ast.Store)
 
 
 @cache
-def given_by(program: str) -> tuple[set[str], set[str]]:
-    """Return what a program imports, and the classes that it defines."""
+def given_by(program: str) -> set[str]:
+    """Return the names that a program imports, or defines outside of its functions and classes."""
     tree = ast.parse(program)
-    return imports_in(tree), classes_in(tree)
+    tops = [node for node in tree.body if isinstance(node, (ast.Assign, ast.AnnAssign))]
+    variables = {name for node in tops for name in names_in(node, ast.Store)}
+    return imports_in(tree) | variables | {node.name for node in tree.body if isinstance(node, DEFINITIONS)}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_programs_on_a_page_have_their_imports_and_their_classes(page: Path) -> None:
+def test_programs_on_a_page_have_their_imports_and_definitions(page: Path) -> None:
     """D-96: `open_servers` is in three modules, and an example that is linked to is not read.
 
-    An import is in the same block or above it, and a class anywhere on the page.
+    An import is in the same block or above it, and a definition anywhere on the page.
     """
     shown = [block for block in blocks(page) if block.language == "python"]
     code = [textwrap.dedent(block.text) for block in shown]
     trees = [ast.parse(f"{each} pass" if each.endswith(":") else each) for each in code]
     imported: set[str] = set()
-    defined = {name for tree in trees for name in classes_in(tree)}
+    defined = {name for tree in trees for name in definitions_in(tree)}
     lacking = []
     for block, tree in zip(shown, trees, strict=True):
         imported |= imports_in(tree)
         arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
-        used = names_in(tree, ast.Load) - names_in(tree, ast.Store) - arguments - imported - defined
-        programs = [given_by(program) for program in PROGRAMS if is_part_of(block.text, program)]
-        missing_names = [sorted(used & (imports | classes)) for imports, classes in programs]
-        lacking += [(str(block), names) for names in sorted(missing_names, key=len)[:1] if names]
+        used = names_in(tree, ast.Load) - arguments - imported - defined
+        programs = [sorted(used & given_by(program)) for program in PROGRAMS if is_part_of(block.text, program)]
+        lacking += [(str(block), names) for names in sorted(programs, key=len)[:1] if names]
     assert lacking == []
 
 
