@@ -162,8 +162,7 @@ if not TYPE_CHECKING:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
-        thing = getattr(import_module(_HOMES[name]), name)
-        globals()[name] = thing
+        thing = globals()[name] = getattr(import_module(_HOMES[name]), name)
         return thing
 
     def __dir__() -> list[str]:

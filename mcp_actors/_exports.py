@@ -12,8 +12,9 @@ or has no server over HTTP does not wait for the import of that code.
 Editors complete what `dir` lists: of a folder its `public_names`, of an object its members without an underscore.
 
 The ``__init__`` of ``adapters``, ``auth``, ``bridge``, ``catalog``, ``cli``, ``config``, ``kernel``, ``servers``,
-``testing`` and ``transports/http`` use this file (`fetch_later`: ``auth``, ``config`` and ``transports/http``), and so
-do ``_backoff`` and ``_errors``. When it is imported itself, it imports nothing of the package.
+``testing`` and ``transports/http`` use this file (`fetch_later`: ``auth``, ``config``, ``testing`` and
+``transports/http``), and so do ``_backoff`` and ``_errors``. When it is imported itself, it imports nothing of the
+package.
 """
 
 from __future__ import annotations

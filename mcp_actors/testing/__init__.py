@@ -19,9 +19,9 @@ test leaves behind. pytest finds the fixtures ``scripted_server``, ``event_recor
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
-from .._exports import publish
+from .._exports import fetch_later, publish
 from ._leftovers import Snapshot
 from ._recorder import EventRecorder, Probe, run_seeded
 
@@ -67,21 +67,15 @@ __all__ = [
     "run_seeded",
 ]
 
-_OF_SERVER: Final = {*__all__} - {"EventRecorder", "Probe", "Snapshot", "run_seeded"}
-
-# Hidden from type checkers, which would otherwise accept every misspelled name.
+# The scripted server. Hidden from type checkers, which would otherwise accept every misspelled name.
 if not TYPE_CHECKING:
-
-    def __getattr__(name: str) -> object:
-        """Fetch a name of the scripted server from its module, and keep it (PEP 562)."""
-        if name not in _OF_SERVER:
-            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        from . import _behavior, _server
-
-        for each in _OF_SERVER:
-            globals()[each] = getattr(_server if each == "ScriptedServer" else _behavior, each)
-        publish(__name__, globals())
-        return globals()[name]
-
+    __getattr__ = fetch_later(
+        globals(),
+        {
+            name: "._server" if name == "ScriptedServer" else "._behavior"
+            for name in __all__
+            if name not in {"EventRecorder", "Probe", "Snapshot", "run_seeded"}
+        },
+    )
 
 publish(__name__, globals())
