@@ -334,6 +334,34 @@ async def test_an_actor_ends_itself_from_any_of_its_tasks(reason: Any) -> None:
     assert [getattr(event, "reason", None) for event in events] == [None, None, reason, None]
 
 
+@pytest.mark.parametrize("then", ["return", "raise", "wait"])
+async def test_a_handler_that_fails_its_actor_still_decides_what_its_caller_gets(then: str) -> None:
+    hosts: list[Host] = []
+
+    def make() -> Host:
+        hosts.append(Host())
+        return hosts[-1]
+
+    async def work() -> str:
+        error = Boom()
+        hosts[-1].fail(error)
+        if then == "raise":
+            raise error
+        if then == "wait":
+            await trio.sleep_forever()
+        return "answered"
+
+    async with open_child(make) as supervisor:
+        child = supervisor.child("child")
+        if then == "return":
+            assert await child.call(Do(work)) == "answered"
+        else:
+            with pytest.raises(Boom if then == "raise" else ActorCrashed):
+                await child.call(Do(work))
+        assert await child.call(Get(1)) == 1
+        assert len(hosts) == 2
+
+
 async def test_failing_with_a_cancellation_does_not_count_as_a_failure() -> None:
     """A task that passes on whatever ends it changes nothing by being cancelled."""
 
