@@ -21,6 +21,7 @@ from typing import Final
 
 import hypothesis
 import pytest
+from _pytest.runner import runtestprotocol
 
 from mcp_actors.config import _template
 from mcp_actors.testing import Snapshot
@@ -92,6 +93,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Let the process that has all reports write the summary, and all processes what their tests cost if asked to."""
     if not is_worker(config):
         config.pluginmanager.register(Summary(config))
+    elif config.option.durations is None and not (config.option.maxfail or config.option.xmlpath):
+        config.pluginmanager.register(Brief())
     if folder := os.environ.get("DURATIONS"):
         alone = is_worker(config) or not getattr(config.option, "numprocesses", None)
         config.pluginmanager.register(Meter(folder, alone=alone))
@@ -131,6 +134,25 @@ def import_from_the_end(config: pytest.Config) -> None:
 def is_worker(config: pytest.Config) -> bool:
     """Return True if this process runs tests for another one."""
     return hasattr(config, "workerinput")
+
+
+class Brief:
+    """A plugin of workers that reports of each test which has passed one phase of three, and nothing at its beginning.
+
+    To send all of them, and to read them, takes as long as the cheapest half of the tests.
+    """
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(self, item: pytest.Item, nextitem: pytest.Item | None) -> bool:
+        """Run a test. The last report has what all phases have said."""
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        if len(reports) == 3 and all(report.passed for report in reports):
+            _, call, last = reports
+            call.user_properties, call.sections = last.user_properties, last.sections
+            reports = [call]
+        for report in reports:
+            item.ihook.pytest_runtest_logreport(report=report)
+        return True
 
 
 @pytest.hookimpl(wrapper=True)
