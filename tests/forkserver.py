@@ -44,16 +44,18 @@ import mcp_actors
 from mcp_actors.config import _template
 
 from . import certificates
-from .source import ROOT
+from .source import PACKAGE, ROOT, python_files
 
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
 IMPORTED: Final = (
-    *("mcp.server", "mcp_actors.bridge", "mcp_actors.cli._run", "mcp_actors.kernel", "mcp_actors.testing", "uvicorn"),
-    *("anyio._backends._trio", "h11", "httpcore2", "jsonschema", "rich.logging"),
+    *("mcp.server", "uvicorn", "anyio._backends._trio", "h11", "httpcore2", "jsonschema", "rich.logging"),
     *("truststore", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "encodings.idna"),
 )
-"""Modules that every fork has imported, besides all names of `mcp_actors`. Importing them has no side effects."""
+"""Modules that every fork has imported, besides those of this package. Importing them has no side effects."""
+
+NOT_IMPORTED: Final = ("__main__.py", "_pytest_plugin.py", "adapters", "hosts")
+"""The parts of the package that are for frameworks, or programs."""
 
 FRAMEWORKS: Final = ("agents", "pydantic_ai", "anthropic", "langchain.agents", "agent_framework")
 """Large modules that the programs of several tests import; to import them all takes three seconds."""
@@ -457,6 +459,13 @@ def write_scripts(folder: Path, address: str) -> None:
         (folder / name).chmod(0o700)
 
 
+def modules_of_the_package() -> Iterator[str]:
+    """Yield the names of all modules that programs may import, so that no command has to import its own."""
+    for path in python_files(PACKAGE):
+        if path.relative_to(PACKAGE).parts[0] not in NOT_IMPORTED:
+            yield ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
 def log_plainly(level: str = "INFO") -> None:
     """Configure logging as the SDK does for its servers where `rich` is not installed."""
     logging.basicConfig(level=level, format="%(message)s")
@@ -470,9 +479,11 @@ def main(address: str, owner: str, *imported: str) -> None:
     gc.disable()  # collections that find nothing would take a fifth of the time
     for name in mcp_actors.__all__:
         getattr(mcp_actors, name)
-    for name in (*IMPORTED, *imported):
+    for name in (*modules_of_the_package(), *IMPORTED, *imported):
         importlib.import_module(name)
     certificates.share()
+    commands: Any = importlib.import_module("mcp_actors.cli._app")
+    commands.make_app()  # every command line would take a hundredth of a second to do so
     servers: Any = importlib.import_module("mcp.server.mcpserver.server")
     servers.configure_logging = log_plainly
     gc.collect()

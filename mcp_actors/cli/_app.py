@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Mapping, Sequence
+from functools import cache
 from importlib.metadata import version
 from typing import Annotated, Any, Final, Literal, TypeAlias
 
@@ -643,6 +644,7 @@ GROUPS: Final = {
 # --- The parser -------------------------------------------------------------------------------------------------------
 
 
+@cache
 def make_app() -> App:
     app = App(
         name="mcp-actors",
@@ -659,13 +661,12 @@ def make_app() -> App:
     }
     for name, group in groups.items():
         group.help_epilogue = _examples(*(line for each, (_, line) in EXAMPLES.items() if path_of(each)[0] == name))
+        app.command(group)
     for command, (_, example) in EXAMPLES.items():
         *group_name, name = path_of(command)
         parent = groups[group_name[0]] if group_name else app
         panel = None if group_name else panels[name]
         parent.command(command, name=name, group=panel, help_epilogue=_examples(example))
-    for group in groups.values():
-        app.command(group)
     return app
 
 
@@ -675,5 +676,4 @@ def path_of(command: Callable[..., Any]) -> list[str]:
 
 
 def _examples(*lines: str) -> str:
-    heading = "Example:" if len(lines) == 1 else "Examples:"
-    return f"{heading}\n\n" + "\n\n".join(f"    {line}" for line in lines)
+    return "\n\n".join(["Example:" if len(lines) == 1 else "Examples:", *(f"    {line}" for line in lines)])
