@@ -15,6 +15,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import cache
 from itertools import islice
 from time import thread_time
 from typing import TYPE_CHECKING, Any, Final
@@ -303,18 +304,11 @@ class BoundedDialect:
             TakesTooLong: validating the schema itself exceeded the time limit.
         """
         from jsonschema import SchemaError
-        from jsonschema_specifications import REGISTRY
         from referencing import Registry
 
+        meta = self._class(_without_dialect(self._meta_schema), registry=_meta_schemas())
         self.begin()
         document = _in_one_dialect(document)
-        known: Any = REGISTRY  # a mapping of URIs to resources
-        bare = ((uri, attrs.evolve(each, contents=_without_dialect(each.contents))) for uri, each in known.items())
-        # jsonschema runs a schema that has a `$schema` with its own classes, which have no time limit. So it is removed
-        # here and from the meta-schemas. The registry is crawled, so that their anchors resolve to these copies and not
-        # to the originals in jsonschema.
-        meta_schemas: Any = Registry().with_resources(bare).crawl()
-        meta = self._class(_without_dialect(self._meta_schema), registry=meta_schemas)
         for error in meta.iter_errors(document):
             raise SchemaError(error.message)
         # Pass an empty registry: without one jsonschema fetches the URL of a `$ref`, from wherever a server points it.
@@ -381,6 +375,22 @@ def _error(message: str) -> Any:
 def _without_dialect(schema: Any) -> Any:
     """Return a schema without its ``$schema``, with which jsonschema would choose a class of its own."""
     return {name: part for name, part in schema.items() if name != "$schema"} if isinstance(schema, Mapping) else schema
+
+
+@cache
+def _meta_schemas() -> Any:
+    """Return the schemas of all dialects. To crawl them takes three times as long as to compile a small schema.
+
+    jsonschema runs a schema that has a `$schema` with its own classes, which have no time limit. So it is removed from
+    the meta-schemas. The registry is crawled, so that their anchors resolve to these copies and not to the originals in
+    jsonschema.
+    """
+    from jsonschema_specifications import REGISTRY
+    from referencing import Registry
+
+    known: Any = REGISTRY  # a mapping of URIs to resources
+    bare = ((uri, attrs.evolve(each, contents=_without_dialect(each.contents))) for uri, each in known.items())
+    return Registry().with_resources(bare).crawl()
 
 
 def _in_one_dialect(document: Any) -> Any:
