@@ -26,7 +26,7 @@ from _pytest.runner import runtestprotocol
 from mcp_actors.config import _template
 from mcp_actors.testing import Snapshot
 
-from . import certificates
+from . import certificates, tool_models
 from .durations import Meter
 from .forkserver import interpreter
 from .idle_clock import IdleClock
@@ -183,9 +183,10 @@ def pytest_runtest_makereport(
 
 
 @pytest.fixture(scope="session", autouse=True)
-def certificates_are_read_once() -> None:
-    """Share the certificates of this machine between all groups."""
+def costly_parts_are_shared() -> None:
+    """Share the certificates of this machine between all groups, and the models of tools between servers."""
     certificates.share()
+    tool_models.share()
 
 
 @pytest.fixture(autouse=True)
