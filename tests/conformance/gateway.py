@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
 import signal
 import socket
@@ -27,7 +26,7 @@ from pathlib import Path
 from typing import Final
 
 from ..forkserver import interpreter, start_python
-from ..node.packages import NodeMissing, node, program
+from ..node.packages import NodeMissing, environment, node, program
 from ..source import ROOT
 from .suite import PACKAGE
 
@@ -96,13 +95,12 @@ def through(folder: Path, revision: str, port: int) -> list[str]:
 
 def play(url: str, revision: str, folder: Path, scenarios: Sequence[str] = ()) -> Checks:
     """Run the scenarios that a revision requires, or these; return the checks."""
-    path = os.pathsep.join([str(node().parent), os.environ.get("PATH", os.defpath)])
     all_of_them = [["--requirements", revision]]
     for what in [["--scenario", each, "--spec-version", revision] for each in scenarios] or all_of_them:
         with (folder / "log.txt").open("ab") as log:
             subprocess.run(
                 [str(node()), str(program(PACKAGE, "dist/index.js")), "server", "--url", url, *what, "-o", str(folder)],
-                env={**os.environ, "PATH": path},
+                env=environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

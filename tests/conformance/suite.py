@@ -22,7 +22,7 @@ from typing import Final
 
 from attrs import field, frozen
 
-from ..node.packages import node, program
+from ..node.packages import environment, node, program
 from ..source import ROOT
 
 PACKAGE: Final = "@modelcontextprotocol/conformance"
@@ -135,12 +135,11 @@ def play(scenario: str, revision: str, folder: Path, *, client: str = CLIENT) ->
     results.mkdir(parents=True)
     what = ["--command", client, "--scenario", scenario, "--spec-version", revision, "--force"]
     options = ["--timeout", str(1000 * SECONDS_PER_SCENARIO), "-o", str(results)]
-    path = os.pathsep.join([str(node().parent), os.environ.get("PATH", os.defpath)])
     with (results / "log.txt").open("w") as log:
         ended = subprocess.run(
             [str(node()), str(script), "client", *what, *options],
             cwd=ROOT,
-            env={**os.environ, "PATH": path},
+            env=environment(),
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,

@@ -55,6 +55,16 @@ def node() -> Path:
     return path
 
 
+def environment() -> dict[str, str]:
+    """Return this environment, in which ``node`` is found and keeps what it has compiled: half of the time of a start.
+
+    Raises:
+        NodeMissing: the package that it comes in is not installed.
+    """
+    path = os.pathsep.join([str(node().parent), os.environ.get("PATH", os.defpath)])
+    return {"NODE_COMPILE_CACHE": str(FETCHED / "compiled"), **os.environ, "PATH": path}
+
+
 def program(package: str, script: str, *, into: Path = FETCHED) -> Path:
     """Return a script of a package, which is fetched if it is not there.
 
@@ -91,12 +101,11 @@ def _npm(*arguments: str, folder: Path) -> None:
     """Run npm, which comes with Node. Its own start script is broken in the wheel, so it is run by what it starts."""
     executable = node()
     cli = executable.parent.parent / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    path = os.pathsep.join([str(executable.parent), os.environ.get("PATH", os.defpath)])
     try:
         run = subprocess.run(
             [executable, cli, *arguments],
             cwd=folder,
-            env={**NPM, **os.environ, "PATH": path},
+            env={**NPM, **environment()},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
