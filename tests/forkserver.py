@@ -49,8 +49,9 @@ from .source import PACKAGE, ROOT, python_files
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
 IMPORTED: Final = (
-    *("mcp.server", "uvicorn", "anyio._backends._trio", "h11", "httpcore2", "jsonschema", "rich.logging"),
-    *("truststore", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "encodings.idna"),
+    *("mcp.server", "uvicorn", "anyio._backends._asyncio", "anyio._backends._trio", "h11", "httpcore2", "jsonschema"),
+    *("rich.logging", "truststore", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "encodings.idna"),
+    *(name for name in ("mcp_server_time.server",) if find_spec(name.partition(".")[0])),
 )
 """Modules that every fork has imported, besides those of this package. Importing them has no side effects."""
 
