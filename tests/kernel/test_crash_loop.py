@@ -261,7 +261,7 @@ def test_twice_as_many_take_twice_the_steps(main: Callable[[int], Coroutine[Any,
     logging.disable()
     try:
         steps_of(main, 2)  # what is done once in a process
-        few, more, most = (steps_of(main, size) for size in (25, 50, 100))
+        few, more, most = (steps_of(main, size) for size in (13, 26, 52))
     finally:
         logging.disable(logging.NOTSET)
     assert most - more < 1.025 * 2 * (more - few)

@@ -18,12 +18,12 @@ MANY = Limits(max_message_values=10_000_000)
 
 async def test_a_list_that_is_just_within_the_limits_delays_no_task() -> None:
     """It is measured, copied and hashed tool by tool, and not again when a task asks for the tools."""
-    config = hostile("--values", "400000", on_tool_change="warn", limits=MANY)
+    config = hostile("--values", "200000", on_tool_change="warn", limits=MANY)
     with LongestStep() as longest:
         async with open_servers(config, server("good")) as group:
-            assert len(group.tools) > 20
+            assert len(group.tools.of("evil")) >= 10
             await group["evil"].list_tools()
-            assert len(group.tools) > 20
+            assert len(group.tools.of("evil")) >= 10
             assert text_of(await group["good"].call_tool("echo", {"text": "here"})) == "here"
     assert longest.seconds < STEP, longest.task
 

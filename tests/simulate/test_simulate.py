@@ -34,7 +34,7 @@ from .run import report, run
 from .trace import Entry
 from .world import BUSY, BUSY_SECONDS, World, busy_call, last_call
 
-SEEDS: Final = 2_000 if FULL_SIZE else 40
+SEEDS: Final = 2_000 if FULL_SIZE else 24
 
 FIRST: Final = SEED if FULL_SIZE else 0
 """The first seed. The ordinary suite takes the same ones each time, and the nightly sessions draw others."""

@@ -69,7 +69,7 @@ async def test_a_flood_on_stderr_is_logged_up_to_a_limit_and_the_rest_is_counted
     caplog.set_level(logging.INFO, LOGGER)
     begun = trio.current_time()
     with LongestStep() as longest, trio.fail_after(BOUND):
-        async with open_link(shell(f"yes \"$(printf '{line}')\" | head -c 1500000 >&2 & exec cat"), on_lost=never_lost):
+        async with open_link(shell(f"yes \"$(printf '{line}')\" | head -c 750000 >&2 & exec cat"), on_lost=never_lost):
             if line.strip():
                 await eventually(lambda: left_out(logged(caplog)) > LINES_A_SECOND)
             else:
