@@ -6,6 +6,7 @@ To make them takes 3 ms of processor time for each tool, and thousands of tests 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import deepcopy
 from types import FunctionType, MethodType
 from typing import Any
 
@@ -23,6 +24,9 @@ def share() -> None:
             return make(func, skip_names, structured_output)
         if key not in made:
             made[key] = make(func, skip_names, structured_output)
+            model = made[key].arg_model
+            schema = model.model_json_schema(by_alias=True)
+            model.model_json_schema = lambda by_alias: deepcopy(schema)  # as a tool asks for it
         return made[key]
 
     tools.func_metadata = find
