@@ -171,7 +171,10 @@ class _Drop(logging.Filter):
 
 _INVALID_NOTIFICATION: Final = "Failed to validate notification"
 
-_LOGS: Final = ("auth", "bridge", "catalog", "config", "kernel", "servers", "servers.http", "servers.stderr", "traffic")
+_LOGS: Final = (
+    *("adapters", "auth", "bridge", "catalog", "config", "gateway", "hosts", "kernel"),
+    *("servers", "servers.http", "servers.stderr", "traffic"),
+)
 _THEIRS: Final = (
     *("httpx2", "httpcore2.connection", "httpcore2.http11", "httpcore2.http2", "httpcore2.proxy", "httpcore2.socks"),
     *("client", "mcp.client.client", "mcp.client.streamable_http"),

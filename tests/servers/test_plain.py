@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any, Final, Literal
@@ -27,6 +28,7 @@ from mcp_actors import Callbacks, InvalidArguments, McpActorsError, StateChanged
 from mcp_actors.transports import Masker, install_filters
 from mcp_actors.transports.http._failures import HttpFailures
 
+from ..source import PACKAGE, python_files
 from .asking import ELICIT, ask, asking
 from .groups import LATER, NEVER, Events, server
 from .library import Library
@@ -207,6 +209,15 @@ def test_the_lines_of_a_note_cannot_be_taken_for_messages(caplog: pytest.LogCapt
     install_filters()
     logging.getLogger("mcp_actors.servers").error("a callback failed", exc_info=error)
     assert "ValueError: it failed\nsee below\n    ERROR server 'b': stopped" in caplog.text
+
+
+def test_every_logger_of_the_package_is_safe() -> None:
+    """A text of a client of a gateway, or of a model, is no better than one of a server."""
+    install_filters()
+    named = re.compile(r'(?:Log|getLogger)\("(mcp_actors[\w.]*)"\)')
+    loggers = {name for path in python_files(PACKAGE) for name in named.findall(path.read_text(encoding="utf-8"))}
+    assert {"mcp_actors.gateway", "mcp_actors.servers"} < loggers
+    assert [name for name in sorted(loggers) if not logging.getLogger(name).filters] == []
 
 
 def test_a_record_that_is_plain_is_left_as_it_is(caplog: pytest.LogCaptureFixture) -> None:
