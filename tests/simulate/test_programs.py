@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterable
 from unittest.mock import patch
 
 import pytest
@@ -43,12 +44,16 @@ returned = Mailbox.put_back
 
 
 @pytest.mark.parametrize(
-    ("defect", "seed", "problem"),
-    [(lose, 0, "has lost"), (double, 0, "has handled a message twice"), (move_to_the_end, 32, "out of order")],
+    ("defect", "seeds", "problem"),
+    [
+        (lose, (0,), "has lost"),
+        (double, (0,), "has handled a message twice"),
+        (move_to_the_end, (27, 54, 63, 121), "out of order"),  # few programs have such messages; a new step moves them
+    ],
 )
-def test_a_message_that_returns_wrongly_is_found(defect: object, seed: int, problem: str) -> None:
+def test_a_message_that_returns_wrongly_is_found(defect: object, seeds: Iterable[int], problem: str) -> None:
     with patch.object(Mailbox, "put_back", defect):
-        assert problem in (program_failure(seed) or "")
+        assert any(problem in (program_failure(seed) or "") for seed in seeds)
 
 
 def test_the_command_disturbs_programs(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
