@@ -198,9 +198,6 @@ class _Planned:
     name: str | None
     times: float
 
-    def concerns(self, method: str, name: str | None) -> bool:
-        return _is(method, self.method) and (self.name is None or self.name == name)
-
 
 def _is(method: str, kind: str) -> bool:
     return method == kind or (kind == CONNECT and method in HANDSHAKE)
@@ -252,7 +249,7 @@ class Script:
         """
         with self._lock:
             for each in self._planned:
-                if each.concerns(method, name):
+                if _is(method, each.method) and each.name in (None, name):
                     if http and not isinstance(each.fault, HttpError):
                         return None
                     each.times -= 1

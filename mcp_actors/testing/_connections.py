@@ -179,24 +179,18 @@ class _Answers(MessageWriter):
 # --- Serve a script over bytes, one message per line ------------------------------------------------------------------
 
 
-Read = Callable[[], Awaitable[bytes]]
-Write = Callable[[bytes], Awaitable[None]]
-
-
 class LineConnection(StreamConnection):
     """A connection over bytes, as stdio has it.
 
     Args:
         script: what it does.
-        read: returns the next bytes; empty at the end, and if the client has reset the connection.
-        write: sends bytes, all of them.
+        stream: the bytes; its other side may be killed at any time.
     """
 
-    def __init__(self, script: Script, read: Read, write: Write) -> None:
+    def __init__(self, script: Script, stream: trio.SocketStream) -> None:
         self._incoming, reader = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
         super().__init__(script, reader)
-        self._read = read
-        self._write = write
+        self._stream = stream
         self._writing = trio.Lock()
 
     async def serve(self) -> None:
@@ -210,7 +204,7 @@ class LineConnection(StreamConnection):
     async def _receive(self) -> None:
         rest = b""
         with self._incoming:
-            while data := await self._read():
+            while data := await _receive(self._stream):
                 await self._thawed.wait()
                 *lines, rest = (rest + data).split(b"\n")
                 for line in lines:
@@ -222,16 +216,14 @@ class LineConnection(StreamConnection):
         await self.deliver_raw(item.message.model_dump_json(by_alias=True, exclude_unset=True).encode())
 
     async def deliver_raw(self, line: bytes) -> None:
-        async with self._writing:
-            await self._write(line + b"\n")
+        with suppress(trio.BrokenResourceError):
+            async with self._writing:
+                await self._stream.send_all(line + b"\n")
 
 
 # --- Serve a script over HTTP -----------------------------------------------------------------------------------------
 
-CLOSE_GRACE: Final = 1.0
 SESSION: Final = b"mcp-session-id"
-RESET: Final = struct.pack("ii", 1, 0)
-"""The value of SO_LINGER with which closing a socket resets its connection."""
 
 
 class Endpoint:
@@ -297,7 +289,7 @@ class Endpoint:
     async def close(self) -> None:
         """Reset all connections, and give their tasks a moment to end by themselves."""
         self.reset()
-        with trio.move_on_after(CLOSE_GRACE):
+        with trio.move_on_after(1.0):
             while self._streams:
                 self._fewer = trio.Event()
                 await self._fewer.wait()
@@ -310,7 +302,8 @@ class Endpoint:
     def reset(self) -> None:
         for stream in list(self._streams):
             with suppress(OSError):
-                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+                # On, with no time: closing the socket resets its connection.
+                stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             stream.socket.close()
 
 

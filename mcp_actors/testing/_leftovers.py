@@ -28,9 +28,6 @@ GRACE: Final = 10.0
 """Seconds that descriptors and threads have to go away: a worker thread of Trio hands over its result before it is
 done with its own bookkeeping, which takes milliseconds on a loaded machine. Child processes have no grace."""
 
-IDLE_THREAD: Final = re.compile(r"Trio thread \d+")
-"""Trio keeps worker threads for ten seconds. A working one bears the name of its job, so this matches idle ones."""
-
 
 class Child(NamedTuple):
     """A process whose parent we are. `started` is there because process ids are used again."""
@@ -106,7 +103,8 @@ def descriptors() -> list[Descriptor]:
 
 def busy_threads() -> list[threading.Thread]:
     """List the threads of this process, without Trio's idle ones."""
-    return [thread for thread in threading.enumerate() if not IDLE_THREAD.fullmatch(thread.name)]
+    # Trio keeps worker threads for ten seconds. A working one bears the name of its job, so this matches idle ones.
+    return [thread for thread in threading.enumerate() if not re.fullmatch(r"Trio thread \d+", thread.name)]
 
 
 def asyncio_tasks() -> list[Any]:

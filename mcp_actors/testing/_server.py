@@ -15,7 +15,7 @@ import os
 import secrets
 import signal
 import threading
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from types import MappingProxyType, TracebackType
@@ -313,32 +313,14 @@ class Home:
             greeting += byte
         token, pid = greeting.decode().split()
         if token == self._secret and not self._script.refusing:
-            await _RelayConnection(self._script, *_lenient(stream), int(pid)).serve()
-
-
-def _lenient(stream: trio.SocketStream) -> tuple[Callable[[], Awaitable[bytes]], Callable[[bytes], Awaitable[None]]]:
-    """Return the reading and the writing side of a stream whose other side may be killed at any time."""
-
-    async def read() -> bytes:
-        try:
-            return bytes(await stream.receive_some())
-        except trio.BrokenResourceError:
-            return b""
-
-    async def write(data: bytes) -> None:
-        with suppress(trio.BrokenResourceError):
-            await stream.send_all(data)
-
-    return read, write
+            await _RelayConnection(self._script, stream, int(pid)).serve()
 
 
 class _RelayConnection(LineConnection):
     """A connection through a process, which is what crashes and freezes."""
 
-    def __init__(
-        self, script: Script, read: Callable[[], Awaitable[bytes]], write: Callable[[bytes], Awaitable[None]], pid: int
-    ) -> None:
-        super().__init__(script, read, write)
+    def __init__(self, script: Script, stream: trio.SocketStream, pid: int) -> None:
+        super().__init__(script, stream)
         self._pid = pid
 
     def crash(self) -> None:
