@@ -46,9 +46,6 @@ Prepare: TypeAlias = "Callable[..., PendingRequest[Any]]"
 
 logger = Log("mcp_actors.gateway")
 
-FACTS: Final = ("state", "retry_at", "seconds", "limit")
-"""The further attributes of our errors by which a group on the other side makes the same error."""
-
 OF_A_HOP: Final = "io.modelcontextprotocol/"
 """How the keys of a ``_meta`` begin that belong to one hop."""
 
@@ -68,9 +65,6 @@ MESSAGE: Final = 1024 * 1024
 LARGE_TEXT: Final = 256 * 1024
 """Characters of a text or blob from which a result is not written in the step that has read it, so that others get a
 turn between."""
-
-TURNS: Final = 5
-"""Turns of the event loop in which tasks pass on what a server has said before its answer."""
 
 
 @frozen
@@ -184,7 +178,9 @@ def error_of(exc: Exception, *, begun: bool = False) -> Json:
     outcome = getattr(exc, "outcome", "not_sent" if refused else "unknown")
     if begun and outcome == "not_sent":
         outcome, message = "unknown", f"{message}; an earlier round of it was sent and may have taken effect"
-    facts = {name: value for name in FACTS if (value := getattr(exc, name, None)) is not None}
+    # The further attributes of our errors by which a group on the other side makes the same error.
+    further = ("state", "retry_at", "seconds", "limit")
+    facts = {name: value for name in further if (value := getattr(exc, name, None)) is not None}
     return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, message, outcome, error_name, **facts)
 
 
@@ -357,7 +353,8 @@ class Call:
         with self._scope:
             try:
                 value = await self._pending.finish() if value is None else value
-                for _ in range(TURNS if self.level is not None else 0):
+                # In these turns of the event loop tasks pass on what the server has said before its answer.
+                for _ in range(5 if self.level is not None else 0):
                     await trio.lowlevel.checkpoint()
                 while self._is_question(value):
                     value = await self._ask_client(value)

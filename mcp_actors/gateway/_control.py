@@ -47,9 +47,6 @@ MAX_CONNECTIONS: Final = 16
 SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line of the answer."""
 
-HEARTBEAT: Final = 1.0
-"""Seconds between two lines of an answer at most."""
-
 RULE: Final = "---- its next process ----"
 """The line between the last lines of two processes of a server."""
 
@@ -232,7 +229,7 @@ async def _run(stream: trio.SocketStream, changes: Changes) -> None:
         waiting = [*changes]
         while waiting:
             line: Line = {"waiting": waiting}
-            with trio.move_on_after(HEARTBEAT):
+            with trio.move_on_after(1.0):  # the caller waits no longer for a line
                 name, line = await results.receive()
                 waiting.remove(name)
             await _write(stream, line)

@@ -33,7 +33,6 @@ DIRECTORY: Final = "notifications/mcp_actors/directory"
 # --- The files of a daemon, and who may use them ----------------------------------------------------------------------
 
 MAX_PATH: Final = 103 if sys.platform == "darwin" else 107  # bytes in the path of a unix socket
-MAX_CONFIG: Final = 16 * 1024 * 1024  # bytes of a configuration file, as in the rest of the package
 
 
 class Refused(OSError):
@@ -123,7 +122,7 @@ def _read(file: str) -> bytes:
         # A named pipe would block without O_NONBLOCK until another process opens it for writing.
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as opened:
             found = os.fstat(opened.fileno())
-            if stat.S_ISREG(found.st_mode) and found.st_size <= MAX_CONFIG:
+            if stat.S_ISREG(found.st_mode) and found.st_size <= 16 * 1024**2:  # as in the rest of the package
                 return opened.read()
         problem = "is not a configuration file"
     except (OSError, ValueError) as error:
@@ -193,7 +192,6 @@ LOOK_SECONDS: Final = 0.05  # between two looks, while a daemon starts, whether 
 END_SECONDS: Final = 0.5  # in which a daemon that was killed is gone
 IDLE_SECONDS: Final = 60  # without clients, after which a daemon ends
 MAX_LOG: Final = 1024 * 1024  # bytes of a log that is appended to; of a longer one half as many are kept, the last
-SHOWN_OF_LOG: Final = 1000  # bytes of a log in a message
 
 
 def daemon_command(names: Names) -> list[str]:
@@ -307,7 +305,7 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
 def end_of(log: str, start: int = 0) -> str:
     """Return the last lines of a log, from a position on, as one line that is safe to print."""
     with open(log, "rb") as opened:
-        opened.seek(max(start, os.fstat(opened.fileno()).st_size - SHOWN_OF_LOG))
+        opened.seek(max(start, os.fstat(opened.fileno()).st_size - 1000))
         lines = opened.read().decode(errors="replace").splitlines()[-10:]
     shown = "; ".join("".join(c if c.isprintable() else " " for c in line).strip() for line in lines)
     return shown or "its log is empty"

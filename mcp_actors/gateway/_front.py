@@ -47,9 +47,6 @@ KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 
 logger = Log("mcp_actors.gateway")
 
-COLLISIONS: Final = 100
-"""Collisions that are logged. A server may list others for ever."""
-
 FIRST_LIST: Final = 5.0
 """Seconds for which the first list, and what names an unknown thing, waits for servers that are being connected."""
 
@@ -157,8 +154,7 @@ class Front:
         shown = [(name, listed.get((tool.server, tool.name))) for tool, name in tools_shown]
         key = tuple((name, id(given)) for name, given in shown)
         if key != self._tools[0]:
-            tools = tuple(_tool(given, name) for name, given in shown if given is not None)
-            self._tools = key, tools
+            self._tools = key, tuple(_tool(given, name) for name, given in shown if given is not None)
         return self._tools[1]
 
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
@@ -225,7 +221,7 @@ class Front:
             self._note_hidden(server, name, f"server {owner!r}")
 
     def _note_hidden(self, server: str, name: str, owner: str) -> None:
-        if (name, server) not in self._collisions and len(self._collisions) < COLLISIONS:
+        if (name, server) not in self._collisions and len(self._collisions) < 100:  # a server may list others for ever
             self._collisions.add((name, server))
             logger.warning("server %r: %.200r is hidden, because %s lists it, too", server, name, owner)
 

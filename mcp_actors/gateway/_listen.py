@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-KEEPALIVE: Final = (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4))
-"""After how many seconds without data the kernel asks a client's machine whether it is still there, after how many more
-it asks again, and how often. Without that, sessions of machines that are gone would stay for ever."""
-
-AT_ONCE: Final = 4
-"""Connections that are accepted in one turn of the loop. With 32, a flood took most of each turn, and clients that were
-connected waited seconds for an answer; with 4 they wait 2 ms (the median), and no fewer connections are accepted."""
-
 SHORTAGE: Final = 0.1
 """Seconds until the next connection is accepted if descriptors are used up."""
 
@@ -80,7 +72,7 @@ class Acceptor:
                     take(client)
 
     async def accept(self) -> list[socket.socket]:
-        """Wait for connections, and accept those that are there, `AT_ONCE` at most. They do not block.
+        """Wait for connections, and accept those that are there, four at most. They do not block.
 
         An error, such as a shortage of descriptors, is logged once, and again only after all that waited were accepted.
 
@@ -95,7 +87,9 @@ class Acceptor:
                 raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._listener)
             try:
-                while len(accepted) < AT_ONCE:
+                # With 32, a flood took most of each turn, and clients that were connected waited seconds for an answer;
+                # with 4 they wait 2 ms (the median), and no fewer connections are accepted.
+                while len(accepted) < 4:
                     accepted.append(_accept(self._listener))
             except BlockingIOError:
                 self._short = False
@@ -278,7 +272,9 @@ def prepare(client: socket.socket) -> None:
     """Send small messages at once, and notice that the machine of a client is gone."""
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in KEEPALIVE:
+    # After how many seconds without data the kernel asks a client's machine whether it is still there, after how many
+    # more it asks again, and how often. Without that, sessions of machines that are gone would stay for ever.
+    for option, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, option):
             client.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
 

@@ -86,10 +86,8 @@ class Listener(Protocol):
 
     calls: dict[Id, Any]
     modern: bool | None
+    initialized: trio.Event
     start: Callable[..., object]
-
-    @property
-    def initialized(self) -> bool: ...
 
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None: ...
 
@@ -229,7 +227,7 @@ class News:
 
     def wants_log(self, level: str) -> bool:
         """Return True if the client wants log messages of a level."""
-        if self._session.modern is False and self._session.initialized:
+        if self._session.modern is False and self._session.initialized.is_set():
             return LEVELS.index(level) >= LEVELS.index(self.level or "info")
         wanted = [each.level for each in self._session.calls.values() if isinstance(each, Call)]
         return any(LEVELS.index(level) >= LEVELS.index(each) for each in wanted if each in LEVELS)
@@ -239,7 +237,7 @@ class News:
     def note_changed(self, kind: Changed) -> None:
         """Tell the client that a list has changed, if it wants to know."""
         method, wish = CHANGES[kind]
-        if self._session.modern is False and self._session.initialized:
+        if self._session.modern is False and self._session.initialized.is_set():
             self._session.notify(method)
         for request_id in self.streams():
             if wish in self._streams[request_id].honored:

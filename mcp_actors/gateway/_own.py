@@ -49,14 +49,13 @@ class Owner(Protocol):
     """The session of a client, as its own servers see it."""
 
     modern: bool | None
+    initialized: trio.Event
 
     def note_changed(self, kind: Changed) -> None: ...
 
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None: ...
 
     async def ask(self, method: str, params: dict[str, Any], *, server: str) -> dict[str, Any]: ...
-
-    async def wait_initialized(self) -> None: ...
 
 
 Servers = TypeVar("Servers", ServerConfig, LoadedConfig)
@@ -145,7 +144,7 @@ def _legacy_in_process(server: ServerConfig) -> ServerConfig:
 def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
     def answering(method: str) -> Callable[..., Awaitable[Any]]:
         async def answer(context: CallbackContext, params: Any = None) -> Any:
-            await owner.wait_initialized()  # before that, a client takes no questions
+            await owner.initialized.wait()  # before that, a client takes no questions
             try:
                 asked = {} if params is None else json_of(params)
                 answer = await owner.ask(method, asked, server=context.server)

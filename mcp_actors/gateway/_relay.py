@@ -136,12 +136,9 @@ def _directory() -> list[Line]:
 LIMIT: Final = 1024 * 1024  # bytes that wait for one side before the other one is not read from
 CHUNK: Final = 64 * 1024
 MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes of a message of the client; the daemon accepts no longer one
-RESTARTS: Final = 3  # how often a daemon that has ended is replaced within WINDOW
 WINDOW: Final = 60.0
 RETRY_SECONDS: Final = 10.0  # in which a daemon that did not start is not tried again
 CLOSE_SECONDS: Final = 1.0  # for the last answers after the client has closed stdin; it waits about two, then kills
-QUIET_SECONDS: Final = 0.05  # without a byte of the client, after which a fence is answered; a full pipe is refilled
-LOST: Final = "connection lost while the request was in flight; it may have taken effect; check that first"
 
 
 class Session:
@@ -245,7 +242,7 @@ class Session:
     def _connect(self) -> None:
         now = time.monotonic()
         self._connects = [each for each in self._connects if now - each < WINDOW]
-        if len(self._connects) > RESTARTS:
+        if len(self._connects) > 3:  # so often it is replaced within this time
             problem = f"the daemon of {self._config} has ended {len(self._connects)} times within {WINDOW:.0f} s"
             raise Refused(f"{problem}: {end_of(self._log)}; fix that and try again")
         names = names_for(self._config)
@@ -298,6 +295,7 @@ class Session:
         self._from_daemon.clear()
         self._fences.clear()
         self._repeated.clear()
+        lost = "connection lost while the request was in flight; it may have taken effect; check that first"
         again = []
         for line in [each for each in self._requests.values() if each.written]:
             line.written = False
@@ -305,7 +303,7 @@ class Session:
                 again.append(line)
             else:
                 del self._requests[line.id]
-                self._answer(line.id, LOST, "unknown")
+                self._answer(line.id, lost, "unknown")
         for known in self._asked:
             reason = "the connection to the server was lost"
             self._to_host += _message(CANCELLED, {"requestId": json.loads(known), "reason": reason})
@@ -382,7 +380,8 @@ class Session:
 
     def _pass_fences(self) -> None:
         """Answer the fences, once everything that the client has written by now, or is just writing, is queued."""
-        while not self._ends_at and select.select([0], [], [], QUIET_SECONDS)[0]:
+        # A full pipe is refilled within this time.
+        while not self._ends_at and select.select([0], [], [], 0.05)[0]:
             if self._waiting > LIMIT:
                 return  # the daemon has to take this first
             self._read_host()

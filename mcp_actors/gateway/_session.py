@@ -96,8 +96,6 @@ STOPS: Final = "the gateway stops; nothing was sent; send it again later"
 PATIENCE: Final = 60.0
 """Seconds for which a client waits for the answer to a request that names no tool: the default of `ServerConfig`."""
 
-LOG_LEVEL: Final = "io.modelcontextprotocol/logLevel"
-SERVER_INFO: Final = "io.modelcontextprotocol/serverInfo"
 
 CAPABILITIES: Final[Json] = {
     "tools": {"listChanged": True},
@@ -117,9 +115,6 @@ LISTS: Final = {
 """The methods that list, each with the list of `Front` and its name in the answer."""
 
 CACHEABLE: Final = frozenset({*LISTS, "resources/read", "server/discover"})
-
-OF_THE_MODERN: Final = ("resultType", "ttlMs", "cacheScope")
-"""Members of a result that legacy clients do not know."""
 
 
 @define(eq=False)
@@ -178,6 +173,7 @@ class Session:
         only: the server that it sees alone; None if it sees all.
         local: whether the client is on this machine, so that it may choose the directory of its own servers.
         modern: whether it is of the era since 2026-07-28; None before its first request.
+        initialized: set once a legacy client has sent ``notifications/initialized``.
         news: what the client hears without having asked.
         outlet: takes the lines for the client.
         identity: whose session it is.
@@ -197,7 +193,7 @@ class Session:
         self.calls: dict[Id, Call | trio.CancelScope] = {}
         self._sizes: dict[Id, int] = {}
         self.modern: bool | None = None
-        self._initialized = trio.Event()
+        self.initialized: trio.Event = trio.Event()
         self.only: str | None = None
         self.news = News(self)
         self._front: Front | None = None
@@ -208,15 +204,6 @@ class Session:
         self._roots: Latest | None = None
         self._asked: dict[str, Question] = {}
         self._questions = 0
-
-    @property
-    def initialized(self) -> bool:
-        """True once a legacy client has sent ``notifications/initialized``."""
-        return self._initialized.is_set()
-
-    async def wait_initialized(self) -> None:
-        """Wait until a legacy client has sent ``notifications/initialized``."""
-        await self._initialized.wait()
 
     # --- messages of the client -------------------------------------------------------------------------------------
 
@@ -251,7 +238,7 @@ class Session:
             if is_id(request_id):
                 self.cancel(request_id)
         elif method == "notifications/initialized":
-            self._initialized.set()
+            self.initialized.set()
         elif method == DIRECTORY and self.local and self.only is None and self.modern is None:
             path = params.get("path")
             if type(path) is str and os.path.isabs(path) and os.path.isdir(path):
@@ -454,7 +441,7 @@ class Session:
             passing = given_passing(ref.name, method, responses, state, answerable or None)
         prepare = partial(prepare, *given, **options)
         self.calls[request_id] = call = Call(self, request_id, method, ref, prepare, passing)
-        call.level = meta.get(LOG_LEVEL) if type(meta) is dict else None
+        call.level = meta.get("io.modelcontextprotocol/logLevel") if type(meta) is dict else None
         call.begin()
 
     async def _report(
@@ -543,12 +530,12 @@ class Session:
     def _written(self, method: str, result: Json) -> bytes:
         if self.modern:
             result.setdefault("resultType", "complete")
-            result["_meta"] = {**(result.get("_meta") or {}), SERVER_INFO: self._gateway.info}
+            result["_meta"] = {**(result.get("_meta") or {}), "io.modelcontextprotocol/serverInfo": self._gateway.info}
             if method in CACHEABLE and result["resultType"] == "complete":
                 result.setdefault("ttlMs", 0)
                 result["cacheScope"] = "private"
         else:
-            for member in OF_THE_MODERN:
+            for member in ("resultType", "ttlMs", "cacheScope"):  # which legacy clients do not know
                 result.pop(member, None)
         # One bad description must not hide the lists of all other servers; the text of a result is not changed.
         return written(result) if method in LISTS else to_json(result, inf_nan_mode="null")

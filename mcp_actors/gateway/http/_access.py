@@ -26,13 +26,6 @@ from ._wire import Head, Refused
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-MAX_FILE: Final = 256 * 1024
-"""Bytes of a file with tokens."""
-
-LOCAL_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
-"""Names of every gateway, also of one that listens at another address: clients use them for a port that a container
-publishes on their machine. DNS rebinding needs a name of the attacker, so it cannot use these."""
-
 CHALLENGE: Final = b"www-authenticate: Bearer\r\n"
 
 ANYBODY: Final = ""
@@ -45,8 +38,8 @@ class Access:
 
     Attributes:
         tokens: identity → token; none lets everybody in. `Door.use` sets others.
-        host_names: the public names of the gateway, with or without a port. `LOCAL_NAMES` and the address that the
-            client has connected to are names, too.
+        host_names: the public names of the gateway, with or without a port. Those of the loopback device, and the
+            address that the client has connected to, are names, too.
         origins: the origins of the pages that may send requests. Its own pages may, too.
     """
 
@@ -74,7 +67,9 @@ class Access:
         address = local[0] if isinstance(local, tuple) else "127.0.0.1"  # of a unix socket
         if address.startswith("::ffff:") and "." in address:  # IPv4 on a socket for both
             address = address.removeprefix("::ffff:")
-        names = {address, *LOCAL_NAMES, *self.host_names}
+        # Clients use these for a port that a container publishes on their machine. DNS rebinding needs a name of the
+        # attacker, so it cannot use them.
+        names = {address, "localhost", "127.0.0.1", "::1", *self.host_names}
         if name not in names and host not in names:
             raise Refused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
         origin = head.headers.get("origin")
@@ -142,7 +137,7 @@ def tokens_in(path: str) -> dict[str, str]:
         ConfigError: it cannot be read, others may read it, or a line is not valid.
     """
     try:
-        lines = [line.partition("#")[0].split() for line in read_private(path, MAX_FILE).split("\n")]
+        lines = [line.partition("#")[0].split() for line in read_private(path, 256 * 1024).split("\n")]
     except OSError as exc:
         raise ConfigError(str(exc), source=path) from None
     tokens: dict[str, str] = {}

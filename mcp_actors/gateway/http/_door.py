@@ -52,20 +52,11 @@ logger = Log("mcp_actors.gateway")
 MAX_CONNECTIONS: Final = 4000
 """Connections at a time. One more takes the place of an idle one."""
 
-RESERVED: Final = 256
-"""Files that this process may open for other things than connections, half of them at most."""
-
-FIRST_PASSED: Final = 3
-"""The descriptor of the first socket that systemd passes."""
-
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at all connections."""
 
 PROBE_SECONDS: Final = 10.0
 """The longest seconds between two questions of a balancer for ``/readyz``, so also before it knows of the end."""
-
-MAX_FORM: Final = 4096
-"""Bytes of a body for a path that anyone may use, such as the form with the token."""
 
 
 Answer: TypeAlias = "Callable[[Connection, Head, bytes, Reply], None]"
@@ -89,7 +80,7 @@ class Route:
     check: Callable[[Connection, Head], object] = lambda *_: None
     named: bool = True
     secret: bool = True
-    most: int = MAX_FORM
+    most: int = 4096
 
 
 class Door:
@@ -381,7 +372,7 @@ async def serve_http(
 
 def most_connections(files: int) -> int:
     """Return how many connections may be open, if this process may open so many files."""
-    return MAX_CONNECTIONS if files < 0 else min(MAX_CONNECTIONS, max(files - RESERVED, files // 2))
+    return MAX_CONNECTIONS if files < 0 else min(MAX_CONNECTIONS, max(files - 256, files // 2))
 
 
 async def listen_at(address: str) -> list[socket.socket]:
@@ -400,7 +391,7 @@ async def listen_at(address: str) -> list[socket.socket]:
         return await listen(*at)
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
         raise ConfigError("--http: systemd has not passed one socket; start the .socket unit")
-    passed = socket.socket(fileno=FIRST_PASSED)  # its family is asked of the system
+    passed = socket.socket(fileno=3)  # the first that systemd passes; its family is asked of the system
     passed.setblocking(False)
     return [passed]
 

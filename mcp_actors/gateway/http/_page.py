@@ -71,12 +71,6 @@ EVENTS: Final = 50
 TEXT: Final = 500
 """Characters of an event or a reason that are shown."""
 
-NOTE: Final = 80
-"""Characters of what is said about an actor in the tree."""
-
-DESCRIPTION: Final = 4000
-"""Characters of the description of a tool above its form."""
-
 SHOWN: Final = 100_000
 """Characters of a result of a tool, or of a server's stderr, that are shown."""
 
@@ -85,9 +79,6 @@ PERIOD: Final = 1.0
 
 PAUSE: Final = 0.1
 """Seconds between two sendings at least, however many events come."""
-
-MAX_ACTION: Final = 1024 * 1024
-"""Bytes of what a person wants, such as the arguments of a tool."""
 
 COOKIE: Final = "mcp-actors"
 
@@ -242,7 +233,7 @@ class Page:
             "tools": [
                 {
                     "name": each.name,
-                    "description": plain_text(each.description or "", limit=DESCRIPTION, lines=True),
+                    "description": plain_text(each.description or "", limit=4000, lines=True),
                     "schema": each.input_schema,
                 }
                 for each in ([] if are_known else tools)
@@ -384,7 +375,7 @@ class Pages:
             "/ui/live": Route(("GET",), self._follow, self._signed, secret=False),
             "/ui/sign-in": Route(post, self._sign_in, secret=False),
             "/ui/sign-out": Route(post, self._sign_out, secret=False),
-            "/ui/do": Route(post, self._act, self._signed, secret=False, most=MAX_ACTION),
+            "/ui/do": Route(post, self._act, self._signed, secret=False, most=1024 * 1024),
         }
         self.update()
 
@@ -579,9 +570,7 @@ def sign_in_html(problem: str = "") -> bytes:
 
 
 def _filled(**slots: str) -> bytes:
-    marked: Mapping[str, str] = {"rows": slots.get("rows", "")} | {
-        name: escape(text) for name, text in slots.items() if name != "rows"
-    }
+    marked = {name: text if name == "rows" else escape(text) for name, text in slots.items()}
     return _SLOT.sub(lambda slot: marked.get(slot[1], ""), HTML).encode()
 
 
@@ -618,7 +607,7 @@ def _branch(root: TreeNode) -> Json:
         made[node.path] = {
             "id": node.id,
             "state": node.state,
-            "note": plain_text(node._activity(), limit=NOTE),
+            "note": plain_text(node._activity(), limit=80),
             "children": children,
         }
     return made[root.path]

@@ -69,9 +69,6 @@ LISTEN: Final = "subscriptions/listen"
 
 TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
 
-REMOVED: Final = ("initialize", "ping")
-"""Methods of sessions, which requests that are alone do not have."""
-
 CANCELLED: Final[Json] = {"code": -32800, "message": "the request was cancelled"}
 """What a cancelled request before 2026-07-28 is answered with, as the SDK does."""
 
@@ -234,14 +231,11 @@ class HttpSession:
         self.session.take(message, size)
         self._present = None
         if message.get("method") == "notifications/cancelled":
-            self._end_cancelled()
+            # Each POST needs a reply, also that of a request that was cancelled.
+            for gone in self._replies.keys() - self.session.calls.keys():
+                self.answer(error_line(gone, CANCELLED), gone, CANCELLED["code"])
         if "method" not in message or "id" not in message:
             reply.send(202)
-
-    def _end_cancelled(self) -> None:
-        """Complete the replies to requests that were cancelled: each POST needs a reply."""
-        for request_id in self._replies.keys() - self.session.calls.keys():
-            self.answer(error_line(request_id, CANCELLED), request_id, CANCELLED["code"])
 
     def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
         """Complete the reply to a request; that to the present POST for a message that is not a request."""
@@ -370,7 +364,9 @@ class Mcp:
             _reject_malformed(reply, message)
             return
         version = head.headers.get(VERSION)
-        if version in HANDSHAKE_PROTOCOL_VERSIONS or (version is None and not _is_modern(message)):
+        if version in HANDSHAKE_PROTOCOL_VERSIONS or (
+            version is None and PROTOCOL_VERSION_META_KEY not in _meta(message)
+        ):
             self._take_legacy(connection.late, head, message, len(body), reply)
         else:
             self._take_modern(connection, head, message, len(body), reply)
@@ -388,7 +384,7 @@ class Mcp:
         if not is_id(request_id) or type(message.get("method")) is not str:
             _reject_malformed(reply, message)
             return
-        if message["method"] in REMOVED:
+        if message["method"] in ("initialize", "ping"):  # which only sessions have
             _reject(
                 reply, request_id, METHOD_NOT_FOUND, f"{message['method']} was removed in {MODERN_PROTOCOL_VERSIONS[0]}"
             )
