@@ -97,9 +97,9 @@ class TrioRun(ABC):
         if not self.bridge.is_copy:
             self._abandon()
 
-    @abstractmethod
     def _abandon(self) -> None:
         """End the run, in the process that has started it."""
+        self.abort()
 
     def at_exit(self) -> None:
         self.abandon()
@@ -149,9 +149,6 @@ class ThreadRun(TrioRun):
         if self._token is not None:
             with suppress(trio.RunFinishedError):
                 self._token.run_sync_soon(self.block.abort)
-
-    def _abandon(self) -> None:
-        self.abort()
 
     def at_exit(self) -> None:
         super().at_exit()

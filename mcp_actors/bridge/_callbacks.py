@@ -210,8 +210,7 @@ class SessionView:
 # stream. The writing side posts a function to the reading side, so no stream is touched from the wrong event loop.
 
 
-Item: TypeAlias = "SessionMessage | Exception"
-Sent: TypeAlias = "tuple[Context, Item]"
+Sent: TypeAlias = "tuple[Context, SessionMessage | Exception]"
 
 
 class LoopServer(ElsewhereServer):

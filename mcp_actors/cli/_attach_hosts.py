@@ -57,12 +57,6 @@ HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
 }
 """Host → the key of its servers, and its file for all projects on Linux and on macOS."""
 
-_OF_HOST: Final = re.compile(r"\$\{(?:input:|workspaceFolder|CLAUDE_)[^}]*\}?")
-"""Variables whose values only the host knows."""
-
-_NOT_NEEDED: Final = frozenset({"timeout", "alwaysAllow", "autoApprove", "trust"})
-"""Keys that a server may lose when it moves to us: it stays the same, and the host asks for more approvals."""
-
 
 def attach_host(host: str, file: str | None, to: str | None, output: Output) -> int:
     """Move the servers of a host to a file of ours; return the exit code."""
@@ -242,12 +236,14 @@ class HostFile:
         if runs_us(entry.get("command"), entry.get("args")):
             return "it runs mcp-actors itself"
         try:
-            variable = _OF_HOST.search(json.dumps(entry))
+            variable = re.search(r"\$\{(?:input:|workspaceFolder|CLAUDE_)[^}]*\}?", json.dumps(entry))
         except TypeError:
             return "it has a date, which JSON does not have"
         if variable is not None:
             return f"only the host knows {variable[0]}"
-        if unknown := sorted(key for key in entry.keys() - _NOT_NEEDED if is_not_done(key, entry[key])):
+        # Without these it stays the same server, and the host asks for more approvals.
+        needed = entry.keys() - {"timeout", "alwaysAllow", "autoApprove", "trust"}
+        if unknown := sorted(key for key in needed if is_not_done(key, entry[key])):
             return f"only the host knows what {unknown[0]!r} does"
         errors = load_config({self.section: {name: entry}}, source=self.path).errors
         return str(errors[0]) if errors else None

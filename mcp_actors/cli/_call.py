@@ -29,7 +29,6 @@ from .._errors import RequestTimedOut
 from .._text import plain_text
 from ..catalog import CatalogTool
 from ..config import LoadedConfig, ProgressCallback
-from ..kernel import TreeNode
 from ..servers import ServerGroup, ServerRef
 from ..transports import Masker
 from ._configuration import COMMAND, load, load_tool
@@ -155,16 +154,14 @@ _OF_JSON: dict[type, frozenset[str]] = {
     type(None): frozenset({"null"}),
 }
 
-_AS_JSON: Final = {"True": "true", "False": "false", "None": "null"}
-"""Words that a signature shows, as JSON has them."""
-
 
 def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
     """Convert a text to one of these types; it stays text only if no other type fits."""
     if kinds == {"string"}:
         return text
     try:
-        value = json.loads(_AS_JSON.get(text, text))
+        # A signature shows these words.
+        value = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except (ValueError, RecursionError):
         value = text
     if isinstance(value, float) and value.is_integer() and "integer" in kinds and "number" not in kinds:
@@ -356,9 +353,7 @@ def _indented(text: str) -> list[str]:
 
 _LEVELS: Final = 4
 _LISTED: Final = 12  # members of an object, values of an enum, alternatives
-_ARGUMENTS: Final = 200
 _SHOWN: Final = 200  # characters of a type, a default or a limit
-_WIDTH: Final = 88
 
 _TYPES: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
@@ -381,7 +376,7 @@ def signature(name: str, schema: Any) -> list[str]:
     if isinstance(schema, Mapping) and (more := schema.get("additionalProperties")):
         words.append(f"**others: {_cut(_type(more, schema, _LEVELS))}")
     line = f"{_key(name)}({', '.join(words)})"
-    return [line] if len(line) <= _WIDTH else [f"{_key(name)}(", *(f"    {word}," for word in words), ")"]
+    return [line] if len(line) <= 88 else [f"{_key(name)}(", *(f"    {word}," for word in words), ")"]
 
 
 def explained(schema: Any) -> list[str]:
@@ -408,7 +403,7 @@ def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if isinstance(properties, Mapping):
         required = _list(schema, "required")
-        for key in islice(sorted(properties, key=lambda key: key not in required), _ARGUMENTS):
+        for key in islice(sorted(properties, key=lambda key: key not in required), 200):
             member = _resolved(properties[key], schema)
             yield key, member if isinstance(member, Mapping) else {}, key in required
 
@@ -495,21 +490,5 @@ async def draw_graph(names: Sequence[str], config: str | None, output: Output) -
         errors = [*loaded.errors, *group.errors.values()]
     for line in str(tree).splitlines():
         output.line(line)
-    output.json(_as_data(tree))
+    output.json(attrs.asdict(tree, filter=lambda field, _: field.name not in ("handling", "dropped")))
     return output.errors(errors)
-
-
-def _as_data(node: TreeNode) -> dict[str, Any]:
-    return {
-        "id": node.id,
-        "path": node.path,
-        "kind": node.kind,
-        "state": node.state,
-        "incarnation": node.incarnation,
-        "queued": node.queued,
-        "in_flight": node.in_flight,
-        "oldest_wait": node.oldest_wait,
-        "restarts": node.restarts,
-        "last_error": node.last_error,
-        "children": [_as_data(child) for child in node.children],
-    }

@@ -168,8 +168,8 @@ async def convert_config(
     text = toml_of(document) if TARGETS[form].is_codex else json_of(document)
     if to is None:
         output.text(text.rstrip("\n"))
-        return 0
-    _write(Path(to), text)
+    else:
+        _write(Path(to), text)
     return 0
 
 

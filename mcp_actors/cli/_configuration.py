@@ -284,7 +284,6 @@ COMMAND: Final = "$ "
 _URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
 _ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/|$)|[\w-]+(\.[\w-]+)*\.[a-z]{2,}/", re.IGNORECASE)
-_LOCAL: Final = re.compile(r"localhost|127\.")
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 """Characters that public names of tools have as ``_``."""
@@ -293,7 +292,7 @@ _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 def _no_name(word: str) -> str | None:
     """Return the remedy for a file or an address in the place of a server; None for any other word."""
     if _ADDRESS.match(word):
-        scheme = "http" if _LOCAL.match(word) else "https"
+        scheme = "http" if word.startswith(("localhost", "127.")) else "https"
         return f"write its URL with the scheme: {scheme}://{word}"
     if not os.path.isfile(word):
         return None
@@ -398,8 +397,6 @@ def _answer(prompt: str, *, hidden: bool) -> str:
 
 _TERMINAL: Final = "/dev/tty"
 _SPACES: Final = re.compile(r"(?<=\S) {16,}")  # not those that indent a line
-_COLUMNS: Final = 80  # of a terminal that does not say
-_KEPT: Final = 20  # contents of one file that stay accepted, for people who switch between branches
 
 
 def require_trust(found: Path, output: Output) -> Content:
@@ -557,7 +554,7 @@ def _terminal() -> Iterator[int | None]:
 
 
 def _rows(text: str, terminal: int) -> int:
-    columns = os.get_terminal_size(terminal).columns or _COLUMNS
+    columns = os.get_terminal_size(terminal).columns or 80  # it may not say it
     return sum(max(1, -(-len(line) // columns)) for line in text.splitlines())
 
 
@@ -588,7 +585,8 @@ def accept(found: Path, content: bytes) -> None:
         RuntimeError: the user's home directory is not known.
     """
     accepted, path, new = _accepted(), os.path.abspath(found), _hash_of(content)
-    kept = [*(each for each in accepted.get(path, ()) if each != new), new][-_KEPT:]
+    # As many contents of a file stay accepted, for people who switch between branches.
+    kept = [*(each for each in accepted.get(path, ()) if each != new), new][-20:]
     replace_file(_state_file(), json.dumps({**accepted, path: kept}).encode())
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeAlias, TypeVar
 
 import attrs
@@ -34,8 +34,6 @@ T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
 """A function that is called for a server once that is connected or has failed."""
-
-_ONCE: Final = RestartPolicy(max_restarts=0)
 
 MAX_SERVERS: Final = sys.maxsize
 """No limit: a command has no option for one, and its file says how many servers the user wants."""
@@ -60,7 +58,7 @@ async def open_once(
         ConnectFailed: a server failed to connect, and `strict` is True.
     """
     servers = [
-        attrs.evolve(server, restarts=_ONCE, connect="lazy", required=False, on_failure="park")
+        attrs.evolve(server, restarts=RestartPolicy(max_restarts=0), connect="lazy", required=False, on_failure="park")
         for server in loaded.servers
         if server.enabled
     ]
@@ -75,20 +73,17 @@ async def open_once(
         yield group
 
 
-@asynccontextmanager
-async def open_one(server: str, config: str | None, output: Output) -> AsyncIterator[ServerGroup]:
+def open_one(server: str, config: str | None, output: Output) -> AbstractAsyncContextManager[ServerGroup]:
     """Load the server that a command names, and open a group of it alone.
 
     Raises:
         ConfigError, Misuse, Failure: as for `load`, or its entry is not valid.
         ConnectFailed: it failed to connect.
     """
-    async with open_loaded(load(config, [server], output), output) as group:
-        yield group
+    return open_loaded(load(config, [server], output), output)
 
 
-@asynccontextmanager
-async def open_loaded(loaded: LoadedConfig, output: Output) -> AsyncIterator[ServerGroup]:
+def open_loaded(loaded: LoadedConfig, output: Output) -> AbstractAsyncContextManager[ServerGroup]:
     """Open a group of servers that a command needs, all of them.
 
     Raises:
@@ -97,8 +92,7 @@ async def open_loaded(loaded: LoadedConfig, output: Output) -> AsyncIterator[Ser
     """
     if loaded.errors:
         raise first_of(loaded.errors)
-    async with open_once(loaded, output, strict=True) as group:
-        yield group
+    return open_once(loaded, output, strict=True)
 
 
 async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:

@@ -24,8 +24,6 @@ from ._output import Failure, Misuse, Output, at_the_command_line
 PATIENCE: Final = 5.0
 """Seconds without a line after which a daemon is hung. It sends one each second."""
 
-_LOG: Final = 64 * 1024  # bytes at its end
-_OTHER: Final = {"other": True}
 _COLUMNS: Final = ("name", "state", "pid", "in_flight", "queued", "restarts", "tools")
 
 Line = dict[str, Any]
@@ -118,7 +116,7 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
                     raise trio.BrokenResourceError
                 *whole, data = (data + piece).split(b"\n")
                 for line in map(json.loads, whole):
-                    if line == _OTHER:
+                    if line == {"other": True}:
                         return []
                     _show(line, output)
                     lines.append(line)
@@ -163,7 +161,7 @@ def _show_changes(output: Output, *, failed: dict[str, str], **changes: list[str
 
 def _log_of(log: Path) -> Line:
     data = log.read_bytes() if log.exists() else b""
-    return {"log": str(log), "text": data[-_LOG:].decode(errors="replace")}
+    return {"log": str(log), "text": data[-64 * 1024 :].decode(errors="replace")}
 
 
 def _show_status(status: Line, output: Output) -> None:

@@ -56,12 +56,6 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-NAMING: Final = "{server}_{tool}"
-"""The public names outside. Hosts put a prefix of their own before them, and have limits."""
-
-ONE: Final = "{tool}"
-"""The public names of a server that is served alone."""
-
 
 async def serve_file(
     config: str, *, stdio: bool, socket: str | None, secret_file: str | None, control: str | None, idle: float | None
@@ -462,7 +456,7 @@ def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
         loaded = evolve(loaded, failed=failed, errors=(*failed.values(),), required=loaded.required & failed.keys())
     usable = any(server.enabled for server in loaded.servers) or (again and loaded.errors)
     if usable and loaded.source not in loaded.failed:
-        return loaded, ONE if only else NAMING
+        return loaded, "{tool}" if only else "{server}_{tool}"  # hosts put a prefix before it, and have limits
     names = ", ".join(server.name for server in loaded.servers) or "none"
     problem = f"has no server {only!r} that is enabled; its servers: {names}" if only else "has no enabled server"
     raise ConfigError("; ".join(map(str, loaded.errors)) or f"{path} {problem}", source=path)

@@ -56,9 +56,6 @@ _REWORDED: Final = {
 _LONGEST: Final = 1024 * 1024
 """Characters of one text that are written to a terminal."""
 
-_STDERR: Final = "mcp_actors.servers.stderr"
-"""The logger of what servers write to stderr, masked. The name of the server is ``record.mcp_server``."""
-
 
 @attrs.frozen
 class Binary:
@@ -208,7 +205,7 @@ class Output:
         if not self.verbose:
             yield
             return
-        logger, handler = logging.getLogger(_STDERR), _Printer(self, named=named)
+        logger, handler = logging.getLogger("mcp_actors.servers.stderr"), _Printer(self, named=named)
         before = logger.level
         logger.addHandler(handler)
         logger.setLevel(logging.INFO)
@@ -312,9 +309,6 @@ def _on_one_line(text: str) -> str:
 # --- Stop the servers of a command on SIGTERM and SIGHUP --------------------------------------------------------------
 
 
-_SIGNALS: Final = (signal.SIGTERM, signal.SIGHUP)
-
-
 class Signalled(Exception):
     """A signal has ended the command."""
 
@@ -336,7 +330,8 @@ async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: 
     """
     received: list[int] = []
     # A signal that is ignored, as under nohup, must stay ignored.
-    handled = {*more, *(each for each in _SIGNALS if signal.getsignal(each) is not signal.SIG_IGN)}
+    usual = (signal.SIGTERM, signal.SIGHUP)
+    handled = {*more, *(each for each in usual if signal.getsignal(each) is not signal.SIG_IGN)}
     with trio.open_signal_receiver(*handled) as signals:
         async with trio.open_nursery() as nursery:
 

@@ -13,7 +13,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Final
+from typing import Any
 
 import attrs
 from mcp.types import Tool
@@ -25,8 +25,6 @@ from ..config import LoadedConfig, ServerConfig
 from ..servers._admission import fingerprint
 from ._configuration import name_here, split_tool, survey
 from ._output import Failure, Output, unknown
-
-_STYLES: Final = {"+": "green", "-": "red"}
 
 
 @attrs.frozen(kw_only=True)
@@ -84,7 +82,7 @@ async def show_pins(names: Sequence[str], config: str | None, directory: str | N
 def _print(review: _Review, tool: str, what: str, output: Output) -> None:
     output.line("  ", (f"{review.config.name}/{tool}", "bold"), f"  {what}")
     for line in review.diff(tool) if tool in review.changes and tool in review.seen.tools else ():
-        output.line((f"    {line}", _STYLES.get(line[0], "")))
+        output.line((f"    {line}", {"+": "green", "-": "red"}.get(line[0], "")))
 
 
 async def decide(

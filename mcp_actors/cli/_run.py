@@ -40,9 +40,6 @@ MISUSED: Final = 2
 """The exit code of a command line that is wrong."""
 
 
-COMPLETE: Final = "__complete"
-"""The command that the scripts of `completion` run."""
-
 EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, (_, example) in EXAMPLES.items()}
 """The words of each command, and its example."""
 
@@ -71,9 +68,6 @@ OTHERS_SAY: Final = {
 LISTED_BY: Final = {"call": "tools", "read": "resources", "prompt": "prompts", "pins approve": "pins show"}
 """Commands that need a name, and the command that lists the names."""
 
-VALUES: Final = {"--http": "HOST:PORT", "--host-name": "NAME", "--origin": "URL"}
-"""Options whose value is neither a file nor a number of seconds, and what it is."""
-
 RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
 """Programs that run servers: people copy their command lines."""
 
@@ -87,18 +81,18 @@ def run(words: Sequence[str]) -> int:
         # An error of the output, because those of files and servers have classes of their own.
         _discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
-            _try_to_report(output, f"cannot write the output: {error.strerror}")
+            try:
+                output.error(f"cannot write the output: {error.strerror}")
+            except OSError:  # the terminal is gone
+                _discard(sys.stderr)
     return FAILED
 
 
 def _outcome(words: Sequence[str], output: Output) -> int:
     try:
         return _run(words, output)
-    except CycloptsError as error:
-        output.failure(_misuse(words, error))
-        return MISUSED
-    except (Misuse, InvalidArguments) as error:
-        output.failure(error)
+    except (CycloptsError, Misuse, InvalidArguments) as error:
+        output.failure(_misuse(words, error) if isinstance(error, CycloptsError) else error)
         return MISUSED
     except (Failure, McpActorsError) as error:
         output.failure(error)
@@ -113,13 +107,6 @@ def _outcome(words: Sequence[str], output: Output) -> int:
 def _discard(stream: TextIO) -> None:
     """Send the buffered output of a stream to the null device, or else writing it would fail again at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
-
-
-def _try_to_report(output: Output, problem: str) -> None:
-    try:
-        output.error(problem)
-    except OSError:  # the terminal is gone
-        _discard(sys.stderr)
 
 
 def _run(words: Sequence[str], output: Output) -> int:
@@ -150,7 +137,7 @@ def _with_stdin(words: Sequence[str]) -> list[str]:
 
 
 def _with_typed_command(words: Sequence[str]) -> list[str]:
-    if "--" not in words or words[0] == COMPLETE:
+    if "--" not in words or words[0] == "__complete":  # which the scripts of `completion` run
         return list(words)
     with exit_on_interrupt():
         from ._configuration import typed
@@ -214,7 +201,8 @@ def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
 def _missing(command: str, given: Sequence[str], missing: str, hint: object) -> str:
     """Return the error for a word or the value of an option that is missing, with the choices or an example."""
     if missing.startswith("-"):
-        value = VALUES.get(missing, "SECONDS" if "float" in str(hint) else "FILE")
+        others = {"--http": "HOST:PORT", "--host-name": "NAME", "--origin": "URL"}
+        value = others.get(missing, "SECONDS" if "float" in str(hint) else "FILE")
         return f"{command}: {missing} needs a value; write {missing} {value}; see mcp-actors {command} --help"
     choices = get_args(hint)
     problem = f"{command}: {missing} is missing"

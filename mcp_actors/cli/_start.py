@@ -18,8 +18,6 @@ from importlib.util import find_spec
 from io import TextIOWrapper
 from typing import NoReturn
 
-_NEEDS = ("cyclopts", "rich")
-
 
 def start() -> Callable[[Sequence[str]], int]:
     """Prepare this process for a command, and return the function that runs one.
@@ -28,7 +26,7 @@ def start() -> Callable[[Sequence[str]], int]:
         SystemExit: an extra is not installed, or the SDK is too old.
     """
     _open_missing_streams()
-    missing = [name for name in _NEEDS if find_spec(name) is None]
+    missing = [name for name in ("cyclopts", "rich") if find_spec(name) is None]
     if missing:
         _refuse(f"mcp-actors requires {' and '.join(missing)}; run: pip install 'mcp-actors[cli]'")
     try:

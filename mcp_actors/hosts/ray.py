@@ -55,12 +55,6 @@ WAIT: Final = 20.0
 ATTEMPT: Final = 1.0
 """Seconds for one question to an actor. One that was asked of a process that has died may never be answered."""
 
-PAUSE: Final = 0.1
-"""Seconds between two questions to an actor that Ray is restarting."""
-
-THREADS: Final = 4
-"""Threads that ask about one actor at the same time, those that were abandoned included."""
-
 
 class RayHost:
     """An actor that serves the servers of a file over TCP, each under its own names.
@@ -136,12 +130,12 @@ def ray_address(name: str, *, namespace: str | None = None) -> Callable[[], Awai
     Raises:
         ConnectionError: by the function; there is no such actor, it has died for good, or there was no answer in time.
     """
-    limiter = trio.CapacityLimiter(THREADS)
+    limiter = trio.CapacityLimiter(4)  # threads that ask about one actor, those that were abandoned included
 
     async def address() -> str:
         with trio.move_on_after(WAIT):
             while (found := await run_in_thread(partial(_ask, name, namespace), limiter)) is None:  # noqa: ASYNC110 - no event for it
-                await trio.sleep(PAUSE)
+                await trio.sleep(0.1)  # Ray is restarting the actor
             return found
         reasons = "it is starting or suspended, no node has room for it, or the cluster is gone"
         raise ConnectionError(

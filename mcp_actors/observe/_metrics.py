@@ -44,9 +44,6 @@ BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60
 """The upper bounds in seconds that OpenTelemetry's conventions for MCP advise."""
 
 OTHER: Final = "other"
-MAX_CODES: Final = 20
-"""Error codes that get an ``error.type`` of their own: a server may answer any number."""
-
 Labels = tuple[tuple[str, str], ...]
 
 OF_SERVERS: Final[tuple[tuple[str, str, str, Callable[[ServerStatus], float]], ...]] = (
@@ -246,7 +243,7 @@ class Metrics(CallObserver):
             known = attempt.result != "error"
             return "timeout" if attempt.result == "timed_out" else attempt.result if known else type(error).__name__
         code = str(error.code)
-        if code not in self._codes and len(self._codes) >= MAX_CODES:
+        if code not in self._codes and len(self._codes) >= 20:  # a server may answer any number
             return "_OTHER"
         self._codes.add(code)
         return code
@@ -282,7 +279,8 @@ class Metrics(CallObserver):
         return "".join(f"{line}\n" for line in self._lines(servers))
 
     def _lines(self, servers: Observable) -> Iterator[str]:
-        attempts = (sample("mcp_client_attempts_total", each.labels, each.number) for each in _now(self._shared))
+        series = list(self._shared.values())  # in one step: the event loop may count meanwhile
+        attempts = (sample("mcp_client_attempts_total", each.labels, each.number) for each in series)
         yield from family("mcp_client_attempts_total", "counter", "Attempts of requests that have ended.", attempts)
         for name, what, found in (
             ("mcp_client_operation_duration_seconds", "Time of attempts with the server.", self._served),
@@ -312,10 +310,6 @@ def _key_of(attempt: Attempt) -> tuple[object, ...]:
     return attempt.server, attempt.target, attempt.kind, attempt.result, attempt.outcome, attempt.last
 
 
-def _now(found: Mapping[Labels, Series]) -> list[Series]:
-    return list(found.values())  # in one step: the event loop may count meanwhile
-
-
 def sample(name: str, labels: Iterable[tuple[str, object]], value: float) -> str:
     """Return one line."""
     written = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels)
@@ -338,19 +332,15 @@ def _lines_of_servers(servers: Mapping[str, ServerStatus]) -> Iterator[str]:
     for name, kind, what, value in OF_SERVERS:
         lines = (sample(name, [("server", each.name)], float(value(each))) for each in servers.values())
         yield from family(name, kind, what, lines)
-    states = (sample("mcp_server_state", _labels(server=it.name, state=it.state), 1) for it in servers.values())
+    states = (sample("mcp_server_state", [("server", it.name), ("state", it.state)], 1) for it in servers.values())
     yield from family("mcp_server_state", "gauge", "1 for the state that it is in.", states)
     used = [(each.name, replica, use) for each in servers.values() for replica, use in _processes(each)]
     for at, name, kind, what in (
         (0, "mcp_server_resident_memory_bytes", "gauge", "Memory of its process."),
         (1, "mcp_server_cpu_seconds_total", "counter", "Processor time of its process."),
     ):
-        lines = (sample(name, _labels(server=server, replica=replica), use[at]) for server, replica, use in used)
+        lines = (sample(name, [("server", server), ("replica", replica)], use[at]) for server, replica, use in used)
         yield from family(name, kind, what, lines)
-
-
-def _labels(**labels: str) -> Labels:
-    return tuple(labels.items())
 
 
 def _processes(server: ServerStatus) -> Iterator[tuple[str, tuple[int, float]]]:
