@@ -34,9 +34,12 @@ from ._front import json_of
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mcp.types import LoggingMessageNotificationParams
+
+    from ..config import CallbackContext
     from ..servers import PendingRequest, ServerRef
     from ..servers.requests import Passing
-    from ._front import Front
+    from ._front import Changed, Front
 
 Json: TypeAlias = dict[str, Any]
 Id: TypeAlias = str | int
@@ -278,10 +281,11 @@ class Outlet(Protocol):
 
 
 class Client(Protocol):
-    """The session of a client, as its calls see it."""
+    """The session of a client, as its calls, its news and its own servers see it."""
 
     calls: dict[Id, Any]
     modern: bool | None
+    initialized: trio.Event
     news: Any
     start: Callable[..., object]
 
@@ -289,7 +293,15 @@ class Client(Protocol):
 
     def fail(self, request_id: Id, exc: Exception, *, begun: bool = False) -> None: ...
 
-    async def ask(self, method: str, params: Json, about: Id | None = None) -> Json: ...
+    async def ask(self, method: str, params: Json, about: Id | None = None, server: str = "") -> Json: ...
+
+    def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None: ...
+
+    def note_stream(self) -> None: ...
+
+    def note_changed(self, kind: Changed) -> None: ...
+
+    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None: ...
 
 
 class Call:

@@ -12,7 +12,7 @@ end down to one task.
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from ..config import CallbackContext
     from ..servers import ServerRef
-    from ._calls import Id, Json
+    from ._calls import Client, Id, Json
     from ._front import Changed, Front
 
 logger = Log("mcp_actors.gateway")
@@ -79,19 +79,6 @@ class Latest:
             self._wanted = False
             await self._fn()
         self._runs = False
-
-
-class Listener(Protocol):
-    """The session of a client, as its news see it."""
-
-    calls: dict[Id, Any]
-    modern: bool | None
-    initialized: trio.Event
-    start: Callable[..., object]
-
-    def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None: ...
-
-    def note_stream(self) -> None: ...
 
 
 @define(eq=False)
@@ -141,7 +128,7 @@ class News:
         level: the lowest level of log messages that a legacy client has asked for; None for none.
     """
 
-    def __init__(self, session: Listener) -> None:
+    def __init__(self, session: Client) -> None:
         self._session = session
         self.level: str | None = None
         self._levels: dict[ServerRef, Latest] = {}

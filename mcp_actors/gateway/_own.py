@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import attrs
 import trio
@@ -30,12 +30,10 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Sequence
     from contextlib import AbstractAsyncContextManager
 
-    from mcp.types import LoggingMessageNotificationParams
-
     from ..config import CallbackContext
     from ..kernel import Observer
     from ..servers import ServerGroup, ServerRef
-    from ._front import Changed
+    from ._calls import Client
 
 MODELS: dict[str, Any] = {
     "elicitation/create": ElicitResult,
@@ -43,19 +41,6 @@ MODELS: dict[str, Any] = {
     "roots/list": ListRootsResult,
 }
 """The questions that a server may ask, each with the class of the answer."""
-
-
-class Owner(Protocol):
-    """The session of a client, as its own servers see it."""
-
-    modern: bool | None
-    initialized: trio.Event
-
-    def note_changed(self, kind: Changed) -> None: ...
-
-    def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None: ...
-
-    async def ask(self, method: str, params: dict[str, Any], *, server: str) -> dict[str, Any]: ...
 
 
 Servers = TypeVar("Servers", ServerConfig, LoadedConfig)
@@ -102,7 +87,7 @@ async def start(ref: ServerRef) -> None:
 
 
 async def serve_own(
-    owner: Owner,
+    owner: Client,
     shared: Front,
     configs: Sequence[ServerConfig],
     capabilities: dict[str, Any],
@@ -141,7 +126,7 @@ def _legacy_in_process(server: ServerConfig) -> ServerConfig:
     return attrs.evolve(server, protocol="legacy") if both else server
 
 
-def _callbacks_for(owner: Owner, capabilities: dict[str, Any]) -> Callbacks:
+def _callbacks_for(owner: Client, capabilities: dict[str, Any]) -> Callbacks:
     def answering(method: str) -> Callable[..., Awaitable[Any]]:
         async def answer(context: CallbackContext, params: Any = None) -> Any:
             await owner.initialized.wait()  # before that, a client takes no questions

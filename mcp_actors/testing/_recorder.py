@@ -191,8 +191,9 @@ class Probe:
             kind = type(message).__name__
             return _Answer(error=LookupError(f"probe: no answer for {kind}; call reply({kind}, …) or fail(…) before"))
         # A value goes on answering, as a server would; a failure or a wait is for one message.
-        keep = len(answers) == 1 and answers[0].lasts
-        return answers[0] if keep else answers.popleft()
+        answer = answers[0]
+        keep = len(answers) == 1 and answer.error is None and answer.until is None
+        return answer if keep else answers.popleft()
 
 
 @frozen(kw_only=True)
@@ -203,11 +204,6 @@ class _Answer:
     error: Exception | None = None
     crash: bool = False
     until: anyio.Event | None = None
-
-    @property
-    def lasts(self) -> bool:
-        """Whether it may answer later messages too."""
-        return self.error is None and self.until is None
 
 
 class _ProbeActor(Actor):
