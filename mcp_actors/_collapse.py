@@ -26,12 +26,6 @@ import trio
 
 E = TypeVar("E", bound=BaseException)
 
-EXITS: Final = (KeyboardInterrupt, SystemExit)
-"""The exceptions that outrank all others."""
-
-DEEPEST: Final = 10
-"""Nested groups that a traceback shows (`traceback.TracebackException`) before it cuts them."""
-
 _members: Final = vars(BaseExceptionGroup)["exceptions"].__get__
 """Returns the members of a group, also if its class has an attribute of that name."""
 
@@ -75,7 +69,8 @@ def exit_in(exc: BaseException | None) -> BaseException | None:
     if is_a(exc, Exception):  # a group of exits is not one
         return None
     found = [leaf for leaf in leaves(exc) if is_exit(leaf)]
-    return next((each for each in found if is_a(each, EXITS)), found[0] if found else None)
+    first = found[0] if found else None
+    return next((each for each in found if is_a(each, (KeyboardInterrupt, SystemExit))), first)
 
 
 def is_failure(exc: BaseException) -> bool:
@@ -114,7 +109,7 @@ def without_cancelled(exc: BaseException | None) -> BaseException | None:
 def flattened(exc: BaseException) -> BaseException:
     """Return an exception as it is, or one group of all leaves for groups that are nested too deep to be shown."""
     level, depth = [exc], 0
-    while level and depth <= DEEPEST:
+    while level and depth <= 10:  # as many a traceback shows (`traceback.TracebackException`) before it cuts them
         level = [member for each in level if is_a(each, BaseExceptionGroup) for member in _members(each)]
         depth += 1
     return _like(exc, leaves(exc)) if level and is_a(exc, BaseExceptionGroup) else exc

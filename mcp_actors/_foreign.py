@@ -32,17 +32,15 @@ if TYPE_CHECKING:
 SHOWN: Final = 1000
 """Characters of the `repr` of an object in the text of an error: a dozen lines of a terminal."""
 
-WORDS: Final = 10_000
-"""Characters of the text of an exception: an error of this package may describe a hundred levels of a tree."""
-
 
 def shown(value: object, *, limit: int = SHOWN) -> str:
     """Return the `repr` of any object, shortened; the name of its class if that raises."""
     return _safely(repr, value, limit)
 
 
-def words_of(exc: BaseException, *, limit: int = WORDS) -> str:
+def words_of(exc: BaseException, *, limit: int = 10_000) -> str:
     """Return the text of an exception, shortened; the name of its class if its ``__str__`` raises."""
+    # An error of this package may describe a hundred levels of a tree.
     return _safely(str, exc, limit)
 
 

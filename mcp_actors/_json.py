@@ -97,12 +97,6 @@ def bytes_in(text: str, *, least: int = LEAST) -> int:
 # back would be another name or cursor then: the item that contains it is an `UnreadableItem`.
 
 
-MENDED: Final = 50_000
-"""Values of a message that is read so. It takes twenty milliseconds, in a single step."""
-
-_LEVELS: Final = 200
-"""Levels of such a message, as of any other: the limit of the parser."""
-
 _HALF: Final = re.compile("[\ud800-\udfff]")
 _ESCAPED_HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _NOT_UNICODE: Final = "a name, URI or schema in its JSON has half of a surrogate pair or a byte that is not UTF-8"
@@ -149,10 +143,10 @@ def read_json(text: bytes) -> Any:
 
 
 class _Mending:
-    """Reads one text with surrogates, within `MENDED` and `_LEVELS`."""
+    """Reads one text with surrogates, within some number of values and levels."""
 
     def __init__(self) -> None:
-        self._left = MENDED
+        self._left = 50_000  # values: they take twenty milliseconds, in a single step
 
     def _parsed(self, text: bytes) -> Any:
         """Parse a text. What UTF-8 cannot represent is in the strings as surrogates, each alone."""
@@ -183,7 +177,7 @@ class _Mending:
     def _read(self, value: Any, place: str, depth: int = 1) -> Any:
         """Return a value without the surrogates that are only read; `place` is one of `_PLACE_WITHIN`."""
         self._left -= 1
-        if self._left < 0 or depth > _LEVELS:
+        if self._left < 0 or depth > 200:  # the limit of the parser
             raise ValueError("it is too long or nested too deeply")
         if place == "alone":
             return self._alone(value)

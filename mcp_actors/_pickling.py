@@ -17,12 +17,10 @@ neither; of the package it imports ``_collapse`` and ``_foreign``. It keeps no s
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NoReturn, Self, TypeVar
+from typing import Any, NoReturn, Self, TypeVar
 
 from ._collapse import flattened
 from ._foreign import words_of
-
-_CAUSE: Final = "__cause__"
 
 K = TypeVar("K")
 V_co = TypeVar("V_co", covariant=True)
@@ -38,7 +36,7 @@ class Portable(Exception):
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = {name: pack(value) for name, value in vars(self).items()}
         # The cause is in the state and not in the arguments, so that pickle can handle a cyclic chain of causes.
-        return _blank, (type(self), self.args), {_CAUSE: pack(self.__cause__), **attributes}
+        return _blank, (type(self), self.args), {"__cause__": pack(self.__cause__), **attributes}
 
     def __setstate__(self, state: dict[str, Any] | None, /) -> None:
         for name, value in (state or {}).items():

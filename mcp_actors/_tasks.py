@@ -50,10 +50,6 @@ if TYPE_CHECKING:
 Args = TypeVarTuple("Args")
 
 
-def _ignore(exc: Exception) -> None:
-    """Leave an exception to the block."""
-
-
 class Background:
     """Starts tasks that are shielded from cancellation, and cancelled when their block has ended.
 
@@ -102,7 +98,7 @@ class Background:
 
 
 @asynccontextmanager
-async def open_background(on_failure: Callable[[Exception], object] = _ignore) -> AsyncIterator[Background]:
+async def open_background(on_failure: Callable[[Exception], object] = lambda _: None) -> AsyncIterator[Background]:
     """Open a place for background tasks around a block.
 
     The shields are bounded: however the block ends, its tasks are cancelled then. An exception of the block leaves as
@@ -280,9 +276,6 @@ class Feed(Generic[T]):
 # --- Receive the operating system's signals ---------------------------------------------------------------------------
 
 
-UNCATCHABLE: Final = frozenset({signal.SIGKILL, signal.SIGSTOP})
-
-
 class Signals(Iterable[int]):
     """The numbers of the signals that a program reacts to, and how it receives them.
 
@@ -357,7 +350,7 @@ def name_of(number: int) -> str:
 
 def _numbers(option: str, value: object) -> Iterator[int]:
     for number in value if isinstance(value, Iterable) else [value]:
-        if not isinstance(number, int) or number not in signal.valid_signals() - UNCATCHABLE:
+        if not isinstance(number, int) or number not in signal.valid_signals() - {signal.SIGKILL, signal.SIGSTOP}:
             problem = "is not a signal that a program can receive; pass one or more, like"
             raise bad_option(option, value, f"{problem} {option}=signal.SIGTERM")
         yield number

@@ -8,8 +8,8 @@
   `shortage_of` names one that a retry may not meet.
 
 The adapters, ``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli``, ``gateway`` and
-``_tasks`` use this file, and the kernel uses `plain_text`, so nothing but the standard library, attrs and ``_errors``
-is imported here. It does no I/O, does not log, and keeps no state outside of the objects that it makes.
+``_tasks`` use this file, and the kernel uses `plain_text`, so nothing but the standard library, attrs, ``_collapse``
+and ``_errors`` is imported here. It does no I/O, does not log, and keeps no state outside of the objects that it makes.
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 
 from attrs import frozen
 
+from ._collapse import caused_by
 from ._errors import ConfigError, ServerError
 
 T = TypeVar("T")
@@ -34,9 +35,6 @@ T = TypeVar("T")
 # words; zero-width characters hide words or make two names look alike. None of them is needed for reading. Programs
 # get such text unchanged: this is only for text that is shown.
 
-
-DEFAULT_LIMIT: Final = 1000
-"""Characters: a dozen lines of a terminal."""
 
 _READ_PER_SHOWN: Final = 8
 """Characters that are read for each one that may be shown, so that skipping hidden ones takes a bounded time."""
@@ -63,13 +61,10 @@ HIDDEN: Final = re.compile(f"{_ESCAPE.pattern}|[{_UNDRAWN}]")
 
 _WHITESPACE: Final = re.compile(r"\s")
 
-_INKLESS: Final = "\u2800\U0001d159"
-"""Printable characters without ink, of Braille and of musical notation."""
-
 _BARE_LINE: Final = re.compile(r"\n(?=\S)")
 
 
-def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) -> str:
+def plain_text(text: str, *, limit: int = 1000, lines: bool = False) -> str:
     """Return foreign text as it may be shown to people.
 
     Escape sequences and characters that control something, set the direction of writing or have no width are dropped.
@@ -78,7 +73,8 @@ def plain_text(text: str, *, limit: int = DEFAULT_LIMIT, lines: bool = False) ->
 
     Args:
         text: the text of a server.
-        limit: the most characters that are returned; a text that was cut ends in ``…``. Default 1000.
+        limit: the most characters that are returned; a text that was cut ends in ``…``. Default 1000, a dozen
+            lines of a terminal.
         lines: True keeps line breaks, where several lines do no harm. Default False: they become spaces.
     """
     seen = text[: limit * _READ_PER_SHOWN]
@@ -105,7 +101,8 @@ def one_line(text: str) -> str:
 def escaped(text: str) -> str:
     """Return a line for review, with escapes for what `HIDDEN` finds and for characters that look like a blank."""
     shown = HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
-    return "".join(each if each.isprintable() and each not in _INKLESS else ascii(each)[1:-1] for each in shown)
+    inkless = "\u2800\U0001d159"  # printable characters of Braille and of musical notation
+    return "".join(each if each.isprintable() and each not in inkless else ascii(each)[1:-1] for each in shown)
 
 
 def some_of(items: Sequence[T], most: int, show: Callable[[T], str] = repr) -> str:
@@ -192,9 +189,8 @@ def with_remedy(error: BaseException) -> BaseException:
     """Return the error for a shortage of this program, with a remedy; any other error as it is."""
     if (shortage := own_shortage(error)) is None:
         return error
-    made = ConfigError(f"open_servers(): cannot start ({shortage.what}); {shortage.remedy}", source="open_servers")
-    made.__cause__ = error
-    return made
+    problem = f"open_servers(): cannot start ({shortage.what}); {shortage.remedy}"
+    return caused_by(ConfigError(problem, source="open_servers"), error)
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:

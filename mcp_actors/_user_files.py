@@ -102,9 +102,6 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-MAX_SECRET: Final = 4096
-"""Bytes of a file with a secret."""
-
 SHORTEST_SECRET: Final = 16
 """Characters of a secret that two processes share."""
 
@@ -123,7 +120,7 @@ def read_secret(path: str) -> str:
     Raises:
         OSError: it cannot be read, or others can read it, or it has no secret. The text is for the user.
     """
-    secret = read_private(path, MAX_SECRET)
+    secret = read_private(path, 4096)
     if problem := secret_problem(secret):
         raise OSError(f"{path}: {problem}")
     return secret
