@@ -70,6 +70,7 @@ def exit_in(exc: BaseException | None) -> BaseException | None:
         return None
     found = [leaf for leaf in leaves(exc) if is_exit(leaf)]
     first = found[0] if found else None
+    # These two outrank all others.
     return next((each for each in found if is_a(each, (KeyboardInterrupt, SystemExit))), first)
 
 
@@ -109,7 +110,7 @@ def without_cancelled(exc: BaseException | None) -> BaseException | None:
 def flattened(exc: BaseException) -> BaseException:
     """Return an exception as it is, or one group of all leaves for groups that are nested too deep to be shown."""
     level, depth = [exc], 0
-    while level and depth <= 10:  # as many a traceback shows (`traceback.TracebackException`) before it cuts them
+    while level and depth <= 10:  # as many levels as a traceback shows (`traceback.TracebackException`)
         level = [member for each in level if is_a(each, BaseExceptionGroup) for member in _members(each)]
         depth += 1
     return _like(exc, leaves(exc)) if level and is_a(exc, BaseExceptionGroup) else exc

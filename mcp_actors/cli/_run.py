@@ -36,9 +36,6 @@ from ._output import UNUSABLE, Failure, Misuse, Output, Signalled, Unusable, unk
 FAILED: Final = 1
 """The exit code of a command that failed."""
 
-MISUSED: Final = 2
-"""The exit code of a command line that is wrong."""
-
 
 EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, (_, example) in EXAMPLES.items()}
 """The words of each command, and its example."""
@@ -93,7 +90,7 @@ def _outcome(words: Sequence[str], output: Output) -> int:
         return _run(words, output)
     except (CycloptsError, Misuse, InvalidArguments) as error:
         output.failure(_misuse(words, error) if isinstance(error, CycloptsError) else error)
-        return MISUSED
+        return 2  # the command line is wrong
     except (Failure, McpActorsError) as error:
         output.failure(error)
         return UNUSABLE if isinstance(error, Unusable) else FAILED

@@ -188,9 +188,7 @@ def peer_uid(connection: socket.socket) -> int:
 # --- Connect to the daemon, or start it -------------------------------------------------------------------------------
 
 START_SECONDS: Final = 60.0  # until a daemon listens; a busy machine needs ten to import everything
-LOOK_SECONDS: Final = 0.05  # between two looks, while a daemon starts, whether the client is still there
 END_SECONDS: Final = 0.5  # in which a daemon that was killed is gone
-IDLE_SECONDS: Final = 60  # without clients, after which a daemon ends
 MAX_LOG: Final = 1024 * 1024  # bytes of a log that is appended to; of a longer one half as many are kept, the last
 
 
@@ -202,7 +200,7 @@ def daemon_command(names: Names) -> list[str]:
     """
     package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     files = ["--config", names.config, "--socket", names.socket, "--control", names.control]
-    return [sys.executable, "-P", package, "serve", *files, "--idle", str(IDLE_SECONDS)]
+    return [sys.executable, "-P", package, "serve", *files, "--idle", "60"]  # seconds without clients, then it ends
 
 
 def open_daemon(
@@ -326,7 +324,7 @@ def _spawn(names: Names, command: list[str], files: tuple[int, int], look: Calla
             look()
             if time.monotonic() >= deadline:
                 return None
-            if select.select([reads], [], [], LOOK_SECONDS)[0]:
+            if select.select([reads], [], [], 0.05)[0]:  # otherwise the client is looked at again
                 if not (piece := output.read(1024)):
                     break
                 said += piece

@@ -81,9 +81,6 @@ FENCE_TIMEOUT: Final = 5.0
 FENCE_LIMIT: Final = 20.0
 """Seconds in which it has to pass it in any case. A client may have much to send before its answer."""
 
-OF_A_MESSAGE: Final = 500
-"""Bytes that a message takes in memory in addition to its own."""
-
 
 class Connection:
     """The bytes of one client.
@@ -256,7 +253,7 @@ class Connection:
             self._refused, self.session.only = said != OK, server
             self.tell(answer_line(said), None)
         elif line and not line.isspace():
-            self._hold(parsed(line), len(line) + OF_A_MESSAGE)
+            self._hold(parsed(line), len(line) + 500)  # a message takes as many bytes of memory in addition
 
     def _hold(self, message: Any, size: int) -> None:
         """Hold a message until all that was read was looked at; drop a held request that the client has cancelled."""

@@ -93,9 +93,6 @@ SHARED_ONLY: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "se
 
 STOPS: Final = "the gateway stops; nothing was sent; send it again later"
 
-PATIENCE: Final = 60.0
-"""Seconds for which a client waits for the answer to a request that names no tool: the default of `ServerConfig`."""
-
 
 CAPABILITIES: Final[Json] = {
     "tools": {"listChanged": True},
@@ -630,7 +627,7 @@ class Session:
             message: the request.
             seconds: how long ago it may have arrived.
         """
-        timeout: float | None = PATIENCE
+        timeout: float | None = 60.0  # for a request that names no tool: the default of `ServerConfig`
         front, params = self._front or self._gateway.front, message.get("params")
         if message["method"] == "tools/call" and front is not None and type(params) is dict:
             with suppress(ToolNotFound, ServerUnavailable):

@@ -140,7 +140,6 @@ Era: TypeAlias = Literal["both", "legacy", "modern"]
 Answer: TypeAlias = "str | Callable[[dict[str, Any]], object]"
 
 CONNECT: Final = "connect"
-HANDSHAKE: Final = ("initialize", "server/discover")
 
 
 class Connected(Protocol):
@@ -200,7 +199,7 @@ class _Planned:
 
 
 def _is(method: str, kind: str) -> bool:
-    return method == kind or (kind == CONNECT and method in HANDSHAKE)
+    return method == kind or (kind == CONNECT and method in ("initialize", "server/discover"))
 
 
 @define(eq=False)

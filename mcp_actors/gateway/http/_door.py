@@ -372,6 +372,7 @@ async def serve_http(
 
 def most_connections(files: int) -> int:
     """Return how many connections may be open, if this process may open so many files."""
+    # Other things than connections may have 256 files, half of them at most.
     return MAX_CONNECTIONS if files < 0 else min(MAX_CONNECTIONS, max(files - 256, files // 2))
 
 

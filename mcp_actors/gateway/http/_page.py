@@ -375,7 +375,7 @@ class Pages:
             "/ui/live": Route(("GET",), self._follow, self._signed, secret=False),
             "/ui/sign-in": Route(post, self._sign_in, secret=False),
             "/ui/sign-out": Route(post, self._sign_out, secret=False),
-            "/ui/do": Route(post, self._act, self._signed, secret=False, most=1024 * 1024),
+            "/ui/do": Route(post, self._act, self._signed, secret=False, most=1024 * 1024),  # the arguments of a tool
         }
         self.update()
 
