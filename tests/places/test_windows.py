@@ -11,7 +11,7 @@ import sys
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from http.client import HTTPConnection
+from http.client import HTTPConnection, HTTPException
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
@@ -192,7 +192,8 @@ def test_ctrl_c_ends_gradio_in_time_although_a_server_never_answers(tmp_path: Pa
         program.ledger.wait_called({"Held/1"})
         program.signal(signal.SIGINT, group=True)
         assert program.end(GRACE + ENDS) in {0, -signal.SIGINT}
-        assert not asked.exception() or isinstance(asked.exception(), OSError)  # its server is closed first
+        # Its server is closed first, perhaps in the midst of an answer.
+        assert not asked.exception() or isinstance(asked.exception(), (OSError, HTTPException))
 
 
 @contextmanager

@@ -212,7 +212,7 @@ def test_the_lines_of_a_note_cannot_be_taken_for_messages(caplog: pytest.LogCapt
 
 
 def test_every_logger_of_the_package_is_safe() -> None:
-    """A text of a client of a gateway, or of a model, is no better than one of a server."""
+    """A client of a gateway or a model can write what a server can write."""
     install_filters()
     named = re.compile(r'(?:Log|getLogger)\("(mcp_actors[\w.]*)"\)')
     loggers = {name for path in python_files(PACKAGE) for name in named.findall(path.read_text(encoding="utf-8"))}
