@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import suppress
 from functools import partial
+from typing import NoReturn
 
 import pytest
 import trio
@@ -16,6 +17,7 @@ from mcp_actors.kernel import (
     ActorStartError,
     ActorStopped,
     Backoff,
+    ChildSpec,
     Event,
     Overdue,
     Started,
@@ -292,3 +294,15 @@ async def test_a_shutdown_time_that_cannot_work_is_refused(shutdown: object) -> 
     with pytest.raises(ValueError, match="actor 'a': default_shutdown must be positive seconds or 'infinity', not"):
         async with open_actor(Odd(), name="a"):
             pytest.fail("it started")
+
+
+async def test_an_exit_out_of_park_retry_ends_the_tree() -> None:
+    """K5: where a child is parked."""
+
+    def park_retry(_: object) -> NoReturn:
+        raise SystemExit(3)
+
+    spec = ChildSpec("a", lambda: 1 / 0)  # type: ignore[arg-type,return-value]  # it fails before
+    with door_raises(SystemExit), trio.fail_after(60):
+        async with open_supervisor(spec, max_restarts=0, on_limit="park", strict=False, park_retry=park_retry):
+            await trio.sleep_forever()
