@@ -10,13 +10,14 @@ It opens the servers like ``_gateway``, and uses ``gateway.http`` for all that i
 from __future__ import annotations
 
 import os
+import re
 import sys
 import webbrowser
 from contextlib import AsyncExitStack
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import frozen
@@ -64,12 +65,13 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
     """Serve the servers of a file over HTTP until a signal.
 
     Raises:
-        Misuse: other machines could connect without a token.
+        Misuse: other machines could connect without a token, or a name or an origin is not valid.
         Unusable: no server can be loaded, or the token file is not fit for use.
         Failure: the port is not free.
         Signalled: a second signal has ended it.
     """
     config = expanded(config)
+    _check_names(options)
     log_to_stderr()
     async with serving() as daemon, AsyncExitStack() as stack:
         listeners = [stack.enter_context(each) for each in await _listen(options)]
@@ -127,6 +129,24 @@ async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -
             await show(page, file)
             await daemon.stop.wait()
             await door.drain()
+
+
+_ADDRESS_GIVEN: Final = re.compile(
+    r"(?:([a-z][a-z\d+.-]*)://)?((?:[\da-f]*:){2,}[\da-f.]*|\[[\da-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII
+)
+"""The scheme, the host and the port of what is given as a name or an origin."""
+
+
+def _check_names(options: Options) -> None:
+    """Raise a `Misuse` for a name or an origin that no client sends in this form."""
+    for option, given in (("--host-name", options.host_names), ("--origin", options.origins)):
+        for each in given:
+            scheme, host, port = found.groups() if (found := _ADDRESS_GIVEN.match(each.lower())) else (None,) * 3
+            form, what, written = (host or "gw.example.com").strip("[]"), "the name of a host", each.lower()
+            if option == "--origin":
+                form, what, written = f"{scheme or 'https'}://{host or form}{port or ''}", "an origin", each
+            if written != form and (option, each) != ("--origin", "null"):
+                raise Misuse(f"{option} {each!r} is not {what}; write {option} {form}")
 
 
 async def _listen(options: Options) -> list[socket.socket]:

@@ -35,6 +35,7 @@ import trio
 from attrs import define, field
 
 from .._foreign import Log
+from .._misuse import check_flavor, type_of
 from .._tasks import TimeSlice
 from ..config import Secret, ServerConfig
 from ..servers import ServerGroup
@@ -420,8 +421,13 @@ async def serve(
 
     Raises:
         OSError: the socket cannot be made, or another process serves there.
+        RuntimeError: it is called on another event loop than Trio's.
+        TypeError: the group is not one of ``mcp_actors.open_servers``.
         ValueError: not one of `stdio`, `path` and `address` is given; or an address without a secret.
     """
+    check_flavor("serve()", "trio", "run mcp-actors serve, or serve() in a Trio program")
+    if not isinstance(group, ServerGroup):
+        raise TypeError(f"serve() takes a group of mcp_actors.open_servers, not {type_of(group)}")
     ways = {"stdio=True": stdio, f"path={path!r}": path is not None, f"address={address!r}": address is not None}
     if len(given := [way for way, is_given in ways.items() if is_given]) != 1:
         many = f", not {' and '.join(given)}; call it for each of them" if given else ""

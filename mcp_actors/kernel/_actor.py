@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from inspect import iscoroutine, iscoroutinefunction
+from inspect import iscoroutine, iscoroutinefunction, signature
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, TypeVar
 
 from .._collapse import without_cancelled
@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 # --- The base class of actors, and the exceptions that end one --------------------------------------------------------
 
+_NOT_ASYNC: Final = ("take", "ending", "is_fatal", "is_hopeless")
+"""Methods to override that are called in one step, so they must not be async."""
 
 T = TypeVar("T")
 
@@ -176,6 +178,9 @@ class Actor(Receives[M_contra]):
         cls._handlers, cls._found, cls._silent = handlers_of(cls, Actor), {}, {}
         if cls.handle is Actor.handle and cls.take is Actor.take:
             check_declared(cls, Actor, cls._handlers)
+        for hook in (name for name in _NOT_ASYNC if iscoroutinefunction(getattr(cls, name))):
+            what = f"{cls.__name__}.{hook}(): is async, and nothing awaits it"
+            raise TypeError(f"{what}; write def {hook}{signature(getattr(Actor, hook))}".replace("'", ""))
         methods = ["handle"] if cls.handle is not Actor.handle else cls._handlers.values()
         cls._plain = frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
 

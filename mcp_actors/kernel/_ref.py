@@ -537,6 +537,8 @@ class SupervisorRef(ActorRef[Any]):
         remedy = "it has no children" if record.actor_class else "wait until this supervisor has started"
         if record.children:
             remedy = f"choose one of: {', '.join(record.children)}"
+            if "." in id and id.partition(".")[0] in record.children:
+                remedy = f"did you mean find({id.replace('.', '/')!r})?"
         what = f"supervisor {self.name!r}: child {id!r} not found; {remedy}"
         return ChildError(what, actor=self.name, reason="not_found")
 

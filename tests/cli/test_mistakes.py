@@ -85,6 +85,35 @@ class TestUnknownWords:
         said("command of a server without two dashes", done.stderr)
 
 
+class TestNamesOfAGateway:
+    @pytest.mark.parametrize(
+        ("option", "given", "row"),
+        [
+            ("--host-name", "https://gw.example.com/mcp", "--host-name with a URL"),
+            ("--host-name", "gw.example.com:8443", "--host-name with a port"),
+            ("--host-name", "*.example.com", "--host-name with a star"),
+            ("--host-name", "[2001:db8::1]:8443", "--host-name with an address and a port"),
+            ("--origin", "https://App.example.com/", "--origin with a path"),
+            ("--origin", "app.example.com:3000", "--origin without a scheme"),
+        ],
+    )
+    def test_what_no_client_sends_is_refused_before_anything_is_opened(
+        self, run: Run, option: str, given: str, row: str, said: Said
+    ) -> None:
+        done = run("serve", "--config", "gone.json", "--http", "127.0.0.1:0", option, given)
+        assert (done.returncode, done.stdout) == (2, "")
+        said(row, done.stderr)
+
+    @pytest.mark.parametrize(
+        "given", ["GW.example.com", "2001:db8::1", "192.0.2.1", "http://[::1]:3000", "vscode-webview://1a-b", "null"]
+    )
+    def test_what_clients_send_is_taken(self, run: Run, given: str) -> None:
+        option = "--origin" if "//" in given or given == "null" else "--host-name"
+        done = run("serve", "--config", "gone.json", "--http", "127.0.0.1:0", option, given)
+        assert "gone.json" in done.stderr
+        assert option not in done.stderr
+
+
 @pytest.mark.usefixtures("kitchen")
 class TestNamesThatAreNoServers:
     @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -251,6 +252,20 @@ async def test_a_second_gateway_is_refused_and_the_first_goes_on(tmp_path: Path)
             await serve(door.group, path=door.path)
         host = await door.connect()
         assert await host.call("n_echo", text="fine") == "fine"
+
+
+async def test_what_is_no_group_of_trio_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    mistake: Any = {}
+    with pytest.raises(TypeError, match=r"serve\(\) takes a group of mcp_actors\.open_servers, not dict$"):
+        await serve(mistake, path=tmp_path / "a.sock")
+    assert os.listdir(tmp_path) == []
+
+
+def test_on_asyncio_nothing_is_opened_either(tmp_path: Path) -> None:
+    mistake: Any = {}
+    with pytest.raises(RuntimeError, match=r"^serve\(\): needs trio and was called on asyncio; run mcp-actors serve"):
+        asyncio.run(serve(mistake, path=tmp_path / "a.sock"))
+    assert os.listdir(tmp_path) == []
 
 
 async def test_the_socket_of_a_dead_gateway_is_replaced_and_nothing_else_is(tmp_path: Path) -> None:

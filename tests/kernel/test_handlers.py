@@ -310,6 +310,33 @@ def test_handles_takes_a_class_of_messages(message: Any, said: Said) -> None:
     said("@handles without a message", str(caught.value), given=repr(message))
 
 
+def test_handles_takes_one_class_whose_fields_are_fields(said: Said) -> None:
+    class Bare(Call[int]):
+        number: int
+
+    class Base(Message):
+        number: int
+        unknown: NotThere  # type: ignore[name-defined]  # noqa: F821
+
+    @frozen
+    class Complete(Base):
+        more: int = 0
+
+    for row, message in (("@handles of two classes", Add | Total), ("@handles of a class without fields", Bare)):
+        with pytest.raises(TypeError) as caught:
+            handles(message)  # type: ignore[arg-type]  # the mistake under test
+        said(row, str(caught.value), given=repr(message))
+    for fine in (Base, Complete, Reset, Message):
+        handles(fine)
+
+
+@pytest.mark.parametrize("hook", ["take", "ending", "is_fatal", "is_hopeless"])
+def test_a_method_that_nothing_awaits_is_not_async(hook: str, said: Said) -> None:
+    with pytest.raises(TypeError) as caught:
+        type("Made", (Actor,), {hook: returning(int)})
+    said(f"async {hook}", str(caught.value))
+
+
 def test_handles_without_its_message_shows_how_it_is_written(said: Said) -> None:
     with pytest.raises(TypeError) as caught:
         handles(_any)  # type: ignore[call-overload]  # the mistake

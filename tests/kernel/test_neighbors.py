@@ -218,6 +218,13 @@ async def test_a_wrong_path_is_an_error_that_lists_what_can_be_chosen(path: str)
         assert refused.value.reason == "not_found"
 
 
+async def test_a_path_with_dots_is_shown_with_slashes() -> None:
+    yard = Yard()
+    async with open_supervisor(nest("inner", yard.spec("a")), name="top") as supervisor:
+        with pytest.raises(ChildError, match=r"child 'inner\.a' not found; did you mean find\('inner/a'\)\?$"):
+            supervisor.find("inner.a")
+
+
 async def test_what_was_found_stays_valid_across_restarts_of_the_supervisor_above() -> None:
     yard = Yard()
     async with open_supervisor(nest("inner", yard.spec("a"), max_restarts=0)) as supervisor:

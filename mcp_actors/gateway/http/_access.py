@@ -38,8 +38,8 @@ class Access:
 
     Attributes:
         tokens: identity → token; none lets everybody in. `Door.use` sets others.
-        host_names: the public names of the gateway, with or without a port. Those of the loopback device, and the
-            address that the client has connected to, are names, too.
+        host_names: the public names of the gateway, without a port. Those of the loopback device, and the address that
+            the client has connected to, are names, too.
         origins: the origins of the pages that may send requests. Its own pages may, too.
     """
 
@@ -70,7 +70,7 @@ class Access:
         # Clients use these for a port that a container publishes on their machine. DNS rebinding needs a name of the
         # attacker, so it cannot use them.
         names = {address, "localhost", "127.0.0.1", "::1", *self.host_names}
-        if name not in names and host not in names:
+        if name not in names:
             raise Refused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
         origin = head.headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host and origin not in self.origins:
