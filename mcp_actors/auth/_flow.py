@@ -564,7 +564,8 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
             problem = (
                 f"the host of the URL publishes no OAuth metadata, and registers no client: {said or 'invalid answer'}"
             )
-            remedy = "check the URL of the server; if it is right, register a client there, and set client_id"
+            remedy = "if the server takes a key or a token, give it in headers; if it lets everybody in, do not sign in"
+            remedy += "; else check its URL, or register a client there, and set client_id"
             return Refused("registration_refused", f"{problem}; {remedy}")
         said = said or f"invalid answer{'' if last is None else problem_of(OAuthClientInformationFull, last)}"
         problem = f"the authorization server does not register this client: {said}"

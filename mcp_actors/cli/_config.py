@@ -27,7 +27,7 @@ from ..config.formats import decode, name_of, read_bytes
 from ..config.formats._dump import has_literal
 from ..config.formats._file import parse as parse_file
 from ..config.formats._load import CONNECT_TIMEOUT, Override, fitting
-from ..config.formats._programs import find_sections
+from ..config.formats._programs import find_sections, switched_off
 from ._configuration import find_file, survey
 from ._output import Failure, Output
 
@@ -43,12 +43,14 @@ async def show_config(names: Sequence[str], config: str | None, output: Output) 
     loaded = survey(file, names, content)
     written, shown = _written(loaded.source, content[0]), []
     for server in loaded.servers:
-        place, entry = written[server.name]
+        place, entry, off = written[server.name]
         dumped = dump_config([server], literals=True)["mcpServers"][server.name]
         values = [
             {"key": key, "value": _masked(key, value), "from": _origin(server.name, place, entry, key)}
             for key, value in _flat(dumped)
         ]
+        for each in values:
+            each["from"] = off if off and each["key"] == "enabled" else each["from"]
         variables = {name: name in os.environ for name in sorted(_variables(dumped))}
         output.line((server.name, "bold"), (f"  {loaded.source}", "dim"))
         for each in values:
@@ -89,14 +91,16 @@ def _variables(value: object) -> set[str]:
     return set().union(*map(_variables, items))
 
 
-def _written(source: str, data: bytes) -> dict[str, tuple[str, Any]]:
-    """Return the place and the entry of each server in the content of a file, by its name here."""
-    found: dict[str, tuple[str, Any]] = {}
-    for section, entries in find_sections(source, parse_file(source, decode(source, data))):
+def _written(source: str, data: bytes) -> dict[str, tuple[str, Any, str]]:
+    """Return the place and the entry of each server in a file, and the list that disables it, by its name here."""
+    found: dict[str, tuple[str, Any, str]] = {}
+    document = parse_file(source, decode(source, data))
+    for section, entries in find_sections(source, document):
+        off = switched_off(source, document, entries)
         for key, entry in entries.items():
             with suppress(ConfigError):  # the server is not loaded
                 name = name_of(source, section, key, entries)
-                found.setdefault(name, (f"{section}.{key}" if section else key, entry))
+                found.setdefault(name, (f"{section}.{key}" if section else key, entry, off.get(key, "")))
     return found
 
 

@@ -25,7 +25,7 @@ import attrs
 
 from .._errors import ConfigError
 from .._foreign import answer_of
-from .._misuse import explained
+from .._misuse import explained, nearest
 from .._pickling import Frozen
 from .._user_files import SHORTEST_SECRET as SHORTEST_SECRET, secret_problem as secret_problem
 from ._validators import a_type, is_function, refused, refused_type
@@ -231,7 +231,12 @@ def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mappin
         name = reference.name
         # The name first, because a terminal or a log cuts the rest away.
         problem = f"environment variable {name!r} is not set ({where})"
-        raise ConfigError(f"{problem}; set it, or give a default: ${{{name}:-default}}", path=where)
+        remedy = f"set it, or give a default: ${{{name}:-default}}"
+        if re.search("[a-z][A-Z]", name) and (
+            near := nearest(name, (each for each in variables if not each.startswith(FROM_FILE)))
+        ):
+            remedy = f"did you mean ${{{near[0]}}}?"
+        raise ConfigError(f"{problem}; {remedy}", path=where)
     return value
 
 

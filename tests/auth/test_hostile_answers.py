@@ -375,7 +375,8 @@ async def test_a_url_at_which_nothing_knows_oauth_is_what_to_check(tmp_path: Pat
     with pytest.raises(SignInFailed) as caught:
         await sign_in("guarded", exchange, pasted)
     problem = f"the host of the URL publishes no OAuth metadata, and registers no client: {said}"
-    remedy = "check the URL of the server; if it is right, register a client there, and set client_id"
+    remedy = "if the server takes a key or a token, give it in headers; if it lets everybody in, do not sign in; else "
+    remedy += "check its URL, or register a client there, and set client_id"
     assert str(caught.value) == f"server 'guarded': sign-in failed (registration_refused): {problem}; {remedy}"
 
 

@@ -91,6 +91,11 @@ class TestShow:
         }
         assert docs["variables"].keys() == {"DOCS_TOKEN", "TEAM"}
 
+    def test_a_list_that_disables_a_server_is_named(self, tmp_path: Path, run: Run) -> None:
+        write(tmp_path, {"a": {"command": "x"}, "b": {"command": "x"}}, mcp={"allowed": ["b"]})
+        lines = run("config", "show").stdout.splitlines()
+        assert [line for line in lines if "enabled" in line] == ["  enabled = false  mcp.allowed"]
+
     def test_nothing_is_asked_for_and_invalid_entries_are_errors(self, tmp_path: Path, run: Run, state: Path) -> None:
         from mcp_actors.cli._run import run as bare
 

@@ -12,6 +12,7 @@ import pytest
 from mcp_actors import ConfigError, Http, ServerConfig, Sse, Stdio, load_config
 from mcp_actors.config import Transport, resolve_headers, resolve_token, speaks_sse
 from mcp_actors.config._template import check_variables, resolved
+from mcp_actors.config._values import expand
 
 
 def loaded(entry: dict[str, Any], **inputs: str) -> Transport:
@@ -48,6 +49,16 @@ def test_an_undefined_variable_is_named_with_its_place() -> None:
     with pytest.raises(ConfigError) as caught:
         resolved(loaded(COMMAND), {"MODULE": "server"}, where="servers.docs")
     assert str(caught.value).startswith("environment variable 'NAME' is not set (servers.docs.cwd); set it, or give")
+    known = {"workspaceFolder": "/a", "pathSeparator": "/", "env:workspaceRoots": "x"}
+    for name, remedy in {
+        "workspaceRoot": "did you mean ${workspaceFolder}?",
+        "pathSep": "did you mean ${pathSeparator}?",
+        "myToken": "set it, or give a default: ${myToken:-default}",
+        "WORKSPACE_ROOT": "set it, or give a default: ${WORKSPACE_ROOT:-default}",
+    }.items():
+        with pytest.raises(ConfigError) as caught:
+            expand(f"${{{name}}}", {}, where="a", variables=known)
+        assert str(caught.value) == f"environment variable {name!r} is not set (a); {remedy}"
 
 
 def test_an_expanded_option_is_validated() -> None:

@@ -49,7 +49,7 @@ def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
     if len(given) > 1:
         raise bad(source, path, f"both {names[0]!r} and {names[1]!r} are given; remove one of them")
     if not given:
-        raise bad(source, path, _nothing_to_reach(entry, declared, entry[said[0]] if said else None))
+        raise bad(source, path, _nothing_to_reach(path, entry, declared, entry[said[0]] if said else None))
     if declared is not None and _REACHED_BY.get(declared, "url") != given[0]:
         problem = f"{said[0]!r} is {entry[said[0]]!r}, which contradicts {names[0]!r}; remove one of them"
         raise bad(source, path, problem)
@@ -62,7 +62,12 @@ _REACHED_BY: Final[Mapping[Kind, str]] = {"stdio": "command", "socket": "address
 """Kind → the field that says where the server is; for the others it is the URL."""
 
 
-def _nothing_to_reach(entry: Mapping[str, Any], declared: Kind | None, word: str | None) -> str:
+def _nothing_to_reach(path: str, entry: Mapping[str, Any], declared: Kind | None, word: str | None) -> str:
+    for key, inner in entry.items():
+        if key not in _keys.KNOWN and isinstance(inner, Mapping) and ("command" in inner or "url" in inner):
+            section, _, name = path.rpartition(".")
+            quoted = f'in TOML a dot in a name needs quotes: [{section}."{name}.{key}"]'
+            return f"the server is one level deeper, in {shown_key(key)}; {quoted}"
     unknown = (key for key in entry if key not in _keys.KNOWN)
     near = next(filter(None, (did_you_mean(key, ("command", "url")) for key in unknown)), "")
     if declared is None:
@@ -340,6 +345,7 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
         server.put(_keys.SERVER[key], in_seconds, key)
 
 
+_OPTION_AND_MORE: Final = re.compile(r"--[\w-]+ ")
 _IN_COMMAND: Final = {"path": "command", "args": "args", "env": "env"}
 
 
@@ -366,6 +372,9 @@ def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[
             shown = value if PurePath(value).suffix in INTERPRETERS and not _SPACE.search(value) else "…"
             example = f", one for each word: {json.dumps([shown], ensure_ascii=False)}"
         raise bad(around.source, place, f"found {found(value)}; write a list of strings{example}")
+    for index, each in enumerate(value):
+        if isinstance(each, str) and _OPTION_AND_MORE.match(each):
+            around.warn(child(place, index), "this is an option, a space and more; write each as a string of its own")
     return value
 
 

@@ -284,6 +284,8 @@ _KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
 """A dotted key of more than 64 parts; `tomllib` needs time and memory quadratic in their number."""
 
+_TOML_TWICE: Final = re.compile(r"Cannot declare \((.*)\) twice")
+_TOML_KEY: Final = re.compile(r"'([^']*)'")
 _TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
 
@@ -354,6 +356,7 @@ _PROBABLY: Final = {
     "Invalid value": "; text needs double quotes, and true and false have small letters",
     "Unclosed array": "; a comma or the closing bracket is missing, or text needs double quotes",
     "Expected newline or end of document after a statement": "; text needs double quotes, or a line of its own",
+    "Cannot overwrite a value": "; the key before it is there twice; remove one of them",
     "Extra data": "; a closing bracket before it is probably too many",
     "Invalid \\escape": "; write two backslashes for one",
     "Invalid control character at": "; the quotes in this line are probably not closed",
@@ -366,6 +369,8 @@ def json_problem(error: json.JSONDecodeError) -> str:
     problem = error.msg.partition(": ")[0]
     ended = error.pos >= len(error.doc.rstrip())
     hint = "; the end is missing: close each '{' and '['" if ended else _PROBABLY.get(problem, "")
+    if not ended and error.doc[error.pos] in "“”„«»\u2018\u2019":
+        hint = f'; {error.doc[error.pos]} is a typographic quote; write the one of a keyboard: "'
     return f"{problem} (line {error.lineno}, column {error.colno}){hint}"
 
 
@@ -405,7 +410,9 @@ def _parse_toml(source: str, text: str) -> Any:
         place = _TOML_PLACE.search(str(error))
         where = f" ({place[1]})" if place else ""
         said = f"{_TOML_PLACE.sub('', str(error)).strip():.{_SHOWN_OF_PROBLEM}}"
-        problem = f"the file is not valid TOML: {said}{where}{_PROBABLY.get(said, '')}"
+        twice = _TOML_TWICE.sub(lambda found: f"[{'.'.join(_TOML_KEY.findall(found[1]))}] is there twice", said)
+        hint = _PROBABLY.get(said, "") if twice == said else "; rename or remove one of them"
+        problem = f"the file is not valid TOML: {twice}{where}{hint}"
     except ValueError:
         problem = "the file is not valid TOML: a number or a date is invalid"
     raise bad(source, "", problem)

@@ -370,7 +370,7 @@ class _Loading:
     servers: dict[str, ServerConfig] = attrs.field(factory=dict)
     entries: dict[str, Entry] = attrs.field(factory=dict)
     keys: set[object] = attrs.field(factory=set)
-    off: set[object] = attrs.field(factory=set)
+    off: Mapping[object, str] = attrs.field(factory=dict)
     twice: set[str] = attrs.field(factory=set)
     failed: dict[str, ConfigError] = attrs.field(factory=dict)
     required: set[str] = attrs.field(factory=set)
@@ -393,7 +393,7 @@ class _Loading:
             for index, each in enumerate(described if isinstance(described, list) else ()):
                 around.warn_of_unknown(child("inputs", index), each, IN_INPUT)
             self.keys = {key for _, section in sections for key in section}
-            self.off = switched_off(self.source, document, self.keys)
+            self.off = switched_off(self.source, document, self.keys, around.warn)
             hidden: set[object] = set()
             for path, section in sections:
                 program = program_of(self.file, path, section)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -179,8 +179,18 @@ def _project(document: Mapping[str, Any]) -> Mapping[str, Any]:
     return project if isinstance(project, Mapping) else {}
 
 
-def switched_off(source: str, document: Mapping[str, Any], servers: Iterable[object]) -> set[object]:
-    """Return the servers that a list of Gemini CLI or Claude Code switches off, and not their own entries.
+_OF_GEMINI: Final = ("mcp.allowed", "mcp.excluded")
+
+
+def switched_off(
+    source: str,
+    document: Mapping[str, Any],
+    servers: Collection[object],
+    warn: Callable[[str, str], None] | None = None,
+) -> dict[object, str]:
+    """Return the servers that a list of Gemini CLI or Claude Code switches off, not their own entries, and its place.
+
+    With `warn`, the list of Gemini is compared with the servers: a name that is none switches the wrong ones on or off.
 
     Raises:
         ConfigError: one of them is not a list, so it is not known which servers are meant.
@@ -195,9 +205,18 @@ def switched_off(source: str, document: Mapping[str, Any], servers: Iterable[obj
     for path, listed in names.items():
         if listed is not None and not isinstance(listed, list):
             raise bad(source, path, f'found {found(listed)}; write a list of servers: ["name"]')
-    allowed, *off = names.values()
-    unlisted = [] if allowed is None else [each for each in servers if each not in allowed]
-    return {*unlisted, *(name for names in off for name in names or () if isinstance(name, str))}
+        if listed and warn is not None and path in _OF_GEMINI:
+            for name in (each for each in listed if each not in servers):
+                warn(path, f"{shown_key(name)} is not a server of this file{did_you_mean(name, map(str, servers))}")
+    off: dict[object, str] = {}
+    for path, listed in names.items():
+        wanted = listed or ()
+        if path == "mcp.allowed":
+            wanted = [] if listed is None else [each for each in servers if each not in listed]
+        off |= dict.fromkeys((each for each in wanted if isinstance(each, str)), path)
+    if warn is not None and servers and off.keys() >= {*servers} and {*off.values()} <= {*_OF_GEMINI}:
+        warn(" and ".join({*off.values()}), "this disables every server of the file; change it to use one of them")
+    return off
 
 
 def _has_servers(within: object) -> bool:

@@ -96,12 +96,15 @@ _REMEDIES: Final = {
     413: "send less data in one request",
     415: _REMEDY_URL,
     501: "check the path of the URL",
+    421: "it refuses the host name in the URL; use one that it allows, or add this one to its allowed hosts",
     429: "send fewer requests at a time",
 }
 REMEDY_CERTIFICATE: Final = (
     "the server requires a client certificate: set verify to an ssl.SSLContext that has loaded one"
 )
-REMEDY_STREAM: Final = "check the path of the URL, and whether the server speaks streamable HTTP instead of SSE"
+REMEDY_STREAM: Final = (
+    "check the path of the URL, and whether the server speaks streamable HTTP (type 'http') instead of SSE"
+)
 REMEDY_SERVER: Final = "check the logs of the server and of any proxy before it"
 _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "

@@ -280,7 +280,10 @@ class SseLink(HttpLink[Sse]):
         text, error = await read_short(response)
         if (request.method, response.status_code) == ("POST", HTTPStatus.NOT_FOUND) and not self._has_answered:
             raise self._failures.of_endpoint(response, datetime.now(UTC))
-        refusal = self._failures.status(response, datetime.now(UTC), error, text, answered=self._has_answered)
+        remedy = REMEDY_STREAM if request.method == "GET" and response.status_code in (400, 404, 405, 406) else None
+        refusal = self._failures.status(
+            response, datetime.now(UTC), error, text, answered=self._has_answered, remedy=remedy
+        )
         if request.method == "POST":
             if await self._refusals.end_all(response, error):
                 self.lifeline.lose(refusal)

@@ -200,6 +200,12 @@ class TestNames:
             assert str(error).endswith(f'{place}: "command" appears more than once; remove all but one')
 
 
+class TestNamesInToml:
+    def test_a_dot_in_a_name_needs_quotes(self, tmp_path: Path, said: Said) -> None:
+        [error] = load(tmp_path, "[mcp_servers.github.com]\nurl = 'https://github.com/mcp'\n", "mcp.toml").errors
+        said("TOML: a dot in a name", str(error).removeprefix(f"{tmp_path / 'mcp.toml'}: "))
+
+
 class TestAWholeFile:
     @pytest.mark.parametrize(
         ("content", "name", "row"),
@@ -237,6 +243,10 @@ class TestAWholeFile:
                 "mcp.toml",
                 "the file is not valid TOML: Expected ']' at the end",
             ),
+            ("[mcp_servers.a]\n[mcp_servers.a]\n", "mcp.toml", "TOML: a table twice"),
+            ("[mcp_servers.a]\nurl = 'x'\nurl = 'y'\n", "mcp.toml", "TOML: a key twice"),
+            ("{“mcpServers”: {}}", "mcp.json", "typographic quotes"),
+            ('{"mcpServers": {"a": ‘x’}}', "mcp.json", "typographic quotes around a value"),  # noqa: RUF001 - that is it
             ("[mcp_servers.a]\nargs = [-y]\n", "mcp.toml", "TOML: text without quotes"),
             ('[mcp_servers.a]\nargs = ["a" "b"]\n', "mcp.toml", "TOML: a missing comma"),
             ("[mcp_servers.a]\ncommand = true-server\n", "mcp.toml", "TOML: text that begins like a value"),

@@ -17,8 +17,9 @@ from mcp_actors.config._template import resolved
 from mcp_actors.config._values import expand, variables_in
 from mcp_actors.config.formats._programs import PROGRAMS, SECTION_WRITERS
 
+from ...messages import Said
 from ...source import ROOT
-from .writing import load
+from .writing import load, warned
 
 FILES: Final[list[dict[str, Any]]] = tomllib.loads(Path(__file__).with_name("files.toml").read_text())["file"]
 VARIABLES: Final = {"MY_TOKEN": "s3cret", "MY_KEY": "k3y"}
@@ -131,6 +132,44 @@ def test_a_server_that_a_list_switches_off_is_not_asked_about_and_cannot_fail() 
     assert (asked, loaded.failed) == ([], {})
     assert [(server.name, server.enabled) for server in loaded.servers] == [("off", False), ("on", True)]
     assert [warning for warning in loaded.warnings if "wrong" in warning and "is disabled" in warning]
+
+
+@pytest.mark.parametrize(
+    ("lists", "row"),
+    [
+        ({"allowed": ["tiem", "notes"]}, "a list of servers that names an unknown one"),
+        ({"excluded": ["nots"]}, "a list of excluded servers that names an unknown one"),
+        ({"allowed": []}, "a list of servers that is empty"),
+        ({"excluded": ["time", "notes"]}, "a list of excluded servers that has all"),
+        ({"allowed": ["notes"]}, None),
+    ],
+)
+def test_a_list_that_names_other_servers_than_there_are_is_named(
+    lists: dict[str, list[str]], row: str | None, said: Said
+) -> None:
+    """D-32: otherwise a typing error there disables servers without a word."""
+    servers = {"time": {"command": "a"}, "notes": {"command": "b"}}
+    warnings = load_config({"mcp": lists, "mcpServers": servers}).warnings
+    assert len(warnings) == (row is not None)
+    for warning in warnings:
+        said(str(row), warning)
+
+
+def test_what_disables_servers_in_claude_code_is_its_own_business(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It lists servers of other files, too."""
+    monkeypatch.chdir(tmp_path)
+    project = {"mcpServers": {"a": {"command": "x"}}, "disabledMcpServers": ["a", "elsewhere"]}
+    loaded = load(tmp_path, {"projects": {str(tmp_path): project}}, ".claude.json")
+    assert ([server.enabled for server in loaded.servers], loaded.warnings) == ([False], ())
+
+
+def test_an_option_and_its_value_in_one_string_are_named(tmp_path: Path) -> None:
+    args = ["--local-timezone UTC", "--header=Authorization: x", "a -- b", "-c import x"]
+    _, warning = warned(tmp_path, {"command": "x", "args": args})
+    what = "this is an option, a space and more; write each as a string of its own"
+    assert warning == f"mcpServers.docs.args[0]: {what}"
 
 
 @pytest.mark.parametrize("marker", [".git", "pyproject.toml", "package.json", None])

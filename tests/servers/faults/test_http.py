@@ -429,7 +429,9 @@ async def test_401_at_start(cell: Cell, server: FaultyServer) -> None:
 @fault("404 at start", "http", "sse")
 async def test_404_at_start(cell: Cell, server: FaultyServer) -> None:
     """A-05, S2-18."""
-    assert "check the path of the URL" in str(await refuse_start(cell, server, 404))
+    said = str(await refuse_start(cell, server, 404))
+    assert "check the path of the URL" in said
+    assert ("speaks streamable HTTP (type 'http') instead of SSE" in said) == (cell.transport == "sse")
 
 
 @fault("503 at start", "http", "sse")

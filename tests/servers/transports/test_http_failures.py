@@ -68,6 +68,7 @@ def test_retry_after_is_a_number_or_a_date_of_at_most_an_hour(header: str | None
         (401, "http status 401"),
         (404, "http status 404"),
         (418, "http status 418"),
+        (421, "http status 421"),
         (499, "http status 499"),
         (500, "http status 500"),
         (501, "http status 501"),
