@@ -102,6 +102,9 @@ def load_tool(
         problem = f"{everything.source}: there is no server {first!r}; the server of a tool comes before it"
         line = shlex.join(["mcp-actors", "call", *(known if len(known) == 1 else ["SERVER"]), first, *rest])
         raise unknown(f"{problem}: {line}", first, known, "servers")
+    if lists and any("=" in word for word in rest) and not any(map(_is_typed, rest)):
+        line = shlex.join(["mcp-actors", "call", first, *rest])
+        raise Misuse(f"tools shows a tool, and takes no arguments; to call it, write {line}")
     others = [word for word in rest if not _is_typed(word) and name_here(word) not in known]
     if lists and not tool and others != rest[:1]:
         servers, rest = list(words), []
@@ -290,12 +293,12 @@ _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def _no_name(word: str) -> str | None:
-    """Return the remedy for a file or an address in the place of a server; None for any other word."""
+    """Return the remedy for a file, an address or several names in the place of a server; None for any other word."""
     if _ADDRESS.match(word):
         scheme = "http" if word.startswith(("localhost", "127.")) else "https"
         return f"write its URL with the scheme: {scheme}://{word}"
     if not os.path.isfile(word):
-        return None
+        return f"separate names by spaces: {' '.join(filter(None, word.split(',')))}" if "," in word else None
     if word.endswith((".json", ".toml")):
         return f"to use that file, write --config {shlex.quote(word)}"
     line = shlex.join(filter(None, (INTERPRETERS.get(Path(word).suffix), word)))

@@ -255,7 +255,8 @@ class Output:
         having = {each["server"] for each in listed}
         for server in servers:
             if server not in having and not self.as_json:
-                self.note(f"server {server!r} has no {kind}")
+                instead = "" if kind == "tools" else "; mcp-actors tools lists its tools"
+                self.note(f"server {server!r} has no {kind}{instead}")
 
     def warning(self, text: str) -> None:
         self._message("warning", "yellow", text)

@@ -7,13 +7,13 @@ commands return exit codes, or raise an error. ``_app`` imports this file when o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
 from typing import Any
 
 from mcp import MCPError
-from mcp.types import METHOD_NOT_FOUND, Prompt, TextContent, TextResourceContents
+from mcp.types import METHOD_NOT_FOUND, Prompt, PromptArgument, TextContent, TextResourceContents
 
 from .._errors import McpActorsError, NotSupported
 from ..servers import ServerRef
@@ -103,23 +103,40 @@ async def read_resource(server: str, uri: str, config: str | None, output: Outpu
     return 0
 
 
+def _check_arguments(words: Sequence[str], known: Mapping[str, PromptArgument] | None) -> None:
+    """Raise a `Misuse` for a word that is no argument of a prompt, or an argument that is missing.
+
+    Args:
+        words: what was typed.
+        known: the arguments of the prompt; None if it does not list them.
+    """
+    for word in words:
+        key, equals, _ = word.partition("=")
+        if not equals or not key:
+            one = next(iter(known)) if known and len(known) == 1 else None
+            problem = f"{word!r} is not an argument; write {f'{one}={word}' if one else 'key=value'}"
+            raise Misuse(f"{problem}; the keys are: {', '.join(known) or 'none'}" if known is not None else problem)
+        if known is not None and key not in known:
+            raise unknown(f"the prompt has no argument {key!r}", key, known, "arguments")
+    given = {word.partition("=")[0] for word in words}
+    for argument in (known or {}).values():
+        if argument.required and argument.name not in given:
+            raise Misuse(f"argument {argument.name!r} is missing; write {argument.name}=…")
+
+
 async def get_prompt(server: str, name: str, words: Sequence[str], config: str | None, output: Output) -> int:
     """Print the messages of a prompt, and return the exit code."""
-    arguments: dict[str, str] = {}
-    for word in words:
-        key, equals, text = word.partition("=")
-        if not equals or not key:
-            raise Misuse(f"{word!r} is not an argument; write key=value")
-        arguments[key] = text
+    arguments = {key: text for key, _, text in (word.partition("=") for word in words)}
     async with open_one(server, config, output) as group:
         [ref] = group.values()
         listed: dict[str, Prompt] | None = None
         with suppress(MCPError, McpActorsError):  # the request itself fails, too, or the server lists nothing
             listed = {each.name: each for each in await ref.list_prompts()}
-        for argument in (listed[name].arguments or ()) if listed and name in listed else ():
-            if argument.required and argument.name not in arguments:
-                what = f"argument {argument.name!r} is missing; write {argument.name}=…"
-                raise Misuse(f"server {ref.name!r}: prompt {name!r}: {what}")
+        known = {each.name: each for each in listed[name].arguments or ()} if listed and name in listed else None
+        try:
+            _check_arguments(words, known)
+        except Misuse as error:
+            raise Misuse(f"server {ref.name!r}: prompt {name!r}: {error}") from None
         try:
             result = await asked(ref, ref.get_prompt(name, arguments), lists="prompts")
         except Failure:  # some servers answer that nothing is known of an unknown prompt

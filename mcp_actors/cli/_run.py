@@ -203,6 +203,8 @@ def _missing(command: str, given: Sequence[str], missing: str, hint: object) -> 
         return f"{command}: {missing} needs a value; write {missing} {value}; see mcp-actors {command} --help"
     choices = get_args(hint)
     problem = f"{command}: {missing} is missing"
+    if command == "read" and given and ":" in given[0] and not given[0].startswith("-"):
+        return f"read: the server is missing; write mcp-actors read SERVER {given[0]}; mcp-actors resources shows it"
     problem += f"; choose {', '.join(choices)}" if choices else ""
     lists = LISTED_BY.get(command)
     server = [word for word in given[:1] if command in ("read", "prompt") and not word.startswith("-")]

@@ -74,6 +74,8 @@ def test_a_value_has_the_type_of_its_property(words: list[str], arguments: dict[
         ("maybe=x", "not an integer or null"),
         ("numbers=x", "an item that is not an integer"),
         ("options=x", "not an object"),
+        ("numbers=[1, 2", "a list that is not closed"),
+        ('options={"a": 1', "an object that is not closed"),
     ],
 )
 def test_an_invalid_argument_is_refused(word: str, row: str, said: Said) -> None:

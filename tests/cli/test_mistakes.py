@@ -39,6 +39,7 @@ class TestWordsThatAreMissing:
             (["call"], "call without a server"),
             (["read"], "read without a server"),
             (["read", "ghost"], "read without a resource"),
+            (["read", "note://shopping"], "read without a server, of a resource"),
             (["read", "--config", "x.json", "ghost"], "read without a resource, of a file"),
             (["prompt", "kitchen"], "prompt without a name"),
             (["login"], "login without a server"),
@@ -107,11 +108,11 @@ class TestNamesOfAGateway:
     @pytest.mark.parametrize(
         "given", ["GW.example.com", "2001:db8::1", "192.0.2.1", "http://[::1]:3000", "vscode-webview://1a-b", "null"]
     )
-    def test_what_clients_send_is_taken(self, run: Run, given: str) -> None:
-        option = "--origin" if "//" in given or given == "null" else "--host-name"
-        done = run("serve", "--config", "gone.json", "--http", "127.0.0.1:0", option, given)
-        assert "gone.json" in done.stderr
-        assert option not in done.stderr
+    def test_what_clients_send_is_taken(self, given: str) -> None:
+        from mcp_actors.cli._http import Options, _check_names
+
+        is_origin = "//" in given or given == "null"
+        _check_names(Options("127.0.0.1:0", None, False, [] if is_origin else [given], [given] if is_origin else []))
 
 
 @pytest.mark.usefixtures("kitchen")
@@ -128,6 +129,8 @@ class TestNamesThatAreNoServers:
             (["call", "cook", "dish=soup"], "tool without its server"),
             (["call", "kitchens", "dish=soup"], "misspelled server without a tool"),
             (["call", "cook", "soup"], "word that is no server"),
+            (["check", "kitchen,other"], "servers with a comma"),
+            (["tools", "kitchen", "cook", "dish=soup"], "tools with the arguments of a call"),
         ],
     )
     def test_the_error_shows_how_to_name_them(
@@ -178,6 +181,14 @@ class TestNamesThatAServerDoesNotKnow:
         done = run("prompt", "plan", *notes())
         assert (done.returncode, done.stdout) == (2, "")
         said("prompt without its argument", done.stderr, server=Path(interpreter()).name)
+        for word, row in (
+            ("lunch", "value of a prompt without its key"),
+            ("meals=lunch", "misspelled argument of a prompt"),
+            ("day=Monday", "argument that a prompt does not have"),
+        ):
+            done = run("prompt", "plan", word, *notes())
+            assert done.returncode == 2
+            said(row, done.stderr, server=Path(interpreter()).name)
         assert run("prompt", "plan", "meal=lunch", *notes()).returncode == 0
 
     @pytest.mark.usefixtures("kitchen")

@@ -313,7 +313,10 @@ class Roster:
             if name in self.not_loaded:
                 raise KeyError(f"server {name!r} could not be loaded: {self.not_loaded[name]}") from None
             known = ", ".join(self.members) or "none"
-            raise KeyError(f"server {name!r} not found in this group; its servers are: {known}") from None
+            problem = "not found in this group"
+            if name in self.homes:
+                problem = f"is disabled in {self.homes[name]}, or was removed"
+            raise KeyError(f"server {name!r} {problem}; its servers are: {known}") from None
 
     def check(self, configs: Iterable[ServerConfig]) -> None:
         """Check the servers that the group would have, before anything is changed.

@@ -192,6 +192,16 @@ async def test_an_unknown_server_is_a_key_error_that_lists_the_known_ones() -> N
         assert group.get("c") is None
 
 
+async def test_the_error_about_a_server_that_is_disabled_says_that(tmp_path: Path) -> None:
+    file = tmp_path / "mcp.json"
+    file.write_text('{"mcpServers": {"off": {"command": "x", "disabled": true}}}')
+    async with open_servers(server("a"), file) as group:
+        with pytest.raises(
+            KeyError, match="server 'off' is disabled in .*mcp.json, or was removed; its servers are: a"
+        ):
+            group["off"]
+
+
 async def test_no_secret_is_in_what_is_printed() -> None:
     program, args = command()
     transport = Stdio(program, args, env={"TOKEN": Secret("s3cret"), "KEY": "pr1vate"})
