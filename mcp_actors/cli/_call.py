@@ -163,7 +163,7 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
         # A signature shows these words.
         value = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except (ValueError, RecursionError) as error:
-        if text[:1] in ("[", "{") and kinds and "string" not in kinds:
+        if isinstance(error, ValueError) and text[:1] in ("[", "{") and kinds and "string" not in kinds:
             raise Misuse(f"argument {key!r}: {text!r} is not valid JSON ({error}); correct it there") from None
         value = text
     if isinstance(value, float) and value.is_integer() and "integer" in kinds and "number" not in kinds:

@@ -104,24 +104,21 @@ async def read_resource(server: str, uri: str, config: str | None, output: Outpu
 
 
 def _check_arguments(words: Sequence[str], known: Mapping[str, PromptArgument] | None) -> None:
-    """Raise a `Misuse` for a word that is no argument of a prompt, or an argument that is missing.
+    """Raise a `Misuse` for a word that is not an argument of a prompt, or an argument that is missing.
 
     Args:
         words: what was typed.
         known: the arguments of the prompt; None if it does not list them.
     """
-    for word in words:
-        key, equals, _ = word.partition("=")
+    for key, equals, text in (given := [word.partition("=") for word in words]):
         if not equals or not key:
-            one = next(iter(known)) if known and len(known) == 1 else None
-            problem = f"{word!r} is not an argument; write {f'{one}={word}' if one else 'key=value'}"
-            raise Misuse(f"{problem}; the keys are: {', '.join(known) or 'none'}" if known is not None else problem)
+            keys = "" if known is None else f"; the keys are: {', '.join(known) or 'none'}"
+            raise Misuse(f"{key + equals + text!r} is not an argument; write key=value{keys}")
         if known is not None and key not in known:
             raise unknown(f"the prompt has no argument {key!r}", key, known, "arguments")
-    given = {word.partition("=")[0] for word in words}
-    for argument in (known or {}).values():
-        if argument.required and argument.name not in given:
-            raise Misuse(f"argument {argument.name!r} is missing; write {argument.name}=…")
+    for name, argument in (known or {}).items():
+        if argument.required and name not in (key for key, *_ in given):
+            raise Misuse(f"argument {name!r} is missing; write {name}=…")
 
 
 async def get_prompt(server: str, name: str, words: Sequence[str], config: str | None, output: Output) -> int:

@@ -275,10 +275,8 @@ def _check_fields(kind: type[Message]) -> None:
     except NameError:
         return  # a name that is imported for type checkers only
     if fields and kind.__init__ is object.__init__ and kind.__new__ is object.__new__ and not kind.__subclasses__():
-        write = f"write @frozen (attrs) above class {kind.__name__}"
-        raise TypeError(
-            f"@handles({kind.__name__}): {fields[0]!r} is annotated, but {kind.__name__} has no fields; {write}"
-        )
+        what = f"{fields[0]!r} is annotated, and not a field; write @frozen (attrs) above class {kind.__name__}"
+        raise TypeError(f"@handles({kind.__name__}): {what}")
 
 
 def _parameter(method: Callable[..., Any]) -> Any:

@@ -330,11 +330,19 @@ def test_handles_takes_one_class_whose_fields_are_fields(said: Said) -> None:
         handles(fine)
 
 
-@pytest.mark.parametrize("hook", ["take", "ending", "is_fatal", "is_hopeless"])
-def test_a_method_that_nothing_awaits_is_not_async(hook: str, said: Said) -> None:
+@pytest.mark.parametrize(
+    ("hook", "row"),
+    [
+        ("take", "async take"),
+        ("ending", "async ending"),
+        ("is_fatal", "async is_fatal"),
+        ("is_hopeless", "async is_hopeless"),
+    ],
+)
+def test_a_method_that_nothing_awaits_is_not_async(hook: str, row: str, said: Said) -> None:
     with pytest.raises(TypeError) as caught:
         type("Made", (Actor,), {hook: returning(int)})
-    said(f"async {hook}", str(caught.value))
+    said(row, str(caught.value))
 
 
 def test_handles_without_its_message_shows_how_it_is_written(said: Said) -> None:

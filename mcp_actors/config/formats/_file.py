@@ -284,8 +284,7 @@ _KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
 """A dotted key of more than 64 parts; `tomllib` needs time and memory quadratic in their number."""
 
-_TOML_TWICE: Final = re.compile(r"Cannot declare \((.*)\) twice")
-_TOML_KEY: Final = re.compile(r"'([^']*)'")
+_TOML_KEYS: Final = re.compile(r"'([^']*)'")
 _TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
 
@@ -410,9 +409,9 @@ def _parse_toml(source: str, text: str) -> Any:
         place = _TOML_PLACE.search(str(error))
         where = f" ({place[1]})" if place else ""
         said = f"{_TOML_PLACE.sub('', str(error)).strip():.{_SHOWN_OF_PROBLEM}}"
-        twice = _TOML_TWICE.sub(lambda found: f"[{'.'.join(_TOML_KEY.findall(found[1]))}] is there twice", said)
-        hint = _PROBABLY.get(said, "") if twice == said else "; rename or remove one of them"
-        problem = f"the file is not valid TOML: {twice}{where}{hint}"
+        if said.endswith(" twice"):  # Cannot declare ('mcp_servers', 'time') twice
+            said, where = f"[{'.'.join(_TOML_KEYS.findall(said))}] is there twice", f"{where}; rename or remove one"
+        problem = f"the file is not valid TOML: {said}{where}{_PROBABLY.get(said, '')}"
     except ValueError:
         problem = "the file is not valid TOML: a number or a date is invalid"
     raise bad(source, "", problem)

@@ -190,7 +190,7 @@ def switched_off(
 ) -> dict[object, str]:
     """Return the servers that a list of Gemini CLI or Claude Code switches off, not their own entries, and its place.
 
-    With `warn`, the list of Gemini is compared with the servers: a name that is none switches the wrong ones on or off.
+    With `warn`, the list of Gemini is compared with the servers: an unknown name there switches the wrong ones.
 
     Raises:
         ConfigError: one of them is not a list, so it is not known which servers are meant.

@@ -197,7 +197,7 @@ async def test_the_error_about_a_server_that_is_disabled_says_that(tmp_path: Pat
     file.write_text('{"mcpServers": {"off": {"command": "x", "disabled": true}}}')
     async with open_servers(server("a"), file) as group:
         with pytest.raises(
-            KeyError, match="server 'off' is disabled in .*mcp.json, or was removed; its servers are: a"
+            KeyError, match=r"server 'off' is disabled in .*mcp\.json, or was removed; its servers are: a"
         ):
             group["off"]
 
