@@ -254,7 +254,7 @@ async def test_a_second_gateway_is_refused_and_the_first_goes_on(tmp_path: Path)
         assert await host.call("n_echo", text="fine") == "fine"
 
 
-async def test_what_is_no_group_of_trio_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+async def test_another_kind_of_group_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
     mistake: Any = {}
     with pytest.raises(TypeError, match=r"serve\(\) takes a group of mcp_actors\.open_servers, not dict$"):
         await serve(mistake, path=tmp_path / "a.sock")
