@@ -101,7 +101,6 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
                 if get_origin(given) in UNIONS:
                     what += "; write a method for each, or one with @handles of their base class"
                 raise TypeError(f"@handles takes a class derived from Message or Call[...], not {what}")
-            _check_fields(message)
             self._message = message
 
     @overload
@@ -266,17 +265,6 @@ def _check(method: str, fn: Any, kind: type[Message]) -> None:
     except TypeError:
         write = f"{fn.__name__}(self, message: {kind.__name__})"
         raise TypeError(f"{method}: a handler takes one argument, the message; write {write}") from None
-
-
-def _check_fields(kind: type[Message]) -> None:
-    """Raise a `TypeError` for a class whose fields are only annotated. It may be the base of classes with fields."""
-    try:
-        fields = [name for name in kind.__annotations__ if not hasattr(kind, name)]
-    except NameError:
-        return  # a name that is imported for type checkers only
-    if fields and kind.__init__ is object.__init__ and kind.__new__ is object.__new__ and not kind.__subclasses__():
-        what = f"{fields[0]!r} is annotated, and not a field; write @frozen (attrs) above class {kind.__name__}"
-        raise TypeError(f"@handles({kind.__name__}): {what}")
 
 
 def _parameter(method: Callable[..., Any]) -> Any:
