@@ -139,9 +139,10 @@ class Callbacks:
         logging: ``(context, params)``: receive a log message.
         message: ``(context, message)``: receive any notification of the server and any error of its transport,
             after this library has handled it.
-        log_level: the lowest level that a server is asked to log. It needs a callback that receives the messages:
-            ``logging`` or ``message``, of the server or the group. None (default) uses the level of the group's
-            callbacks, or ``"info"`` if there is a ``logging`` callback.
+        log_level: the lowest level that a server is asked to log. Messages below it are dropped, also those of a server
+            without levels. It needs a callback that receives the rest: ``logging`` or ``message``, of the server or the
+            group. None (default) uses the level of the group's callbacks, or ``"info"`` if there is a ``logging``
+            callback.
         sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), as announced to
             servers.
         timeout: seconds for one call; `math.inf` disables the limit. None (default) uses the timeout of the group's

@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import logging
-from typing import Any
+from contextlib import nullcontext
+from typing import Any, Literal
 
 import pytest
 import trio
 from mcp import MCPError
+from mcp.server import MCPServer
+from mcp.server.mcpserver import Context
 from mcp.types import (
     INTERNAL_ERROR,
+    LOG_LEVEL_META_KEY,
     METHOD_NOT_FOUND,
     EmptyResult,
     LoggingMessageNotification,
+    LoggingMessageNotificationParams,
     SetLevelRequestParams,
 )
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, open_servers
+from mcp_actors import Callbacks, InProcess, ServerConfig, open_servers
 from mcp_actors.servers import NotSupported
 
 from ..messages import Said
@@ -103,6 +108,42 @@ async def test_a_level_that_was_set_is_what_the_server_keeps_to() -> None:
         await ref.set_log_level("warning")
         await ref.read_resource("file:///a")
     assert heard == ["error"]
+
+
+@pytest.mark.filterwarnings("ignore:The logging capability is deprecated")
+@pytest.mark.parametrize("protocol", ["legacy", "2026-07-28"])
+async def test_callbacks_get_no_message_below_the_level(protocol: Literal["legacy", "2026-07-28"]) -> None:
+    """S4-23: the SDK's `MCPServer` has no levels in the legacy era, and sends everything."""
+    heard: list[str] = []
+    chatty = MCPServer("chatty", log_level="WARNING")
+
+    @chatty.tool()
+    async def chat(ctx: Context) -> None:
+        for level in ("debug", "info", "warning", "error"):
+            await ctx.log(level, level)
+
+    def hear(_: object, params: LoggingMessageNotificationParams) -> None:
+        heard.append(params.level)
+
+    async def levels(**meta: object) -> list[str]:
+        heard.clear()
+        await ref.call_tool("chat", meta=meta)
+        await wait_all_tasks_blocked()
+        return list(heard)
+
+    callbacks = Callbacks(logging=hear, log_level="warning")
+    config = ServerConfig("chatty", InProcess(chatty), protocol=protocol, callbacks=callbacks)
+    async with open_servers(config) as servers:
+        ref = servers["chatty"]
+        await ref.wait_ready()
+        assert await levels() == ["warning", "error"]
+        with pytest.raises(NotSupported) if protocol == "legacy" else nullcontext():
+            await ref.set_log_level("error")
+        assert await levels() == ["error"]
+        await ref.restart()
+        assert await levels() == ["error"]
+        if protocol != "legacy":
+            assert await levels(**{LOG_LEVEL_META_KEY: "info"}) == ["info", "warning", "error"]
 
 
 async def test_a_server_without_logging_gets_no_level() -> None:

@@ -71,12 +71,13 @@ from ...config import CallbackContext
 from .._dispatcher import CURRENT_QUESTION
 from .._session import MAX_ROUNDS
 from ..record import Flooded, NotificationsMissed
+from ..requests import LEVELS
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
 
     from mcp.client.session import ClientRequestContext
-    from mcp.types import ElicitRequestParams
+    from mcp.types import ElicitRequestParams, LoggingLevel
 
     from ..._tasks import Background
     from .._session import Callbacks
@@ -342,10 +343,19 @@ class Notifications:
             if self._meter.dropped == 1:
                 self._flooded()
             return
-        if self._logs is not None and isinstance(message, LoggingMessageNotification):
-            self._logs.hear(message)
+        if isinstance(message, LoggingMessageNotification):
+            if self._is_below_level(message.params.level):
+                return
+            if self._logs is not None:
+                self._logs.hear(message)
         if self._messages is not None:
             self._messages.hear(message)
+
+    def _is_below_level(self, level: LoggingLevel) -> bool:
+        """Return True for a message that was not asked for: not every server keeps to its level, or has one."""
+        opening = self._record.opening
+        lowest = None if opening.own_levels else opening.log_level
+        return lowest is not None and LEVELS.index(level) < LEVELS.index(lowest)
 
     def _flooded(self) -> None:
         has_callbacks = self._logs is not None or self._messages is not None

@@ -153,7 +153,6 @@ class SignInQuestions:
         return len(self._asked) < QUESTIONS or now - self._asked[0] >= PERIOD
 
     def note(self, now: float) -> None:
-        """Note a question."""
         self._asked, self._reported = (*self._asked, now)[-QUESTIONS:], False
 
     def to_be_reported(self) -> bool:
@@ -168,6 +167,7 @@ class Opening:
 
     Attributes:
         log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
+        own_levels: whether a request had a level of its own, so only the server knows which messages are wanted.
         era: the era; None if that is to be negotiated. Written by the connection.
         questions: the questions of the configured callback to a person. Written by the connection.
         worked: whether this configuration has connected before. Written by the connection.
@@ -177,6 +177,7 @@ class Opening:
     """
 
     log_level: LoggingLevel | None
+    own_levels: bool = False
     era: Era | None = None
     questions: SignInQuestions = field(factory=SignInQuestions)
     worked: bool = False
@@ -570,7 +571,6 @@ class CatalogReporter(Reporter):
         return self._record.mask(text)
 
     def emit(self, kind: type[ServerEvent], **details: object) -> None:
-        """Emit an event about the server."""
         self._record.life.emit(kind, **details)
 
     def changed(self, difference: Difference) -> None:
@@ -615,7 +615,6 @@ class CatalogReporter(Reporter):
         logger.warning("server %r: %s", self._record.config.name, self.mask(problem))
 
     def over_limit(self, error: LimitExceeded) -> None:
-        """Report that a limit was exceeded."""
         error.args = (self.mask(str(error)),)  # it quotes names of the server
         logger.warning("%s", error)
         self.emit(LimitReached, error=error)

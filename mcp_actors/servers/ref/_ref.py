@@ -244,7 +244,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """Set the lowest level of the server's log messages, for this connection and all later ones.
 
         Up to protocol 2025-11-25 the level is sent now and at every later connect. Since 2026-07-28 every request
-        carries it, so nothing is sent now.
+        carries it, so nothing is sent now. Callbacks get no message below it, from any server.
 
         **Cancellation**: leaves at once; the server may already have changed its level.
 
@@ -254,7 +254,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Raises:
             InvalidArguments: the level is unknown.
-            NotSupported: the server has no logging capability.
+            NotSupported: the server has no logging capability, so only callbacks keep to the level.
             RequestTimedOut, ConnectionLost, ServerUnavailable, LimitExceeded, HttpStatusError, mcp.MCPError: as for
                 `call_tool`.
         """

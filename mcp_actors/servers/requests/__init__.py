@@ -40,6 +40,7 @@ from ._request import (
 )
 from ._tools import Around as Around, CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools
 from ._upkeep import (
+    LEVELS as LEVELS,
     Probe as Probe,
     SetLogLevel as SetLogLevel,
     TellRootsChanged as TellRootsChanged,

@@ -112,6 +112,7 @@ def meta_for(
 ) -> Mapping[str, Any] | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `SetLogLevel`)."""
     if record.opening.log_level is not None and session.modern:
+        record.opening.own_levels |= LOG_LEVEL_META_KEY in (meta or ())
         return {LOG_LEVEL_META_KEY: record.opening.log_level, **(meta or {})}
     return meta
 

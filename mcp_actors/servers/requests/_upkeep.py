@@ -178,10 +178,11 @@ class SetLogLevel(Request[None]):
             return
         # Set before sending: of two concurrent calls, the one that is sent last also wins here.
         record.opening.log_level = level
+        if session.modern:
+            return
+        require("logging", session.capabilities, record.config.name, self.operation)  # callbacks keep to the level
         try:
-            if not session.modern:
-                require("logging", session.capabilities, record.config.name, self.operation)
-                await session.ask("logging/setLevel", {"level": level}, attempt=self.deadline)
+            await session.ask("logging/setLevel", {"level": level}, attempt=self.deadline)
         except Exception:
             if record.opening.log_level == level:  # unless a later call has replaced it meanwhile
                 record.opening.log_level = before
