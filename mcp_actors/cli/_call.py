@@ -306,7 +306,7 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
                     "name": tool.name,
                     "public_name": tool.public_name,
                     "description": description,
-                    "input_schema": tool.input_schema,
+                    "inputSchema": tool.input_schema,
                 }
             )
         for ref in group.connected:

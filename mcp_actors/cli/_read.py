@@ -30,7 +30,7 @@ async def list_resources(names: Sequence[str], config: str | None, output: Outpu
 
     async def templates(ref: ServerRef) -> list[dict[str, Any]]:
         found = await ref.list_resource_templates()
-        return [_entry(ref, each, "uri_template", each.uri_template) for each in found]
+        return [_entry(ref, each, "uriTemplate", each.uri_template) for each in found]
 
     return await _list(names, config, output, "resources", resources, templates)
 
@@ -41,10 +41,8 @@ async def list_prompts(names: Sequence[str], config: str | None, output: Output)
     async def listed(ref: ServerRef) -> list[dict[str, Any]]:
         entries = []
         for each in await ref.list_prompts():
-            arguments = [
-                argument.name if argument.required else f"[{argument.name}]" for argument in each.arguments or ()
-            ]
-            entries.append(_entry(ref, each, "arguments", arguments))
+            arguments = [argument.model_dump(mode="json", exclude_none=True) for argument in each.arguments or ()]
+            entries.append(_entry(ref, each, "arguments", masker_of(ref).data(arguments)))
         return entries
 
     return await _list(names, config, output, "prompts", listed)
@@ -52,6 +50,11 @@ async def list_prompts(names: Sequence[str], config: str | None, output: Output)
 
 def _entry(ref: ServerRef, item: Any, key: str, value: object) -> dict[str, Any]:
     return {"server": ref.name, "name": item.name, key: value, "description": masker_of(ref).data(item.description)}
+
+
+def _in_brackets(arguments: list[dict[str, Any]]) -> str:
+    names = (each["name"] if each.get("required") else f"[{each['name']}]" for each in arguments)
+    return f"({', '.join(names)})"
 
 
 async def _list(
@@ -82,7 +85,7 @@ async def _list(
             failed.add(ref.name)
         output.without(kind, [ref.name for ref in group.connected if ref.name not in failed], entries)
     for entry in entries:
-        words = entry.get("uri") or entry.get("uri_template") or f"({', '.join(entry['arguments'])})"
+        words = entry.get("uri") or entry.get("uriTemplate") or _in_brackets(entry["arguments"])
         output.item(entry["server"], entry["name"], f" {words}", entry["description"])
     output.json(entries)
     return output.errors(errors)

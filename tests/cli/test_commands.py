@@ -344,7 +344,7 @@ class TestTools:
         write(tmp_path, {"a": scripted()})
         tools = {tool["name"]: tool for tool in json.loads(run("tools", "--json").stdout)}
         assert tools["echo"]["public_name"] == "mcp__a__echo"
-        assert tools["echo"]["input_schema"]["properties"] == {"text": {"type": "string"}}
+        assert tools["echo"]["inputSchema"]["properties"] == {"text": {"type": "string"}}
 
     def test_servers_that_do_not_answer_are_named(self, tmp_path: Path, run: Run) -> None:
         write(tmp_path, {"a": scripted(), "bad": {"command": "no-such-program"}, "worse": {}})

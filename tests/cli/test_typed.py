@@ -80,7 +80,8 @@ def test_a_resource_that_is_not_there_is_an_error(run: Run) -> None:
 
 def test_prompts_are_listed_and_filled_in(run: Run) -> None:
     listed = json.loads(run("prompts", "--json", *notes()).stdout)
-    assert [(each["name"], each["arguments"]) for each in listed] == [("plan", ["meal"])]
+    assert [(each["name"], each["arguments"]) for each in listed] == [("plan", [{"name": "meal", "required": True}])]
+    assert "plan (meal)" in run("prompts", *notes()).stdout
     done = run("prompt", "plan", "meal=lunch", *notes())
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout == "user: Plan lunch with what is on note:///shopping.\n"
