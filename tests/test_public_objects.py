@@ -220,6 +220,7 @@ def test_the_repr_of_an_object_of_a_thread_names_it() -> None:
 
 
 COMPUTED: Final = {
+    "restarts": "follows the transport",
     "startup_timeout": "follows connect_timeout",
     "wall": "is the time at which an event is made",
     "arguments": "is a new dict for each object",

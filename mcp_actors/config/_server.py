@@ -22,6 +22,7 @@ from attrs import field, frozen
 from mcp.client import ClientExtension
 from mcp.types import Implementation, Tool
 
+from .._backoff import Backoff
 from .._errors import ConfigError
 from .._misuse import explained
 from .._pickling import Frozen
@@ -30,7 +31,7 @@ from ._hooks import Callbacks, Middleware, check_extensions, check_middleware, t
 from ._policies import BreakerPolicy, HealthPolicy, Limits, RestartPolicy, RetryPolicy
 from ._template import Transport, kind_of
 from ._tools import ToolFilter, check_static_tools, to_static_tools
-from ._transports import SERVER_NAME, Sse
+from ._transports import SERVER_NAME, Socket, Sse
 
 _check_seconds: Final = check.seconds()
 _check_optional_seconds: Final = check.seconds(optional=True)
@@ -68,6 +69,14 @@ def _startup_timeout(config: ServerConfig) -> float | None:
     # A program that gives less than the default wants an answer soon. To download, unpack and start a package over a
     # slow line takes up to 300 s.
     return connect if connect < 30 else max(300.0, connect)
+
+
+def _restarts(config: ServerConfig) -> RestartPolicy:
+    if not isinstance(config.transport, Socket):
+        return RestartPolicy()
+    # A gateway is replaced within seconds, and one that is away refuses connections at once.
+    backoff = Backoff(first=0.0, initial=1.0, maximum=5.0, factor=2.0, jitter=0.1)
+    return RestartPolicy(max_restarts=10, reset_after=5.0, backoff=backoff, park_retry=5.0)
 
 
 def _check_lazy(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -128,7 +137,9 @@ class ServerConfig:
             `request_timeout`; ``"fail"`` fails at once. Every request waits for the first connect and for an explicit
             restart.
         max_in_flight: requests that may be in progress at the server at a time; 1 serializes them. Default 64.
-        restarts: how often and how soon the server is restarted. Default ``RestartPolicy()``.
+        restarts: how often and how soon the server is restarted. Default ``RestartPolicy()``. For a `Socket`, whose
+            gateway is awaited for half a minute and then tried every 5 s: ``RestartPolicy(max_restarts=10,
+            reset_after=5, backoff=Backoff(first=0, initial=1, maximum=5, jitter=0.1), park_retry=5)``.
         retry: how often a failed request is sent again, if that is safe. Default ``RetryPolicy()``.
         callbacks: functions that answer the server's requests and receive its notifications. A field that is not set
             here is taken from the group's callbacks. None (default) takes all of them.
@@ -210,7 +221,9 @@ class ServerConfig:
         default="wait", validator=check.one_of("wait", "fail"), kw_only=True
     )
     max_in_flight: int = attrs.field(default=64, validator=check.at_least_one, kw_only=True)
-    restarts: RestartPolicy = attrs.field(default=RestartPolicy(), validator=_check_restart, kw_only=True)
+    restarts: RestartPolicy = attrs.field(
+        default=attrs.Factory(_restarts, takes_self=True), validator=_check_restart, kw_only=True
+    )
     retry: RetryPolicy = attrs.field(default=RetryPolicy(), validator=_check_retry, kw_only=True)
     callbacks: Callbacks | None = attrs.field(default=None, validator=check.kind(Callbacks, type(None)), kw_only=True)
     middleware: tuple[Middleware, ...] = attrs.field(

@@ -881,6 +881,43 @@ async def test_a_short_connect_timeout_bounds_the_handshake(autojump_clock: Mock
         assert trio.current_time() - began == pytest.approx(2)
 
 
+async def test_calls_wait_for_a_gateway_that_is_away_again_and_again(tmp_path: Path, autojump_clock: MockClock) -> None:
+    """By default, half a minute each time: a gateway that is replaced is not a server that crashes."""
+    path = str(tmp_path / "g.sock")
+    quick = MCPServer("quick", log_level="WARNING")
+
+    @quick.tool()
+    async def echo(text: str) -> str:  # in no thread, which a mock clock would not wait for
+        return text
+
+    async with open_servers(in_process("notes", quick)) as behind:
+        config = ServerConfig("notes", Socket(path), connect="lazy")
+        async with open_servers(config) as group, trio.open_nursery() as nursery:
+            for away in (30, 30, 10):
+                answered = trio.Event()
+
+                async def call(done: trio.Event = answered) -> None:
+                    await group["notes"].call_tool("echo", {"text": "hi"})
+                    done.set()
+
+                nursery.start_soon(call)
+                await trio.sleep(away)
+                with trio.CancelScope() as life:
+                    async with trio.open_nursery() as gateway:
+                        await gateway.start(partial(serve, behind, path=path))
+                        with trio.fail_after(6):
+                            await answered.wait()
+                        await trio.sleep(6)
+                        life.cancel()
+            await trio.sleep(100)
+            assert group["notes"].state == "failed"
+            async with trio.open_nursery() as gateway:
+                await gateway.start(partial(serve, behind, path=path))
+                with trio.fail_after(6):
+                    await group["notes"].wait_state("ready")
+                gateway.cancel_scope.cancel()
+
+
 # --- what the rest of the package knows of it -------------------------------------------------------------------------
 
 

@@ -19,7 +19,7 @@ import attrs
 
 from ..._errors import ConfigError
 from .._oauth import OAuth
-from .._policies import BreakerPolicy
+from .._policies import BreakerPolicy, RestartPolicy
 from .._server import ServerConfig
 from .._template import Kind
 from .._tools import GLOB, ToolFilter
@@ -264,8 +264,8 @@ _IN_ENTRIES: Final = frozenset(
 IN_PYTHON: Final = frozenset({"callbacks", "client_info", "extensions", "http_client", "middleware", "predicate"})
 """Arguments that take functions or objects."""
 
-_OPTIONAL: Final[Mapping[str, type]] = {"breaker": BreakerPolicy}
-"""Optional fields and their classes; the class of any other field is that of its default."""
+_KINDS: Final[Mapping[str, type]] = {"breaker": BreakerPolicy, "restarts": RestartPolicy}
+"""Fields and their classes; the class of any other field is that of its default."""
 
 _OF_SERVER: Final = {attribute.name: attribute for attribute in attrs.fields(ServerConfig)}
 _OF_TRANSPORT: Final = {attribute.name for kind in (Stdio, Http, Sse, Socket) for attribute in attrs.fields(kind)}
@@ -296,9 +296,9 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
 
 def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: object) -> object:
     """Convert a value for its field: a mapping into an object of the field's class, a list into a tuple."""
-    kind: type = _OPTIONAL.get(attribute.name, type(attribute.default))
+    kind: type = _KINDS.get(attribute.name, type(attribute.default))
     if attrs.has(kind):
-        return value if value is None and attribute.name in _OPTIONAL else _object(source, path, kind, value)
+        return value if value is None and attribute.default is None else _object(source, path, kind, value)
     return tuple(value) if isinstance(value, list) else value
 
 
