@@ -326,7 +326,8 @@ class Behavior:
 
         A middleware would be too late: the SDK cancels the request first, and in the modern era hides the message.
         """
-        if (request := self._in_flight.pop(params.get("requestId"), None)) is not None:
+        request = self._in_flight.pop(params.get("requestId"), None)
+        if request is not None and request.method != "subscriptions/listen":  # which has no other end
             self._script.cancelled.append(request)
 
     # --- the SDK's side ---------------------------------------------------------------------------------------------

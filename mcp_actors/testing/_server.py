@@ -211,7 +211,7 @@ class ScriptedServer:
 
     @property
     def cancelled(self) -> tuple[Received, ...]:
-        """The requests that the client has cancelled while they ran."""
+        """The requests that the client has cancelled while they ran, without streams of notifications."""
         return tuple(self._script.cancelled)
 
     @property

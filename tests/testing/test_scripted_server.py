@@ -103,6 +103,7 @@ async def test_a_hanging_call_times_out_and_is_cancelled(
         assert await echo(servers["x"], "next") == "next"
         if (way, era) != ("http", "2026-07-28"):  # there, the client closes the stream of the answer
             await eventually(lambda: len(server.cancelled) == 1)
+    assert {each.method for each in server.cancelled} <= {"tools/call"}  # and not the stream of notifications
 
 
 @pytest.mark.parametrize("way", ["in_process", "stdio", "http"])
