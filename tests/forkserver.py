@@ -49,11 +49,12 @@ from .source import PACKAGE, ROOT, python_files
 COLD: Final = bool(os.environ.get("COLD")) or sys.platform != "linux"
 
 IMPORTED: Final = (
-    *("mcp.server", "uvicorn", "anyio._backends._asyncio", "anyio._backends._trio", "h11", "httpcore2", "jsonschema"),
+    *("mcp.server", "uvicorn", "anyio._backends._trio", "h11", "httpcore2", "jsonschema"),
     *("rich.logging", "truststore", "uvicorn.lifespan.on", "uvicorn.protocols.http.h11_impl", "encodings.idna"),
     *(name for name in ("mcp_server_time.server",) if find_spec(name.partition(".")[0])),
 )
-"""Modules that every fork has imported, besides those of this package. Importing them has no side effects."""
+"""Modules that every fork has imported, besides those of this package. Importing them has no side effects. anyio's
+backend on asyncio is not one of them: if trio-asyncio is imported after it, the end of a loop turns for ever."""
 
 NOT_IMPORTED: Final = ("__main__.py", "_pytest_plugin.py", "adapters", "hosts")
 """The parts of the package that are for frameworks, or programs."""
