@@ -21,6 +21,7 @@ import trio
 from attrs import define, field, frozen
 
 from .._errors import ActorError, ActorStopped, ChildError
+from .._foreign import shown
 from .._misuse import check_states, explained_methods, unknown_argument
 from .._pickling import Handle
 from ._circles import current_sender, expect, explain, find_circle, is_bounded
@@ -538,7 +539,7 @@ class SupervisorRef(ActorRef[Any]):
         if record.children:
             remedy = f"choose one of: {', '.join(record.children)}"
             if "." in id and id.partition(".")[0] in record.children:
-                remedy = f"did you mean find({id.replace('.', '/')!r})?"
+                remedy = f"did you mean find({shown(id.replace('.', '/'))})?"
         what = f"supervisor {self.name!r}: child {id!r} not found; {remedy}"
         return ChildError(what, actor=self.name, reason="not_found")
 
