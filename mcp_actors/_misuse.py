@@ -11,7 +11,8 @@ are checks and errors for
   `explained_methods` wrap those of `contextlib.asynccontextmanager`);
 - the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
   asks Trio, and whose caller compares the threads; its error is `outside_trio`);
-- numbers and other options (`is_number`, `is_name`, `is_seconds`, `is_whole`, `type_of`, `check_option`);
+- numbers and other options (`is_number`, `is_name`, `is_seconds`, `is_whole`, `is_function`, `type_of`,
+  `check_option`);
 - names of states to wait for (`check_states`).
 
 The kernel, the servers, the bridge, the configuration, the adapters, the command line and ``_backoff`` use this file.
@@ -468,6 +469,11 @@ def is_name(name: object) -> TypeGuard[str]:
 def is_whole(value: object, lowest: int) -> TypeGuard[int]:
     """Return whether `value` is an int of at least `lowest`."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= lowest
+
+
+def is_function(value: object) -> TypeGuard[Callable[..., Any]]:
+    """Return True for what can be called, but False for a class, which is given in place of an object of it."""
+    return callable(value) and not isinstance(value, type)
 
 
 def type_of(value: object) -> str:

@@ -41,6 +41,7 @@ from mcp.shared.message import SessionMessage
 
 from .._errors import ServerUnavailable
 from .._foreign import Log, answer_of
+from .._misuse import is_function
 from .._tasks import Signals
 from ..config import AdaptedExtension, Callbacks, Http, InProcess, OAuth, ServerConfig, Socket, Sse, Stdio
 from ..kernel import Reply
@@ -197,7 +198,7 @@ class SessionView:
         async def call(*args: Any, **kwargs: Any) -> Any:
             bound = signature.bind(*args, **kwargs)
             for parameter, value in bound.arguments.items():
-                if callable(value) and not isinstance(value, type):
+                if is_function(value):
                     bound.arguments[parameter] = on_loop(self._bridge, value)
             return await self._bridge.call(self._asker, partial(attribute, *bound.args, **bound.kwargs))
 
@@ -301,11 +302,11 @@ def observers_from_loop(bridge: Bridge, observers: Any) -> Any:
     A `CallObserver` is called on Trio's side itself: a step on the event loop for each request would cost too much.
     Anything but functions is returned as it is, and refused later.
     """
-    kept = (CallObserver, type)
     if not isinstance(observers, Iterable):
         return observers
     return tuple(
-        _Observer(bridge, each) if callable(each) and not isinstance(each, kept) else each for each in observers
+        _Observer(bridge, each) if is_function(each) and not isinstance(each, CallObserver) else each
+        for each in observers
     )
 
 

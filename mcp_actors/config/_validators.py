@@ -1,9 +1,9 @@
 """Validators for configuration classes, and the form of their errors.
 
 An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
-The functions show values (`shown`, `a_type`, `name_of`, `made`), check functions (`is_function`, `takes`), build errors
-(`refused`, `refused_value`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and convert
-collections to tuples (`as_tuple`). The decorator `brief` shortens the ``repr`` of these classes.
+The functions show values (`shown`, `a_type`, `name_of`, `made`), check functions (`takes`, `check_function`), build
+errors (`refused`, `refused_value`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and
+convert collections to tuples (`as_tuple`). The decorator `brief` shortens the ``repr`` of these classes.
 
 The classes of `config` and the readers of files use it. It uses the errors and the tests of numbers in ``_misuse``, and
 imports no class of `config`. It does no I/O, and keeps no state.
@@ -16,12 +16,12 @@ import math
 import operator
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, Protocol, TypeGuard, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import attrs
 
 from .._errors import ConfigError
-from .._misuse import is_number, is_whole, type_of
+from .._misuse import is_function as is_function, is_number, is_whole, type_of
 
 Value = TypeVar("Value")
 
@@ -221,11 +221,6 @@ def takes(value: Callable[..., Any], count: int) -> bool:
     except TypeError:
         return False
     return True
-
-
-def is_function(value: object) -> TypeGuard[Callable[..., Any]]:
-    """Return True for what can be called, but False for a class, which is given in place of an object of it."""
-    return callable(value) and not isinstance(value, type)
 
 
 def made(kind: type) -> str:

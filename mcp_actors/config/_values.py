@@ -25,10 +25,10 @@ import attrs
 
 from .._errors import ConfigError
 from .._foreign import answer_of
-from .._misuse import explained, nearest
+from .._misuse import explained, is_function, nearest
 from .._pickling import Frozen
 from .._user_files import SHORTEST_SECRET as SHORTEST_SECRET, secret_problem as secret_problem
-from ._validators import a_type, is_function, refused, refused_type
+from ._validators import a_type, refused, refused_type
 
 # --- Parse and expand variables (``${…}``) in strings -----------------------------------------------------------------
 

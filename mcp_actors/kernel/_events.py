@@ -26,7 +26,7 @@ from attrs import define, field, fields, frozen
 
 from .._collapse import is_exit
 from .._foreign import Log, shown
-from .._misuse import is_whole
+from .._misuse import is_function, is_whole
 from .._pickling import Handle, pack, unpack
 
 _log: Final = Log("mcp_actors.kernel")
@@ -225,7 +225,7 @@ class Observer(Protocol):
 
 def _checked(given: object) -> tuple[Observer, ...]:
     found = tuple(given) if isinstance(given, Iterable) else (None,)
-    if wrong := [each for each in found if not callable(each) or isinstance(each, type)]:
+    if wrong := [each for each in found if not is_function(each)]:
         write = f"{wrong[0].__name__}()" if isinstance(wrong[0], type) else "function"
         raise TypeError(f"observers must be functions in a list, not {given!r:.60}; write observers=[{write}]")
     return found

@@ -24,10 +24,9 @@ from typing import Any, Final
 import attrs
 
 from ..._errors import ConfigError
-from ..._misuse import explained
+from ..._misuse import explained, is_function
 from .._server import LoadedConfig, ServerConfig
 from .._transports import Stdio
-from .._validators import is_function
 from .._values import FROM_FILE
 from ._entry import is_enabled, read_entry
 from ._file import (
