@@ -139,14 +139,20 @@ _ADDRESS_GIVEN: Final = re.compile(
 
 def _check_names(options: Options) -> None:
     """Raise a `Misuse` for a name or an origin that no client sends in this form."""
-    for option, given in (("--host-name", options.host_names), ("--origin", options.origins)):
-        for each in given:
-            scheme, host, port = found.groups() if (found := _ADDRESS_GIVEN.match(each.lower())) else (None,) * 3
-            form, what, written = (host or "gw.example.com").strip("[]"), "the name of a host", each.lower()
-            if option == "--origin":
-                form, what, written = f"{scheme or 'https'}://{host or form}{port or ''}", "an origin", each
-            if written != form and (option, each) != ("--origin", "null"):
-                raise Misuse(f"{option} {each!r} is not {what}; write {option} {form}")
+    for each in options.host_names:
+        _, host, _ = _parts_of(each)
+        if each.lower() != (form := host.strip("[]")):
+            raise Misuse(f"--host-name {each!r} is not the name of a host; write --host-name {form}")
+    for each in options.origins:
+        scheme, host, port = _parts_of(each)
+        if each not in ("null", form := f"{scheme}://{host}{port}"):
+            raise Misuse(f"--origin {each!r} is not an origin; write --origin {form}")
+
+
+def _parts_of(given: str) -> tuple[str, str, str]:
+    """Return the scheme, the host and the port of what is given, as an origin has them."""
+    scheme, host, port = found.groups() if (found := _ADDRESS_GIVEN.match(given.lower())) else (None, None, None)
+    return scheme or "https", host or "gw.example.com", port or ""
 
 
 async def _listen(options: Options) -> list[socket.socket]:
