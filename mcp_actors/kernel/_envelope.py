@@ -251,8 +251,8 @@ class Envelope(Reply[Any], Sender):
         return places(self.calls)
 
     def place(self) -> Node:
-        """Return itself while it is handled, else the lane in which it waits."""
-        return self if self.handed_over else self.holder.lane_of(self)
+        """Return the lane in which it waits, or itself once an incarnation has taken it."""
+        return self.home.lane_of(self) if self.holder is self.home else self
 
     @property
     def waits_for(self) -> tuple[str, ...]:
@@ -279,9 +279,9 @@ class Holder(Node, ABC):
     __slots__ = ()
 
     @property
+    @abstractmethod
     def ending(self) -> bool:
-        """True once it serves no messages any more, and has answered those that it had."""
-        return False
+        """True once it serves no messages any more, and has answered those that it had. A mailbox never ends."""
 
     @property
     @abstractmethod
@@ -292,15 +292,15 @@ class Holder(Node, ABC):
     def forget(self, envelope: Envelope) -> None:
         """Drop an envelope whose sender has left. It is called from an ``abort_fn``; see `Reply.abandoned`."""
 
-    def lane_of(self, envelope: Envelope) -> Node:
-        """Return the node of the wait-for graph at which an envelope waits that is not handled yet."""
-        return self
-
 
 class Home(Holder):
     """The mailbox that an envelope was sent to."""
 
     __slots__ = ()
+
+    @abstractmethod
+    def lane_of(self, envelope: Envelope) -> Node:
+        """Return the node of the wait-for graph at which an envelope waits."""
 
     @abstractmethod
     def put_back(self, envelope: Envelope) -> bool:

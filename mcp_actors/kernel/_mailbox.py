@@ -155,6 +155,7 @@ class Mailbox(Home):
     _refusal: Callable[[], ActorError] | None = field(default=None, init=False)
     _serves_rest: bool = field(default=False, init=False)
 
+    ending = False
     needs_all = True
 
     @property

@@ -291,9 +291,10 @@ def without_later_fields(method: str, version: str, result: dict[str, Any]) -> N
         version: the protocol version of the session.
         result: the parsed ``result`` of the answer.
     """
-    for key in _later_fields(method, version).intersection(result):
+    later, modern = _later_fields(method, version)
+    for key in later.intersection(result):
         del result[key]
-    if is_modern(version):
+    if modern:
         result.setdefault("resultType", "complete")  # the specification's default
     milliseconds = result.get("ttlMs")
     if type(milliseconds) in (int, float) and milliseconds < 0:  # type: ignore[operator]  # not None
@@ -301,12 +302,12 @@ def without_later_fields(method: str, version: str, result: dict[str, Any]) -> N
 
 
 @cache
-def _later_fields(method: str, version: str) -> frozenset[str]:
-    """Return the fields of a result that only later protocol versions define, which the SDK ignores."""
+def _later_fields(method: str, version: str) -> tuple[frozenset[str], bool]:
+    """Return the fields of a result that only later versions define, and whether the version is modern."""
     own = methods.SERVER_RESULTS[method, version]
     versions = KNOWN_PROTOCOL_VERSIONS[KNOWN_PROTOCOL_VERSIONS.index(version) + 1 :]
     later = filter(None, (methods.SERVER_RESULTS.get((method, each)) for each in versions))
-    return frozenset().union(*map(_fields, later)) - _fields(own)
+    return frozenset().union(*map(_fields, later)) - _fields(own), is_modern(version)
 
 
 def _fields(models: Any) -> frozenset[str]:

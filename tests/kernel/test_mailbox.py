@@ -23,6 +23,7 @@ class Taker(Holder):
     """Takes envelopes and keeps them."""
 
     name = "taker"
+    ending = False
     free_control = math.inf
     idle = False
 
