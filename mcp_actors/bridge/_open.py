@@ -211,7 +211,8 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
         The event loop.
 
     Raises:
-        RuntimeError: Python is too new, or Trio is not running.
+        RuntimeError: Python is too new, Trio is not running, or AnyIO has been used on asyncio before trio-asyncio was
+            imported.
         Exception: an exception of an asyncio callback, which ends the block.
     """
     check_flavor(
@@ -223,6 +224,12 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
         raise RuntimeError(
             "open_asyncio_loop(): trio-asyncio does not support Python 3.14 or newer; start the program with "
             "asyncio.run(), and use mcp_actors.bridge.open_servers() or open_supervisor() there"
+        )
+    if "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules:
+        # AnyIO has bound asyncio's functions, which trio-asyncio only replaces in the module: they find no event loop.
+        raise RuntimeError(
+            "open_asyncio_loop(): AnyIO has been used on asyncio before trio-asyncio was imported, so AnyIO would not "
+            "find this event loop; write 'import trio_asyncio' at the top of the program"
         )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it uses names that Python 3.14 removes

@@ -7,6 +7,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Awaitable, Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -247,6 +248,16 @@ async def test_there_is_no_trio_asyncio_on_python_3_14(monkeypatch: pytest.Monke
         async with open_asyncio_loop():
             pass
     said("no trio-asyncio on Python 3.14", str(caught.value))
+    assert "trio_asyncio" not in sys.modules
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 14), reason="trio-asyncio does not work there")
+async def test_an_event_loop_that_anyio_would_not_find_is_refused(monkeypatch: pytest.MonkeyPatch, said: Said) -> None:
+    monkeypatch.setitem(sys.modules, "anyio._backends._asyncio", ModuleType("anyio._backends._asyncio"))
+    with pytest.raises(RuntimeError) as caught:
+        async with open_asyncio_loop():
+            pass
+    said("no event loop for AnyIO", str(caught.value))
     assert "trio_asyncio" not in sys.modules
 
 
