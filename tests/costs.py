@@ -13,8 +13,8 @@ from typing import Final
 from .durations import read
 from .unit import unit
 
-BOUNDS: Final = {"slice": 120.0, "all": 1000.0}
-"""Units above which ``.ci/run`` fails. The aims are 90 and 430; all tests take 634 today, and more under load."""
+BOUNDS: Final = {"slice": 120.0, "all": 600.0}
+"""Units above which ``.ci/run`` fails. The aims are 90 and 500, which a busy machine exceeds."""
 
 
 def main(folder: str, before: str) -> int:

@@ -116,18 +116,18 @@ def test_a_run_prints_its_sums_in_units_and_its_dearest_tests(
     """The unit is the mean of what it took before and after the runs."""
     monkeypatch.setattr("tests.costs.unit", lambda: 1.0)
     run_for(200.0, "slice", tmp_path)
-    run_for(900.0, "rest", tmp_path)
+    run_for(700.0, "rest", tmp_path)
     assert read(tmp_path / "slice") == ({"slice.py::test": 3.0}, 200.0)
     assert compare(str(tmp_path), "3.0") == 0
     assert [line.split() for line in capsys.readouterr().out.splitlines()[1:]] == [
         ["1.5", "slice.py::test"],
         ["1.5", "rest.py::test"],
         ["100.0", "slice", "(at", "most", "120)"],
-        ["550.0", "all", "(at", "most", "1000)"],
+        ["450.0", "all", "(at", "most", "600)"],
     ]
 
 
-@pytest.mark.parametrize(("slice_", "rest", "fails"), [(120, 880, False), (121, 0, True), (0, 1001, True)])
+@pytest.mark.parametrize(("slice_", "rest", "fails"), [(120, 480, False), (121, 0, True), (0, 601, True)])
 def test_a_run_that_costs_too_much_fails(
     slice_: float, rest: float, fails: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
