@@ -4,16 +4,18 @@ Usable alone::
 
     from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
 
-An `Actor` owns something, and handles one message after the other or several at a time. `open_actor` runs one, and
-`open_supervisor` a tree of them, which restarts those that crash. Both run in a block of your program, in tasks of its
-Trio run; no thread or process is started. It logs to ``mcp_actors.kernel``.
+An `Actor` owns something, and handles messages, one after another or several at a time. `open_actor` runs an actor, and
+`open_supervisor` a tree of actors, in which crashed ones are restarted. Both run in a block of your program, in tasks
+of the program's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
+
+Owns: nothing.
+Writes: nothing.
+Calls: _actor, _children, _circles, _envelope, _events, _handlers, _incarnation, _mailbox, _open, _pool, _record, _ref,
+_restart, _supervisor, _timers.
 """
 
-# Programs use the names in ``__all__``. The servers, the bridge, the test tools and the command line import from here,
-# too; the names below "For the layers above" are meant for them. The kernel imports single files of the package
-# (``_backoff``, ``_collapse``, ``_errors``, ``_exports``, ``_foreign``, ``_misuse``, ``_pickling``, ``_text``) and none
-# of its other folders. Its tasks run in the blocks of `open_actor` and `open_supervisor`; it starts no thread or
-# process, opens no file or socket, and logs to ``mcp_actors.kernel``.
+# The names below "For the layers above" are for servers, bridge, test tools and command line. The kernel imports single
+# files at the top of the package, none of its other folders, and opens no file or socket.
 #
 # The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
 # ``_envelope``, ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``,

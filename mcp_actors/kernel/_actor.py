@@ -1,15 +1,12 @@
 """The base class of actors, and the exceptions that end one.
 
-`Actor` finds the handler of a message (``_handlers``). It has the methods that a class may override (`running`,
-`handle`, `take`, `ending`, `is_fatal`, `is_hopeless`), and those by which an actor ends itself, answers later, sets
-timers, watches other actors, and counts the work of a task as that of a handler (`join_handler`). It sees its
-incarnation as `Life`, and its requests as `Defers`. The exceptions `StopActor`, `IgnoreStart`, `NotSent`
-and `Postpone`, and `check_actor`, which checks an actor before it runs, are here too.
+Programs override `running`, `handle` and a few hooks. The kernel calls some of these hooks within a step of another
+task, so a mistake must fail early: a class is checked when it is made, and an actor before it runs. An actor sees its
+incarnation only as `Life` and `Defers`; importing the incarnation from here would be circular.
 
-The file writes the tables of the classes and, in `join_handler`, the context variables of the running task
-(``_circles``). It makes references to the actor and its supervisor from the record, and starts no task. Incarnations,
-``_open``, ``_serving`` and ``_requests`` call it, and mailboxes call its check for a handler. Supervisors,
-`DormantSupervisor`, and actors of ``servers`` and ``testing`` derive from `Actor`.
+Owns: the tables of handlers of each class of actors.
+Writes: in `Actor.join_handler`, for whom the running task works.
+Calls: _circles, _envelope, _handlers, _ref, _timers.
 """
 
 from __future__ import annotations
@@ -37,7 +34,7 @@ if TYPE_CHECKING:
 # --- The base class of actors, and the exceptions that end one --------------------------------------------------------
 
 _NOT_ASYNC: Final = ("take", "ending", "is_fatal", "is_hopeless")
-"""Methods to override that are called in one step, so they must not be async."""
+"""Overridable methods that the kernel calls within a step, so they must not be async."""
 
 T = TypeVar("T")
 
@@ -45,7 +42,7 @@ T = TypeVar("T")
 class StopActor(Exception):
     """Raised from ``handle`` to end this actor without a failure.
 
-    A permanent child is restarted nevertheless; a transient or temporary one is not.
+    A supervisor restarts a permanent child nevertheless, but not a transient or temporary child.
     """
 
     def __init__(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
@@ -56,7 +53,7 @@ class StopActor(Exception):
 
 
 class IgnoreStart(Exception):
-    """Raised from ``running()`` before its yield if there is nothing to run. It is not a failure (OTP's ``ignore``).
+    """Raised from ``running()`` before the yield if there is nothing to run. Not a failure (OTP's ``ignore``).
 
     Args:
         keep_mailbox: True if there is nothing to run *yet*: messages wait for a ``restart_child``.
@@ -68,42 +65,42 @@ class IgnoreStart(Exception):
 
 
 class NotSent(Exception):
-    """Raised from ``handle`` before its effect can have begun, to return the message to its old place in the mailbox.
+    """Raised from ``handle`` before any effect can have begun, to return the message to its old place in the mailbox.
 
-    Meant for a handler that finds its connection lost before it has sent the first byte, together with `Actor.fail`:
-    the next incarnation serves the message, still under its caller's deadline. If nothing ends the incarnation within a
-    second, the message is answered with an `ActorError`, because it would be handled again forever.
+    Meant, together with `Actor.fail`, for a handler that finds the connection lost before sending the first byte: the
+    next incarnation serves the message, still under the caller's deadline. If nothing ends the incarnation within a
+    second, the message is answered with an `ActorError` instead of being handled again forever.
 
-    `Actor.take` may raise it too, and needs no end of the incarnation: nothing is taken until `Actor.take_again`.
+    `Actor.take` may raise `NotSent` too, without an end of the incarnation: nothing is taken until `Actor.take_again`.
     """
 
 
 class Postpone(Exception):
-    """Raised from a handler that cannot handle its message yet, before it has done anything.
+    """Raised from a handler that cannot handle a message yet, before doing anything.
 
-    The message waits aside, and the actor handles others, until `Actor.resume` returns it to its old place in the
-    mailbox. It survives a crash: the next incarnation begins with all messages that were postponed. As many as the
-    ``mailbox_size`` may be postponed. One more is answered with `MailboxFull`, or dropped as a `DeadLetter`.
+    The message waits aside while the actor handles others, until `Actor.resume` returns the message to its old place in
+    the mailbox. Postponed messages survive a crash: the next incarnation begins with all of them. At most
+    ``mailbox_size`` messages may be postponed. The next is answered with `MailboxFull`, or dropped as a `DeadLetter`.
 
-    Meant for an actor that must finish something first (a connection, a transaction): it takes the place of a stash, of
+    Meant for an actor that must finish something first (a connection, a transaction), in place of a stash, of
     ``become`` and of a selective receive.
     """
 
 
 class Life(Protocol):
-    """An incarnation, as its actor and its requests see it."""
+    """An incarnation, as seen by its actor and by the requests."""
 
     @property
     def record(self) -> Record:
-        """The part that outlives it."""
+        """The part that outlives the incarnation."""
 
     @property
     def own(self) -> OwnMessages:
-        """Its messages to itself."""
+        """The incarnation's messages to itself."""
 
     @property
     def timers(self) -> Timers:
-        """Its timers."""
+        """The incarnation's timers."""
 
     def end(self, reason: EndReason, exc: BaseException | None = None) -> None:
         """Decide the end. The first decision counts."""
@@ -116,10 +113,10 @@ class Life(Protocol):
 
 
 class Defers(Protocol):
-    """The requests of an incarnation, as its actor sees them."""
+    """The requests of an incarnation, as seen by the actor."""
 
     def defer(self, message: Message, *, keep_slot: bool) -> Later[Any]:
-        """Make the `Later` of the message that the running handler serves."""
+        """Make the `Later` of the running handler's message."""
 
     def take_again(self) -> None:
         """Take messages again after a `NotSent`."""
@@ -128,28 +125,27 @@ class Defers(Protocol):
 class Actor(Receives[M_contra]):
     """Owns a resource and answers messages, one incarnation at a time.
 
-    An instance is *one* incarnation: a supervisor makes a new one for every start. Its owner task enters and leaves
-    `running`; each message runs through `handle`: an ``async def`` in a task of the actor, a plain ``def`` in the step
-    that delivers the message.
+    An instance is *one* incarnation: a supervisor makes a new instance for every start. The owner task enters and
+    leaves `running`. Each message runs through `handle`: an ``async def`` in a task of the actor, a plain ``def`` in
+    the step that delivers the message.
 
-    ``class Counter(Actor[Add | Get])`` declares its messages for type checkers, which then refuse all others where they
-    are sent to its references. It is an error when the class is made if its handlers are for other messages, unless it
-    overrides `handle` or `take`. A bare ``Actor`` declares nothing.
+    ``class Counter(Actor[Add | Get])`` declares messages for type checkers, which then refuse all others at the
+    references. Making a class whose handlers do not fit the declaration is a `TypeError`, unless the class overrides
+    `handle` or `take`. A bare ``Actor`` declares nothing.
 
     Attributes:
-        max_in_flight: the number of messages that are handled at the same time. With 1, the default, no two handlers of
-            this actor ever interleave, except for those of control messages (`Message.control`). These run one at a
-            time, between two ``await`` of another handler.
-        reentrant: True lets a handler call its own actor, which raises an error otherwise. Such a call takes a slot
-            like any other. It is still refused if every handler with a slot would then wait for such a call, as with
-            ``max_in_flight = 1``. Meant for handlers that run foreign code.
-        slow_after: seconds after which a warning names a message that is still being handled. None disables it, and
-            the warning about a start that goes on for 15 seconds.
-        finish_on_stop: True lets handlers that have begun finish when the actor is asked to stop, within its
-            ``shutdown`` time. By default they are cancelled. Messages that are queued are not begun in either case; see
-            `SupervisorRef.stop_child`.
-        default_shutdown: seconds from the request to stop until the actor is killed, unless its `ChildSpec` has
-            another value.
+        max_in_flight: the number of messages handled at the same time. With 1, the default, no two handlers of the
+            actor ever interleave, except for handlers of control messages (`Message.control`), which run one at a time,
+            between two ``await`` of another handler.
+        reentrant: True lets a handler call its own actor, which is an error otherwise. The call takes a slot, and is
+            still refused if every handler with a slot would then wait for such a call, as with ``max_in_flight = 1``.
+            Meant for handlers that run foreign code.
+        slow_after: seconds after which a warning names a message that is still being handled. None disables the
+            warning, and the warning about a start that takes longer than 15 seconds.
+        finish_on_stop: True lets handlers that have begun finish after a request to stop, within the ``shutdown`` time.
+            By default they are cancelled. Queued messages are not begun in either case; see `SupervisorRef.stop_child`.
+        default_shutdown: seconds from the request to stop until the actor is killed, unless the `ChildSpec` has another
+            value.
         kind: the kind that ``which_children`` reports.
     """
 
@@ -161,17 +157,17 @@ class Actor(Receives[M_contra]):
     kind: Literal["worker", "supervisor"] = "worker"
 
     _control_slots: ClassVar[float] = 1
-    """The number of control messages that are handled at the same time: more for actors that handle no others."""
+    """The number of control messages handled at the same time; more for actors that handle nothing else."""
     _incarnation: Life | None = None
     _requests: Defers | None = None
     _handlers: ClassVar[dict[type[Message], str]] = {}
-    """The methods with ``@handles``, by the class of their messages."""
+    """Class of messages → the method with ``@handles``."""
     _plain: ClassVar[frozenset[str]] = frozenset()
-    """Those of these methods that are a plain ``def``, or ``handle`` if it is overridden by one."""
+    """The plain ``def`` methods among the handlers, or ``handle`` if a plain ``def`` overrides it."""
     _found: ClassVar[dict[type[Message], str]] = {}
-    """The methods that handle messages of this class (not those of its subclasses), as far as they were looked up."""
+    """Class of messages (not its subclasses) → the handler, as far as looked up."""
     _silent: ClassVar[dict[type[Message], bool]] = {}
-    """The messages that this class may answer with None, as far as they have been checked."""
+    """Class of messages → whether None may be the answer, as far as checked."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -192,33 +188,33 @@ class Actor(Receives[M_contra]):
     async def running(self) -> AsyncIterator[None]:
         """Acquire what the actor needs, ``yield``, release it. Entered and left by the owner task.
 
-        Messages are served while it is suspended at the yield. An exception before the yield is a failed start; one
-        at the yield (from a background task of a nursery opened here) is a crash.
+        Messages are served while the function is suspended at the yield. An exception before the yield is a failed
+        start; an exception at the yield (from a background task of a nursery opened here) is a crash.
 
-        **Cancellation**: when the actor is asked to stop, this function resumes after its yield as usual. If it does
-        not finish within its ``shutdown`` time, the owner is cancelled: synchronous clean-up still runs, and every
-        ``await`` raises `trio.Cancelled`.
+        **Cancellation**: when the actor is asked to stop, the function resumes after the yield as usual. If the
+        function does not finish within the ``shutdown`` time, the owner is cancelled: synchronous clean-up still runs,
+        and every ``await`` raises `trio.Cancelled`.
 
         Ctrl-C is never raised in here, where it could come between acquiring a resource and the block that releases it:
-        the main task gets it. In tasks that are started here it may be raised, as in any Trio task.
+        the main task gets the interrupt. Tasks started here may be interrupted, like any Trio task.
         """
         yield
 
     def handle(self, message: Any) -> Any:
-        """Serve one message. Its result or exception is the answer to a ``call``; a `Later` is one that follows.
+        """Serve one message. The result or exception answers a ``call``; a `Later` is an answer that follows.
 
-        Override it with an ``async def``, which runs in a task of its own, or with a plain ``def``, which runs in the
-        step that delivers the message. Both run in the sender's context variables. By default it calls the method with
-        ``@handles(...)`` for the class of the message, and a message without one is refused when it is sent.
+        Override `handle` with an ``async def``, which runs in a task of its own, or with a plain ``def``, which runs in
+        the step that delivers the message. Both run in the sender's context variables. The default calls the method
+        with ``@handles(...)`` for the class of the message; a message without a handler is refused when sent.
 
-        A class that overrides it decides by itself. A message that no case of its ``match`` catches is then refused
-        with a `TypeError`. It is detected by its result None: the answer to a ``Call[int]`` is never None, and a
-        message that the annotation of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse
-        unknown messages with ``case _: return await super().handle(message)``, in a plain ``def`` without ``await``.
+        An override decides alone. A message that no case of the ``match`` catches is refused with a `TypeError`. The
+        result None gives the miss away: the answer to a ``Call[int]`` is never None, and a message that the annotation
+        of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse unknown messages with ``case _:
+        return await super().handle(message)``, in a plain ``def`` without ``await``.
 
-        **Cancellation**: an ``async def`` is cancelled when its caller leaves, and when the incarnation ends. By then
-        the caller has been answered or has left, so a slow clean-up delays no caller, but it keeps the in-flight slot
-        until it is done. A plain ``def`` is never cancelled.
+        **Cancellation**: an ``async def`` is cancelled when the caller leaves, and when the incarnation ends. By then
+        the caller has been answered or has left, so a slow clean-up delays no caller, but keeps the in-flight slot
+        until done. A plain ``def`` is never cancelled.
         """
         if not self._handlers and type(self).handle is not Actor.handle:
             raise no_case(self.ref.name, type(self), type(message))
@@ -226,18 +222,19 @@ class Actor(Receives[M_contra]):
         return answer if "handle" in self._plain else _awaitable(answer)
 
     def take(self, later: Later[Any]) -> bool:
-        """Take a message without a task, if the actor can answer it later. Override it; the default returns False.
+        """Take a message without a task, if the actor can answer later. To override; the default returns False.
 
-        Each message for which there is a slot is offered here, in order, before `handle`; control messages are not.
-        It is called in a step of the sender, or of the task that has freed the slot, in the sender's context variables.
-        So it must be quick. While it runs, nothing else is offered.
+        Each message for which there is a slot is offered here, in order, before `handle`; control messages are not. The
+        call runs in a step of the sender, or of the task that freed the slot, in the sender's context variables. Be
+        quick: nothing else is offered meanwhile.
 
-        Do not send from here to an actor that takes messages itself. Each one would nest in the step of the one before,
+        Do not send from here to an actor that takes messages too. Each message would nest in the step of the previous,
         and a chain of a hundred exceeds Python's recursion limit.
 
         Returns:
-            True if it has taken the message: any task of the actor answers with ``later.reply()`` or ``later.fail()``.
-            False if `handle` serves it.
+            True if the actor has taken the message: any task of the actor answers with ``later.reply()`` or
+                ``later.fail()``.
+            False if `handle` is to serve the message.
 
         Raises:
             NotSent: nothing can be taken now. The message returns to its old place, and nothing is offered or handled
@@ -249,23 +246,24 @@ class Actor(Receives[M_contra]):
     def ending(self) -> None:
         """Settle messages in flight in the step that decides the end, before the others are answered. For `take`.
 
-        Override it if some of them have had no effect, such as lines that wait to be written. Those return to their old
-        places with ``later.fail(NotSent())``, and the next incarnation serves them. The default does nothing.
+        Override `ending` if some messages have had no effect yet, such as lines that wait to be written.
+        ``later.fail(NotSent())`` returns each to its old place, and the next incarnation serves the message. The
+        default does nothing.
         """
 
     def take_again(self) -> None:
-        """Take messages again after a `NotSent` from `take`, or from a `Later`. Else it does nothing."""
+        """Take messages again after a `NotSent` from `take`, or from a `Later`. Otherwise do nothing."""
         if self._requests is not None:
             self._requests.take_again()
 
     def resume(self) -> None:
-        """Handle again what was postponed (`Postpone`): each message returns to its old place in the mailbox."""
+        """Handle postponed messages again (`Postpone`): each returns to its old place in the mailbox."""
         self._current.record.mailbox.resume()
 
     def defer(self, message: Call[T], *, keep_slot: bool = True) -> Later[T]:
-        """Return a `Later` for the message that is being handled. The handler returns it instead of an answer.
+        """Return a `Later` for the message being handled. The handler returns the `Later` instead of an answer.
 
-        A handler that returns None instead has forgotten that: its caller gets a `TypeError`.
+        If the handler returns None instead, the caller gets a `TypeError`.
 
         Args:
             message: the argument of `handle`.
@@ -273,21 +271,21 @@ class Actor(Receives[M_contra]):
                 messages count for `max_in_flight`.
 
         Raises:
-            RuntimeError: the message is not being handled by the running task, or has a `Later` already.
-            TypeError: its class is not derived from `Call`, so it has no answer.
+            RuntimeError: the running task does not handle the message, or the message has a `Later` already.
+            TypeError: the class of the message is not derived from `Call`, so there is no answer.
         """
         if self._requests is None:
             raise RuntimeError(f"{type(self).__name__} is not running, so there is no message to defer")
         return self._requests.defer(message, keep_slot=keep_slot)
 
     def is_fatal(self, exc: Exception) -> bool:
-        """Return True if an exception from `handle` means that this incarnation is broken. The default is False."""
+        """Return True if an exception from `handle` means a broken incarnation. The default is False."""
         return False
 
     def is_hopeless(self, exc: BaseException) -> bool:
-        """Return True if a restart cannot help after this failure. The default is False.
+        """Return True if a restart cannot help after a failure. The default is False.
 
-        A supervisor treats such a failure like a spent restart budget.
+        A supervisor treats a hopeless failure like a spent restart budget.
         """
         return False
 
@@ -298,28 +296,28 @@ class Actor(Receives[M_contra]):
 
     @property
     def supervisor(self) -> SupervisorRef | None:
-        """The reference to its supervisor, and so to its neighbors; None for the actor that `open_actor` runs.
+        """The reference to the supervisor, and so to the neighbors; None for the actor that `open_actor` runs.
 
-        While the supervisor starts or stops this actor, in ``running()``, it makes no changes; see
-        ``SupervisorRef.child`` and ``find`` for what needs no message.
+        While the supervisor starts or stops this actor, in ``running()``, it makes no changes; ``SupervisorRef.child``
+        and ``find`` need no message.
         """
         return self.ref.supervisor
 
     def stop(self, reason: Literal["normal", "shutdown"] = "normal") -> None:
-        """End this incarnation without a failure. Any task of the actor's own tree may call this."""
+        """End the incarnation without a failure. Any task of the actor's own tree may call `stop`."""
         if reason not in ("normal", "shutdown"):
             raise ValueError(f"stop() takes 'normal' or 'shutdown', not {reason!r}; to crash, use fail(exception)")
         self._current.end(reason)
 
     def fail(self, exc: BaseException) -> None:
-        """End this incarnation as a crash with this cause. Any task of the actor's own tree may call this.
+        """End the incarnation as a crash with a cause. Any task of the actor's own tree may call `fail`.
 
-        Use it when the connection of an idle actor is lost. If the end has been decided already, nothing changes.
-        `trio.Cancelled` is not a failure, so passing it here changes nothing either.
+        Call `fail` when the connection of an idle actor is lost. Nothing changes if the end has been decided already,
+        or for `trio.Cancelled`, which is not a failure.
 
-        This does not raise. If a handler calls this, the other messages in flight are answered at once, and its own
-        caller gets what it returns or raises next: ``raise exc``, or `NotSent`. If it waits first, it is cancelled, and
-        its caller gets `ActorCrashed`.
+        `fail` does not raise. If a handler calls `fail`, the other messages in flight are answered at once, and the
+        handler's own caller gets the handler's next result or exception: ``raise exc``, or `NotSent`. A handler that
+        waits first is cancelled, and the caller gets `ActorCrashed`.
         """
         if not isinstance(exc, BaseException):
             raise TypeError(f"fail() takes the exception object that is the cause, not {exc!r}")
@@ -332,7 +330,7 @@ class Actor(Receives[M_contra]):
 
         Args:
             seconds: the delay on Trio's clock; 0 sends the message in the next step of the event loop.
-            message: a message that this actor handles. Its answer is dropped.
+            message: a message that this actor handles. The answer is dropped.
 
         Raises:
             ValueError, TypeError: the delay or the message is invalid.
@@ -342,14 +340,14 @@ class Actor(Receives[M_contra]):
     def every(self, seconds: float, message: M_contra) -> Timer:
         """Send this actor a message again and again, the first time after one period.
 
-        The message waits its turn in the mailbox, and in front of a full one with any policy. While the last one
-        waits, no other is sent: that period is skipped, and `Timer.skipped` counts it. An exception of its handler is
-        handled as for a ``tell``. It runs in the context variables of `running`.
+        The message waits its turn in the mailbox, or in front of a full mailbox, with any policy. A period is skipped
+        while the last message still waits; `Timer.skipped` counts such periods. An exception of the handler is treated
+        as for a ``tell``. The message is handled in the context variables of `running`.
 
-        A timer belongs to the incarnation, not to the handler that has set it: it outlives a cancellation of the
-        handler, and ends with the incarnation. A message that is still queued then is removed. A timer may be set in
-        `running` before its yield; its messages are handled once the actor has started. Once the end has been decided,
-        a new timer has no effect.
+        A timer belongs to the incarnation, not to the handler that has set it: a cancelled handler leaves the timer
+        running. The end of the incarnation ends the timer, and removes a message that is still queued. A timer may be
+        set in `running` before the yield; messages are handled once the actor has started. Once the end has been
+        decided, a new timer has no effect.
 
         Args:
             seconds: the period on Trio's clock, at least 0.001.
@@ -363,30 +361,32 @@ class Actor(Receives[M_contra]):
     def watch(self, ref: ActorRef) -> Monitor:
         """Send this actor one `Down` when the current incarnation of another actor has ended.
 
-        It has released everything by then. If that actor has stopped already, the `Down` comes at once, with the reason
-        ``"not_running"``. Between two incarnations, the next one is watched; if none comes after all, the reason is
+        Everything is released by then. If the other actor has stopped already, the `Down` comes at once, with the
+        reason ``"not_running"``. Between two incarnations, the next is watched; if none comes after all, the reason is
         ``"not_running"`` too. A monitor reports once: to see the next end, watch again.
 
-        As with a timer, the `Down` waits its turn in the mailbox, is not refused by a full one, and runs in the context
-        variables of `running`. When this incarnation ends, its monitors end; a `Down` that is still queued is removed.
+        As with a timer, the `Down` waits its turn in the mailbox, is not refused by a full mailbox, and is handled in
+        the context variables of `running`. When this incarnation ends, its monitors end, and a queued `Down` is
+        removed.
 
         Raises:
-            ActorError: this is the actor itself.
-            TypeError: this is not an `ActorRef`.
+            ActorError: the reference is to this actor itself.
+            TypeError: the argument is not an `ActorRef`.
             RuntimeError: the actor belongs to another Trio run.
         """
         return self._current.own.watch(ref)
 
     def unwatch(self, monitor: Monitor) -> None:
-        """Watch no longer: the same as ``monitor.cancel()``."""
+        """Stop watching: the same as ``monitor.cancel()``."""
         monitor.cancel()
 
     def join_handler(self) -> None:
-        """Count what the running task does from now on, and the tasks it starts, as done by the running handler.
+        """Count everything that the running task does from now on, and the tasks it starts, as done by a handler.
 
-        Meant for foreign code that a handler waits for, but that runs in a task outside of it: whether that may call
-        this actor is then decided as for the handler itself. The handler is the one whose context variables the task
-        has, else the only one that runs. If several run, it is unknown which one waits, and nothing changes.
+        Meant for foreign code that a handler waits for, but that runs in a task outside the handler: a call from there
+        to this actor is then permitted or refused as from the handler itself. The handler is the one whose context
+        variables the task has, else the only running handler. If several run, the waiting handler is unknown, and
+        nothing changes.
         """
         handled = self._current.record.in_flight
         inherited = serving.get()
@@ -396,13 +396,13 @@ class Actor(Receives[M_contra]):
             act_for(*handled)
 
     def _dispatch(self, message: Message) -> Any:
-        """Call the handler of a message. Its result is awaitable unless it is a plain ``def``."""
+        """Call the handler of a message. The result is awaitable, unless the handler is a plain ``def``."""
         kind = type(message)
         name = self._found.get(kind) or self._find_handler(self.ref.name, kind)
         return getattr(self, name)(message)
 
     def _find_plain(self, kind: type[Message]) -> Callable[[Any], Any] | None:
-        """Return the method that handles messages of a class if it is a plain ``def``."""
+        """Return the handler for messages of a class, if a plain ``def``."""
         if "handle" in self._plain:
             return self.handle
         name = self._found.get(kind) or handler_for(self._handlers, kind)
@@ -413,7 +413,7 @@ class Actor(Receives[M_contra]):
 
     @classmethod
     def _find_handler(cls, actor: str, kind: type[Message]) -> str:
-        """Return the name of the method that handles messages of a class. Raise a `TypeError` if there is none."""
+        """Return the name of the handler for messages of a class. Raise a `TypeError` if there is none."""
         name = cls._found.get(kind) or handler_for(cls._handlers, kind)
         if name is None:
             remedy = f"send another message, or add a method with @handles({kind.__name__})"
@@ -431,7 +431,7 @@ class Actor(Receives[M_contra]):
 
     @property
     def _accepts(self) -> Accepts | None:
-        """Raises an error for a message without a handler; None if the class does not leave that to its handlers."""
+        """The check for messages without a handler; None if the class overrides `handle` or `take`."""
         cls = type(self)
         return self._find_handler if cls.handle is Actor.handle and cls.take is Actor.take else None
 
@@ -446,12 +446,11 @@ class Actor(Receives[M_contra]):
 
 
 async def _awaitable(answer: Any) -> Any:
-    """Await the answer of a handler, unless that is a plain ``def``."""
     return await answer if iscoroutine(answer) else answer
 
 
 def check_actor(owner: str, actor: object) -> None:
-    """Raise a `TypeError` or `ValueError` if this cannot run as an actor."""
+    """Raise a `TypeError` or `ValueError` if an object cannot run as an actor."""
     if isinstance(actor, type) and issubclass(actor, Actor):
         raise TypeError(f"{owner}: got the class {actor.__name__}, not an instance; write {actor.__name__}(...)")
     if not isinstance(actor, Actor):
@@ -468,7 +467,7 @@ def check_actor(owner: str, actor: object) -> None:
 
 
 def resource_of(actor: Actor) -> AbstractAsyncContextManager[None]:
-    """Return what ``running()`` of an actor returns. Raise a `TypeError` if ``async with`` cannot enter it."""
+    """Call ``running()``. Raise a `TypeError` if ``async with`` cannot enter the result."""
     resource: object = actor.running()
     if isinstance(resource, AbstractAsyncContextManager):
         return resource
@@ -484,16 +483,16 @@ _YIELDS: Final = {
     "generator didn't yield": "ended without its yield; yield once in every path, or raise IgnoreStart not to start",
     "generator didn't stop": "continued to another yield; yield once in every path",
 }
-"""Errors of contextlib, and what they say about the generator."""
+"""contextlib's error → the fault of the generator."""
 
 
 def names_running(actor: Actor | None, error: BaseException) -> BaseException:
-    """Return what ``running()`` raised; name that function in the error of contextlib about its yields.
+    """Return the error of ``running()``, with the function's name if contextlib complains about yields.
 
-    Without an actor it is the factory that raised. Say where its arguments are written, if it was called without them.
+    Without an actor, the factory has raised; an error about missing arguments gets a remedy.
     """
     trace = error.__traceback__ and error.__traceback__.tb_next
-    if trace is None or trace.tb_next is not None:  # it is from within
+    if trace is None or trace.tb_next is not None:  # raised within the function, which names itself
         return error
     if actor is None and isinstance(error, TypeError):
         remedy = "give the factory its arguments: ChildSpec(…, args=(…,), kwargs={…})"

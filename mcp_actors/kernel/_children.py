@@ -1,39 +1,35 @@
-"""Run the children of a supervisor, and change their table.
+"""Start and stop the children of a supervisor, in order.
 
-The parts: `Children`, which starts and stops children; `DormantSupervisor`, which makes records and runs no child;
-errors of starts and changes. The file writes the child table (``_table``), the records of the supervisor, of its
-children and of actors below, and what the supervisor's incarnation waits for. It opens and closes mailboxes, and so
-emits `Stopped` and dead letters. If a child ends with an exception that ends the program, it ends the supervisor
-(`pass_on_exit`); about all other failures `Recovery` decides, a subclass of `Children` in ``_supervisor``. ``_pool``
-adds and stops members through it.
+Changes, failures and first starts of many children overlap, and each must see the table as the changes before have left
+it. One task, the manager, therefore takes job after job from a queue. `Recovery` in ``_supervisor`` adds the decisions
+about failures.
 
 Theory of operation
 -------------------
-These tasks run in the supervisor's nursery; `Recovery` starts the alarms, the tasks for overdue members, and one that
-ends the supervisor, once that has started, for a significant child:
+These tasks run in the supervisor's nursery:
 
-- one *owner* per running child (`Run.run`), from its start to its end. It puts the end of a child that has started, or
-  was overdue, into the job queue;
-- one *alarm* per group in back-off, and per parked child with a retry. It sleeps, then puts the start into the queue;
-- one task per group that is due while a member is overdue, which waits for that member and then does the same;
-- in a nursery inside that one, so that it ends first: one *manager* (`manage`), which takes job after job in the order
-  of the queue. Not in the queue: awaited first starts, the stop of a child that starts, ends, or waits for its next
-  start, the members that a pool adds and stops, and the stops at the end of the supervisor;
-- with ``start_order="parallel"``, one task per start that the manager begins and per change that waits for a child
-  (`carry_out`), in the manager's own nursery.
+- an *owner* per running child (`Run.run`), from start to end. The end becomes a job if the child had started, or was
+  overdue;
+- an *alarm* per group in back-off, and per parked child with a retry: sleeps, then puts the start into the queue;
+- a task per group that is due while a member is overdue: waits for the member, then does the same;
+- in an inner nursery, which ends first: the *manager* (`manage`). Not in the queue: awaited first starts, stops of
+  children that do not serve, members that a pool adds and stops, and the stops at the end of the supervisor;
+- with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
 
-If the manager waits for a job, a change that is requested begins in the step of its request (`change`), in the context
-variables of the supervisor. A start concludes in the step in which its child serves, a stop in that in which its child
-has ended, and the manager takes no job until then; all else about that change is the first job of the manager. So
-changes are made in the same order, and need no task but that of the child.
+While the manager is idle, a requested change begins in the step of the request (`change`) and needs no task but the
+child's own. A start concludes in the step in which the child serves, a stop in the step in which the child has ended.
+Until then the manager takes no job, and the rest of the change comes first after that. Changes thus keep their order.
 
-The manager waits for starts and stops as long as ``start_timeout`` and ``shutdown`` let it. One that a shield holds up
-after that is reported as overdue, and the rest of the manager's work for it becomes a job at its end.
+The manager waits as long as ``start_timeout`` and ``shutdown`` allow. A child held up longer by a shield is reported as
+overdue, and the rest of the manager's work becomes a job when the child ends.
 
-With ``start_order="parallel"`` a job decides, and begins starts and stops without waiting for them, except for the
-stops of a group that is restarted, each within its child's ``shutdown``. The task that waits for a start handles its
-result. A child may be stopped, or restarted with its group, while it is starting: after its wait, that task must check
-the state of the child again.
+With ``start_order="parallel"`` a job begins starts and stops, and waits only for the stops of a restarting group. The
+task that waits for a start handles the result, and must check the child again first: a child may be stopped, or
+restarted with the group, while starting.
+
+Owns: the job queue, the manager and the tasks above.
+Writes: the child table; records and mailboxes of the supervisor, its children and actors below.
+Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 
 from __future__ import annotations
@@ -79,11 +75,11 @@ Job = Callable[[], Awaitable[None]]
 """A step of the manager."""
 
 Rest: TypeAlias = "Callable[[Later[Any], Run], Awaitable[None]]"
-"""Waits for an incarnation, and answers the request of a change with the result."""
+"""Waits for an incarnation, and answers the request of a change."""
 
 
 class Children(Node, ABC):
-    """The children of one incarnation of a supervisor. See the top of the file.
+    """The children of one incarnation of a supervisor.
 
     Attributes:
         table: the rows, in child-table order.
@@ -104,27 +100,27 @@ class Children(Node, ABC):
         self._numbers = count(1)
 
     def release(self) -> None:
-        """Refer to the incarnation, its tasks and the children no more, once all have ended, so that they are freed."""
-        self._jobs.clear()  # the ends of children may be left in it
+        """Drop all references once the children have ended, to free them."""
+        self._jobs.clear()  # it may hold ends of children
         self.table.clear()
         for name in ("_changes", "_life", "_nursery"):
             vars(self).pop(name, None)
 
     @abstractmethod
     async def ended(self, run: Run) -> None:
-        """Handle the end of an incarnation that has started, or that was overdue."""
+        """Handle the end of an incarnation that has started, or was overdue."""
 
     @abstractmethod
     async def start_due(self, group: Group) -> None:
-        """Start the members that are due with a group."""
+        """Start the due members of a group."""
 
     # --- rows -------------------------------------------------------------------------------------------------------
 
     def add_all(self, specs: tuple[ChildSpec, ...]) -> list[Child]:
         """Make the first rows. A child of an earlier incarnation of the supervisor keeps its record.
 
-        So its refs stay valid and its messages wait. Children that `start_child` had added are not in `specs`. If the
-        factory of the supervisor lists fewer children this time, those that are missing have ended for good.
+        Refs thus stay valid and messages wait. Children missing from `specs`, for example added by `start_child`, have
+        ended for good.
         """
         own = self._life.record
         known = own.children or {}
@@ -147,27 +143,26 @@ class Children(Node, ABC):
         return child
 
     def comes_back(self, child: Child) -> bool:
-        """Return True if the next incarnation of the supervisor has this child. Valid once its end is decided."""
+        """Return True if the supervisor's next incarnation has a child. Valid once this end is decided."""
         return self._life.comes_back and child.spec.id in self._static
 
     def remove(self, child: Child, why: str = "it is no longer in the child table") -> None:
-        """Remove a row as soon as its incarnation has ended, and answer its messages."""
+        """Remove a row as soon as the incarnation has ended, and answer the messages."""
         child.record.close(why)
         self.drop(child, "removed", noted=False)
 
     def retire(self, child: Child, why: str, *, keep_mailbox: bool = False) -> None:
-        """Close a child that has ended and is not restarted."""
         if not keep_mailbox:
             child.record.close(why)
         self.drop(child, "open" if keep_mailbox else "closed", noted=True)
 
     def drop(self, child: Child, fate: Fate, *, noted: bool) -> None:
-        """Let the fate of a child come: now if its incarnation has ended, else when that is no longer overdue.
+        """Apply a fate to a child: now if the incarnation has ended, else when it is no longer overdue.
 
         Args:
             child: the child.
-            fate: what becomes of it.
-            noted: True if its new state is to be noted now.
+            fate: the new state of the child.
+            noted: True emits the new state.
         """
         if child.run is not None and child.run.final is None:
             self.ask(child, fate)
@@ -176,7 +171,7 @@ class Children(Node, ABC):
             self._stopped(child, fate, noted=noted)
 
     def leave(self, child: Child) -> None:
-        """Let a child start neither with its group nor by itself. If it was the cause, its group starts without it."""
+        """Let nothing start a child again. If the child was the cause of its group, the group starts at once."""
         if child.probation is not None:
             child.probation.cancel("it was stopped or started meanwhile")
         group, child.group = child.group, None
@@ -187,8 +182,8 @@ class Children(Node, ABC):
     # --- start ------------------------------------------------------------------------------------------------------
 
     def begin(self, child: Child) -> Run:
-        """Begin a start attempt. The caller must ensure that a task waits for its `outcome`."""
-        # Only the failure of a first start can be an error instead of a reason for the next attempt.
+        """Begin a start attempt. The caller must ensure that a task waits for the `outcome`."""
+        # Only a failed first start can be an error instead of a reason for the next attempt.
         retried = child.group is not None or not self._policy.strict
         if child.group is not None and child.record.incarnation:
             child.record.restarts += 1
@@ -196,8 +191,8 @@ class Children(Node, ABC):
         child.record.gave_up = False
         child.record.mailbox.reopen()
         child.run = run = Run(child.record, child, self)
-        # For a child that is a supervisor: if its start is interrupted, its end is not decided by `Incarnation.end`, so
-        # this is how it knows, while it stops its own children, that it comes back.
+        # A child supervisor whose start is interrupted stops its own children without a decided end. It learns from
+        # this whether it comes back.
         run.comes_back = run.restarts_after("crashed")
         run.retried = retried
         self._nursery.start_soon(run.run, name=child.spec.id)
@@ -207,9 +202,9 @@ class Children(Node, ABC):
         """Wait for the outcome of a start attempt.
 
         Returns:
-            None if the child has started, or is restarted with its group because another child has failed meanwhile.
-            `CUT_SHORT` if the child was asked to stop meanwhile; the caller of that stop does the rest. Otherwise the
-            end of the attempt, which may still be cleaning up.
+            None: the child has started, or is restarted with a group because another child has failed.
+            `CUT_SHORT`: the child was asked to stop; the caller of the stop does the rest.
+            Otherwise the end of the attempt, which may still be cleaning up.
         """
         spec = run.child.spec
         with trio.move_on_after(math.inf if spec.start_timeout is None else spec.start_timeout) as patience:
@@ -227,7 +222,6 @@ class Children(Node, ABC):
         return end
 
     def note_over(self, run: Run) -> None:
-        """Handle the end of an incarnation that was asked to stop; let the manager handle another one."""
         if run.fate is None:
             self.put_job(partial(self.ended, run))
         else:
@@ -237,18 +231,18 @@ class Children(Node, ABC):
     # --- stop -------------------------------------------------------------------------------------------------------
 
     def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
-        """Begin a stop, in one synchronous step: leave the group, answer messages in flight, take no more.
+        """Begin a stop in one synchronous step: leave the group, answer messages in flight, take no more.
 
-        If two stops overlap, the later one decides what becomes of the child, with two exceptions: a decision to remove
-        its row stays, and a restart of its group does not revive a child that was stopped for good.
+        If two stops overlap, the later decides the fate, with two exceptions: a decision to remove the row stays, and a
+        restart of the group does not revive a child that was stopped for good.
 
         Args:
             child: the child.
-            fate: what becomes of it.
-            drain: True lets a child that serves handle what is queued, and refuse only what comes later.
+            fate: the state after the stop.
+            drain: True lets a serving child handle queued messages, and refuse only later ones.
 
         Returns:
-            What is to be waited for; None if there is no incarnation, or it has ended, so the stop is done.
+            The incarnation to wait for; None if the stop is done.
         """
         if fate != "restarted":
             self.leave(child)
@@ -257,7 +251,7 @@ class Children(Node, ABC):
             self._stopped(child, fate, noted=child.record.state == "backoff")
             return None
         if run.fate == fate and run.ending:
-            return run  # `ask_first` has begun: to do it again would close all mailboxes below it a second time
+            return run  # a repetition would close all mailboxes below the child a second time
         first = run.fate is None
         if first or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
             run.fate = fate
@@ -278,26 +272,26 @@ class Children(Node, ABC):
         return None
 
     def bound_end(self, run: Run) -> None:
-        """Bound the clean-up of a child that ends by itself."""
-        # "brutal_kill" applies to a requested stop; a child that ends by itself may clean up.
+        # "brutal_kill" is for requested stops; a child that ends by itself may clean up.
         shutdown = None if run.child.spec.shutdown == "brutal_kill" else run.child.spec.shutdown
         run.bound(shutdown, asked_at=trio.current_time())
 
     def ask_first(self, plan: Sequence[tuple[Child, Fate]]) -> None:
-        """Begin the first step of `stop_all`, unless a child of it starts, or is restarted by a plan under way."""
+        """Begin the first step of `stop_all`, except for children that start or are being restarted with a group."""
         step = next(iter(self._stop_steps(plan)), [])
         for child, fate in step:
             if child.run is not None and child.run.started and child.group is None:
                 run = self.ask(child, fate)
                 if run is not None:
-                    # The end of this supervisor waits for it from this step on; the child may wake up before its owner.
+                    # Before the owner wakes up, the child may: its calls must already see that this supervisor's end
+                    # waits for it.
                     self._life.awaits.add(run)
 
     def _stop_steps(self, plan: Sequence[tuple[Child, Fate]]) -> list[Sequence[tuple[Child, Fate]]]:
         return [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
 
     async def stop_all(self, plan: Sequence[tuple[Child, Fate]]) -> None:
-        """Stop several children: one after the other, or all at once after asking them in this order."""
+        """Stop several children: one after another, or all at once after asking in this order."""
         for step in self._stop_steps(plan):
             runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
             with self._awaiting(*runs):
@@ -305,7 +299,6 @@ class Children(Node, ABC):
                     await run.wait_bounded()
 
     def finish(self, run: Run) -> None:
-        """Update the row of a child that was asked to stop, once its incarnation has ended."""
         assert run.final is not None
         assert run.fate is not None
         self.pass_on_exit(run.final)
@@ -313,13 +306,7 @@ class Children(Node, ABC):
         self._stopped(run.child, run.fate, noted=True)
 
     def _stopped(self, child: Child, fate: Fate, *, noted: bool) -> None:
-        """Update the row of a child that has stopped.
-
-        Args:
-            child: the child, which has no incarnation.
-            fate: what becomes of it.
-            noted: True if the stop has changed anything.
-        """
+        """Update the row of a child without an incarnation. ``noted`` is False if the stop has changed nothing."""
         if fate == "restarted":
             if noted:
                 child.record.become("backoff")
@@ -331,9 +318,9 @@ class Children(Node, ABC):
         if noted:
             child.record.note_stopped()
         if child.spec.restart == "temporary" or fate == "removed":
-            self.leave(child)  # while it was overdue, another child may have failed and taken it into its group
+            self.leave(child)  # a failed child may have taken an overdue one into its group
             child.record.close(why := "it is no longer in the child table")
-            child.close(why)  # for a supervisor, whose children have waited for its restart
+            child.close(why)  # its children have waited for its restart
             if self.table.get(child.spec.id) is child:
                 del self.table[child.spec.id], self._records[child.spec.id]
             child.record.leave()
@@ -341,7 +328,6 @@ class Children(Node, ABC):
     # --- the manager ------------------------------------------------------------------------------------------------
 
     def put_job(self, job: Job) -> None:
-        """Append a job for the manager."""
         self._jobs.append(job)
         self._change()
 
@@ -353,8 +339,9 @@ class Children(Node, ABC):
                 if self._has_job():
                     await trio.lowlevel.checkpoint()
                 await self._change.until(self._has_job)
-                # The stop of the supervisor cancels this task: a job that begins after that could start a child that
-                # the stop, already under way, has passed over.
+                # Woken by a job, this task may have been cancelled in the same step, so a checkpoint before the job
+                # raises the cancellation; `ending` covers a stop that has not cancelled yet. Otherwise a job could
+                # start a child that the stop, already under way, has passed over.
                 await trio.lowlevel.checkpoint()
                 if self._life.ending:
                     return
@@ -364,7 +351,7 @@ class Children(Node, ABC):
         return bool(self._jobs) and self._under_way is None
 
     def in_context(self, fn: Callable[[], T]) -> T:
-        """Call a function in the context variables of the supervisor: tasks that it starts are not their caller's."""
+        """Call a function in the supervisor's context variables, which the tasks it starts inherit."""
         return self._context.copy().run(fn)
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
@@ -377,7 +364,7 @@ class Children(Node, ABC):
 
     @contextmanager
     def _awaiting(self, *runs: Run) -> Iterator[None]:
-        """Record, for the detection of deadlocks, that the supervisor waits for these incarnations in the block."""
+        """Note in the wait-for graph that the supervisor waits for incarnations during the block."""
         self._life.awaits.update(runs)
         try:
             yield
@@ -385,11 +372,10 @@ class Children(Node, ABC):
             self._life.awaits.difference_update(runs)
 
     def blockers(self) -> list[Incarnation]:
-        """Return the nodes that a change waits for before the manager begins it; see ``_circles``."""
         return list(self._life.awaits)
 
     def pass_on_exit(self, end: End) -> bool:
-        """End the supervisor if a child ended with an exception that ends the program. Return True in that case."""
+        """Return True after ending the supervisor, if a child ended with an exception that ends the program."""
         if not is_exit(end.error):
             return False
         self._life.end("crashed", end.error)
@@ -400,16 +386,14 @@ class Children(Node, ABC):
     def change(
         self, request: Sender, defer: Callable[[], Later[Any]], begin: Callable[[], Run | None], rest: Rest
     ) -> Later[Any] | None:
-        """Make a change, after the manager's current jobs. If the caller leaves before that, it is not made.
-
-        If the manager waits for a job, the change begins in this step, and needs no task but that of the child.
+        """Make a change after the manager's current jobs, or now if there are none, unless the caller leaves first.
 
         Args:
-            request: the handling of the message of the caller.
+            request: the handling of the caller's message.
             defer: makes the `Later` of that message.
-            begin: begins the change, in one synchronous step. Returns the incarnation to wait for; None if there is
-                none, so the change is done.
-            rest: waits for it, and answers with the result.
+            begin: begins the change in one synchronous step. Returns the incarnation to wait for, or None if the change
+                is done.
+            rest: waits for the incarnation, and answers with the result.
         """
         if self._change.awaited and self._under_way is None:
             run = self.in_context(begin)
@@ -427,7 +411,7 @@ class Children(Node, ABC):
         return later
 
     def expect(self, request: Sender, run: Run) -> None:
-        """Record that a change waits for an incarnation, unless that waits for the caller of the change."""
+        """Note that a change waits for an incarnation. Raise an error if the incarnation waits for the caller."""
         circle = find_circle(request, run)
         if circle:
             raise wait_deadlocks(self._life.record.name, run.child.spec.id, circle)
@@ -451,7 +435,7 @@ class Children(Node, ABC):
             await self.carry_out(self._conclude, run, later, rest)
 
     def _follow(self, run: Run, later: Later[Any], rest: Rest) -> None:
-        """Go on with a change that was begun without the manager, as if its job had begun it."""
+        """Go on with a change begun without the manager as if a job had begun the change."""
         waits = self._policy.start_order == "sequential"
         if waits:
             self._life.awaits.add(run)
@@ -477,7 +461,6 @@ class Children(Node, ABC):
         self._continue(run, later, rest)
 
     def _followed(self, run: Run) -> None:
-        """Let the manager take jobs again, after a change that was made without it."""
         self._life.awaits.discard(run)
         if self._under_way is run:
             self._under_way = None
@@ -485,7 +468,6 @@ class Children(Node, ABC):
             self._change()
 
     def _continue(self, run: Run, later: Later[Any], rest: Rest) -> None:
-        """Let the manager go on with a change, before its other jobs."""
         self._jobs.appendleft(partial(self.carry_out, self._conclude, run, later, rest))
         self._change()
 
@@ -501,11 +483,11 @@ class Children(Node, ABC):
 
 
 class DormantSupervisor(Actor):
-    """A supervisor that starts nothing, and is not started itself: its children only get their refs.
+    """A supervisor that starts nothing, and is not started itself: the children only get refs.
 
-    Return it from the factory of a `ChildSpec` as long as no child is needed. Messages to the children wait. To wake
-    it, let the factory return a `Supervisor` of the same children, and call ``restart_child``. Until then it costs
-    no task. Messages to the supervisor itself, such as changes of its children, wait too.
+    As long as no child is needed, return a `DormantSupervisor`, which costs no task, from the factory of a `ChildSpec`.
+    Messages to the children wait, as do messages to the supervisor itself, such as changes of the children. To wake the
+    supervisor, let the factory return a `Supervisor` of the same children, and call ``restart_child``.
 
     Args:
         specs: the children.
@@ -519,7 +501,7 @@ class DormantSupervisor(Actor):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Make the records of the children, which their supervisor takes over, and have nothing to run."""
+        """Make the records of the children, for their supervisor to take over, and run nothing."""
         own = self._current.record
         known = own.children or {}
         own.children = {spec.id: record_of(spec, own, known) for spec in self._specs}
@@ -535,7 +517,6 @@ class DormantSupervisor(Actor):
 
 
 def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildError:
-    """Return the error for a change that does not fit the child table."""
     remedies: dict[ChildProblem, str] = {
         "not_found": "not found; list the children with which_children()",
         "already_present": "already exists and is not running; call restart_child(), or delete_child() first",
@@ -547,13 +528,11 @@ def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildEr
 
 
 def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:
-    """Return the error of a strict start, with the child and the cause."""
     what = f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {failure_text(end.error)}"
     return caused_by(ActorStartError(what, actor=child.spec.id), end.error)
 
 
 def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
-    """Return the error for the caller of a start that was interrupted by a stop."""
     return ActorStartError(
         f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while starting; call restart_child() if "
         "it is still in the table",
@@ -562,7 +541,6 @@ def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
 
 
 def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
-    """Return the error of a change that would make the supervisor wait for its caller."""
     return ActorError(
         f"supervisor {supervisor!r}: this change would deadlock ({explain(circle)}, and the supervisor waits for that "
         "before it makes another change); request it later, from handle() or from a task that running() has started, "
@@ -572,7 +550,6 @@ def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
 
 
 def wait_deadlocks(supervisor: str, child: str, circle: Sequence[str]) -> ActorError:
-    """Return the error of a stop whose caller would wait for an end that waits for that caller."""
     return ActorError(
         f"supervisor {supervisor!r}: waiting for the end of child {child!r} would deadlock ({explain(circle)}); the "
         "child was asked to stop, so continue without waiting for it",
@@ -581,7 +558,6 @@ def wait_deadlocks(supervisor: str, child: str, circle: Sequence[str]) -> ActorE
 
 
 def cannot_drain(supervisor: str, child: str) -> ActorError:
-    """Return the error of a stop that is to drain a child that handles no messages of its own."""
     return ActorError(
         f"supervisor {supervisor!r}: child {child!r} is a supervisor, which cannot be drained; stop its children with "
         "drain=True, then it without",
@@ -590,7 +566,6 @@ def cannot_drain(supervisor: str, child: str) -> ActorError:
 
 
 def stopping_itself(supervisor: str, child: str) -> ActorError:
-    """Return the error of a child that asks its supervisor to stop it, and would wait for its own end."""
     return ActorError(
         f"supervisor {supervisor!r}: child {child!r} called stop_child() on itself, which would deadlock; call "
         "self.stop() instead",

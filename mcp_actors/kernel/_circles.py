@@ -1,38 +1,35 @@
 """Detect calls that would deadlock, and note for whom a task works.
 
-Envelopes, mailboxes, incarnations and the managers of supervisors derive from `Node` or `Sender`; this file imports
-none of them. References and supervisors ask it before a sender waits (`find_circle`), and they and ``_open`` note a
-wait (`expect`). The file writes the calls of a sender and two context variables, which say for whom a task works
-(`act_for`, `act_for_caller`, `current_sender`); incarnations and what serves their messages set the first of them,
-`serving`, too. It reads Trio's tasks, their nurseries, contexts and deadlines, starts no task and does not wait. The
-caller raises the error, with the text of `explain`.
+A call that closes a circle of waits would hang forever, silently; the last call of a circle raises an error instead.
+The check must cost nearly nothing while nothing is wrong, and never refuse a call that would return.
 
 Theory of operation
 -------------------
-The nodes of a wait-for graph are
+The nodes of the wait-for graph::
 
-- the handling of a message (its `Envelope`), which waits for the calls that it has made;
-- an `Incarnation` that starts or ends, which waits for the calls that its own code has made then, for its handlers and,
-  if it is a supervisor, for children that start or end;
-- a `Mailbox`, in which calls wait for one of the actor's slots; or, if the actor does not serve, for the incarnation
-  that is starting, or that has to be over before the next;
-- the manager of a supervisor (`Children`), which waits for children that start or end. So does a change of the child
-  table that it has begun: it is the handling of a message, and the incarnation counts among its calls;
-- what has taken a message and not begun to handle it (`Answers` in ``_serving``), which waits for nothing.
+    node                      waits for
+    handling (`Envelope`)     calls made by the handler; children, if the message changes a child table
+    `Incarnation`             while starting or ending: calls of its own code, handlers, and children that start or end
+    `Mailbox`                 messages in the actor's slots; without a serving actor, the incarnation that starts, or
+                              has to be over first
+    manager (`Children`)      children that start or end
+    taker (`Answers`)         nothing; has taken a message and not begun to handle it
 
-A mailbox is stuck if all of its slots are; any other node is stuck if one of its blockers is. The graph is not stored:
-each node knows its blockers, and the graph is walked when a node is about to wait. `find_circle` assumes that all nodes
-are stuck, removes those that are not, and then those that waited only for these, until nothing changes. If the place
-where the call would wait remains, the wait would not end by itself. So the last call of a circle is refused, whether
-its calls belong to one request (p → q → p) or to two that have crossed.
+A mailbox is stuck if all slots are; any other node is stuck if a blocker is. The graph is not stored, but walked when a
+node is about to wait. `find_circle` assumes all nodes to be stuck, removes those with nothing to wait for, then nodes
+that waited only for removed nodes, until nothing changes. If the place where the call would wait remains, the wait
+would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
 
-A handler waits for the tasks below its slot, so their calls are its calls (`current_sender`), as are those of a task
-that has joined it (`act_for`). A task that it has started in a nursery outside the actor inherits its context variables
-and nothing more. Calls under a deadline that the caller itself has set are left out as well (`is_bounded`): they end by
-themselves.
+A handler waits for the tasks below its slot, and so for their calls (`current_sender`), and for calls of a task that
+has joined the handler (`act_for`). A task started in a nursery outside the actor only inherits context variables. Calls
+under a deadline set by the caller end by themselves, and are left out (`is_bounded`).
 
-A node that waits for several calls counts as stuck if one of them is. It might race them against each other; but a
-program that relies on that contains a deadlock.
+A node that waits for several calls counts as stuck if a single call is. A program that relies on a race between calls
+contains a deadlock.
+
+Owns: two context variables, for whom a task works.
+Writes: the calls of a sender. Reads Trio's tasks, nurseries, contexts and deadlines.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -51,14 +48,14 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""Calls of a handler that are remembered before the answered ones are dropped; later twice the unanswered ones more."""
+"""Remembered calls of a handler before answered calls are dropped; later, twice the unanswered calls more."""
 
 
 class Node:
     """A node of the wait-for graph.
 
     Attributes:
-        needs_all: True if it is stuck only when all of its blockers are; otherwise one is enough.
+        needs_all: True if the node is stuck only when all blockers are; otherwise one is enough.
     """
 
     __slots__ = ()
@@ -71,21 +68,21 @@ class Node:
         return ""
 
     def blockers(self) -> Sequence[Node]:
-        """Return the nodes that it waits for now; empty if it waits for none."""
+        """Return the nodes waited for now; empty if there are none."""
         return ()
 
 
 class Calls(list["Sender"]):
-    """The calls, starts and ends that a sender waits for. Those that are over are dropped when there are many."""
+    """The calls, starts and ends awaited by a sender. Finished entries are dropped once there are many."""
 
     prune_at = PRUNE_AT
 
 
 class Sender(Node, ABC):
-    """The handling of a message, or the start or end of an incarnation. It makes calls, and calls wait for it.
+    """The handling of a message, or the start or end of an incarnation: makes calls, and is waited for.
 
     Attributes:
-        calls: the calls that its code has made; None if it has made none.
+        calls: the calls made by the sender's code; None without calls.
     """
 
     __slots__ = ()
@@ -95,29 +92,29 @@ class Sender(Node, ABC):
     @property
     @abstractmethod
     def open(self) -> bool:
-        """True while it has not been answered or ended."""
+        """True until answered or ended."""
 
     @property
     @abstractmethod
     def busy(self) -> bool:
-        """True while another node may wait for it."""
+        """True while another node may wait for the sender."""
 
     @property
     def outer_deadline(self) -> float:
-        """The effective deadline of its task before its code has set one of its own."""
+        """The deadline of the sender's task before its code has set another."""
         return math.inf
 
     @abstractmethod
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
-        """Return True for the task at the top of its code."""
+        """Return True for the task at the top of the sender's code."""
 
     def place(self) -> Node:
-        """Return the node where it is: itself, or a mailbox."""
+        """Return the node where the sender is: itself, or a mailbox."""
         return self
 
 
 serving: ContextVar[Sender | None] = ContextVar("mcp_actors.kernel.serving", default=None)
-"""The sender that the current task acts for, or inherited from the task that started it; see `current_sender`."""
+"""The sender that the current task acts for, or has only inherited; see `current_sender`."""
 
 _joined: ContextVar[tuple[Sender | None, float]] = ContextVar("mcp_actors.kernel.joined", default=(None, 0.0))
 """The sender that a task elsewhere has joined explicitly, and the deadline around that task then."""
@@ -126,7 +123,7 @@ _joined: ContextVar[tuple[Sender | None, float]] = ContextVar("mcp_actors.kernel
 def effective_deadline() -> float:
     """Return the effective deadline of the running task, also below a thousand supervisors that are starting.
 
-    Trio asks each scope in turn, in one nested call per scope, unless the innermost one knows that it is cancelled.
+    Trio asks each scope in turn, in one nested call per scope, unless the innermost knows of a cancellation.
     """
     try:
         return trio.current_effective_deadline()
@@ -135,58 +132,58 @@ def effective_deadline() -> float:
 
 
 def act_for(sender: Sender) -> None:
-    """Count what the current task does from now on, and the tasks it starts, as done by a sender that waits for it."""
+    """Count everything done by the current task from now on, and by tasks started here, as done by a sender."""
     serving.set(sender)
     _joined.set((sender, effective_deadline()))
 
 
 def act_for_caller() -> None:
-    """The same for a task that runs in the context of a caller who waits for it, but not below the caller's task."""
+    """Act for the caller whose context the task runs in, without being below the caller's task."""
     caller = serving.get()
     if caller is not None:
         act_for(caller)
 
 
 def current_sender() -> Sender | None:
-    """Return the sender that the running code acts for; None if no handler and no start or end waits for it."""
+    """Return the sender that the running code acts for; None if no handler, start or end waits for the code."""
     sender = serving.get()
     if sender is None:
         return None
     task = trio.lowlevel.current_task()
     if sender.is_run_by(task) or _acts_for(sender, task):
         return sender
-    # A task never moves to another nursery, so this is for good.
+    # Forget for good: a task never moves to another nursery.
     serving.set(None)
     return None
 
 
 def _acts_for(sender: Sender, task: trio.lowlevel.Task) -> bool:
     if _joined.get()[0] is sender or task.context.get(serving) is not sender:
-        return True  # the latter: it has entered a copy of the sender's context, as the bridge does for asyncio
+        return True  # the latter: in a copy of the sender's context, as the bridge does for asyncio
     top = task
     while not sender.is_run_by(task):
         if task.parent_nursery is None:
-            # One of Trio's system tasks has a sender's context only if a thread that the sender waits for calls back.
+            # A system task of Trio has a sender's context only if a thread that the sender waits for calls back.
             return top.context.get(serving) is sender
         top, task = task, task.parent_nursery.parent_task
     return True
 
 
 def is_bounded(sender: Sender) -> bool:
-    """Return True if the running code, which acts for a sender, has set a deadline for what it does now."""
+    """Return True if the running code, which acts for a sender, has set a deadline of its own."""
     deadline = effective_deadline()
     if deadline == math.inf:
         return False
     joined, outer_deadline = _joined.get()
     if joined is not sender:
         if trio.lowlevel.current_task().context.get(serving) is not sender:
-            return False  # it may have a deadline of asyncio's, which cannot be seen from here
+            return False  # a deadline of asyncio's cannot be seen from here
         outer_deadline = sender.outer_deadline
     return deadline < outer_deadline
 
 
 def expect(sender: Sender, call: Sender) -> None:
-    """Remember that a sender waits for a call, a start or an end."""
+    """Note that a sender waits for a call, a start or an end."""
     calls = sender.calls
     if calls is None:
         sender.calls = calls = Calls()  # type: ignore[misc]  # each subclass has a slot for it
@@ -197,21 +194,19 @@ def expect(sender: Sender, call: Sender) -> None:
 
 
 def places(calls: Calls | None) -> list[Node]:
-    """Return the nodes where the unanswered calls are."""
     return [call.place() for call in calls or () if call.open]
 
 
 def labels(calls: Calls | None) -> list[str]:
-    """Return what the unanswered calls wait for, as text."""
     return [call.label for call in calls or () if call.open]
 
 
 def find_circle(caller: Node, first: Node) -> list[str]:
-    """Return the circle that a caller would close by waiting, or an empty list if it would not wait for ever.
+    """Return the circle that a caller would close by waiting; empty if the wait would end.
 
     Args:
         caller: the node that is about to wait.
-        first: the node that it would wait for.
+        first: the node to wait for.
 
     Returns:
         The labels along the circle, from the caller back to the caller.
@@ -227,8 +222,8 @@ def find_circle(caller: Node, first: Node) -> list[str]:
             reached.extend(waits[node])
             for blocker in waits[node]:
                 waiters[blocker].append(node)
-    # Each edge is followed once. A search through all nodes in each round would take a time that grows with the square
-    # of the length of a chain of calls.
+    # Count down the stuck blockers of each node, so that each edge is followed once. Searching all nodes in each round
+    # would take a time that grows with the square of the length of a chain of calls.
     stuck_blockers = {node: len(blockers) for node, blockers in waits.items()}
     moving = [node for node in waits if not waits[node] and node is not caller]
     stuck = set(waits).difference(moving)
@@ -257,5 +252,4 @@ def _way(caller: Node, first: Node, waits: dict[Node, Sequence[Node]], stuck: Co
 
 
 def explain(circle: Sequence[str]) -> str:
-    """Return the circle as text: who waits for whom."""
     return ", ".join(f"{waits} waits for {blocker}" for waits, blocker in pairwise(circle))

@@ -1,13 +1,11 @@
 """Messages, reply slots and envelopes.
 
-`Message` and `Call` are the bases of what users send, and a `PendingCall` is an answer to wait for later. `Receives`,
-`CallFor` and `CallWith` are for type checkers. An `Envelope` is a message on its way. It is a `Reply` too: a slot whose
-answer wakes the task that waits, or calls a function of the sender. A `Holder` is what has an envelope, and its `Home`
-is the mailbox that it returns to.
+Every request makes an envelope, so an envelope is at once the message on its way, the reply slot of the sender, and a
+node of the wait-for graph. An answer and a caller that leaves may meet in the same step; whichever comes first counts.
 
-References and ``_timers`` make envelopes; mailboxes, incarnations and pools hold them. This file starts no task and
-runs no handler. It logs if a function of the sender raises. Of the kernel, it imports the detection of deadlocks
-(``_circles``).
+Owns: the reply slots, each settled at most once.
+Writes: nothing but envelopes; wakes the waiting task, or calls the sender's function and logs its exceptions.
+Calls: _circles.
 """
 
 from __future__ import annotations
@@ -49,8 +47,8 @@ _log: Final = Log("mcp_actors.kernel")
 class Reply(Handle, Generic[T]):
     """A slot that any task may settle, at most once, and exactly one task awaits.
 
-    A `trio.Event` and a field would do the same. Waking the waiting task directly with its result saves an object and a
-    hop, and gives a cancelled waiter a hook (`abandoned`) that runs before it leaves.
+    Unlike a `trio.Event` and a field, this wakes the waiting task directly with the result, and a cancelled waiter runs
+    a hook (`abandoned`) before leaving.
 
     Attributes:
         open: True until there is an answer or the waiting task has left.
@@ -66,23 +64,23 @@ class Reply(Handle, Generic[T]):
         return self._waiter is not None
 
     def settle(self, answer: outcome.Value[T] | outcome.Error) -> bool:
-        """Give the answer. Return False, and do nothing, if there is one already or the waiter has left."""
+        """Give the answer. Return False, and do nothing, if there is an answer or the waiter has left."""
         if not self.open:
             return False
         self.open = False
         waiter = self._waiter
         if waiter is None:
             self._answer = answer
-        elif type(waiter) is trio.lowlevel.Task:  # `isinstance` asks an abstract class, for each function
+        elif type(waiter) is trio.lowlevel.Task:  # `isinstance` would ask an abstract class
             trio.lowlevel.reschedule(waiter, answer)
         else:
             _call(waiter, answer)
         return True
 
     def on_answer(self, fn: Callable[[outcome.Value[T] | outcome.Error], object]) -> None:
-        """Call a function with the answer, in the step in which it is given, instead of waiting for it.
+        """Call a function with the answer in the step that gives it, instead of waiting; at once if there is one.
 
-        The function must not raise: what it raises is only logged. It is called at once if there is an answer.
+        Exceptions of the function are only logged.
 
         Raises:
             RuntimeError: a task waits, or has waited, for the answer already.
@@ -94,7 +92,7 @@ class Reply(Handle, Generic[T]):
         else:
             _call(fn, self._taken())
 
-    @trio.lowlevel.enable_ki_protection  # half of it would leave a handler running for a caller that has left
+    @trio.lowlevel.enable_ki_protection  # half of it would leave a handler running without a caller
     def withdraw(self) -> None:
         """Leave without the answer; the slot accepts none from now on."""
         if self.open:
@@ -124,8 +122,8 @@ class Reply(Handle, Generic[T]):
         return result
 
     def _taken(self) -> outcome.Value[T] | outcome.Error:
-        """Return the answer that was given before a task has waited for it."""
-        self._waiter = _nothing  # it is given once
+        """Return an answer given before a task has waited."""
+        self._waiter = _nothing  # given once
         answer: outcome.Value[T] | outcome.Error | None = getattr(self, "_answer", None)
         if answer is None:
             raise RuntimeError("this request was withdrawn and has no answer; send it again")
@@ -139,8 +137,8 @@ class Reply(Handle, Generic[T]):
     def abandoned(self) -> None:
         """React to the waiter having left. A hook for subclasses.
 
-        It runs inside the canceller's own step, so it may only leave a mark and wake a task. Cancelling another scope
-        from here would recurse through chains of waiting actors.
+        The hook runs inside the canceller's own step, and may only leave a mark and wake a task. Cancelling another
+        scope from here would recurse through chains of waiting actors.
         """
 
 
@@ -153,11 +151,10 @@ def _awaited_already() -> RuntimeError:
 
 
 def _call(fn: Callable[[Any], object], answer: object) -> None:
-    """Call a function of a user in the step of an actor that answers, which must be completed."""
     try:
         fn(answer)
     except BaseException:
-        with suppress(BaseException):  # there is no tree here that an exit out of a log handler could leave
+        with suppress(BaseException):  # no tree here that an exit of a log handler could leave
             _log.exception("the function %s that on_answer() got raised; the actor is not affected", shown(fn))
 
 
@@ -166,22 +163,20 @@ def _call(fn: Callable[[Any], object], answer: object) -> None:
 
 @define(eq=False, repr=False, init=False)
 class Envelope(Reply[Any], Sender):
-    """A message on its way, and the reply slot of its sender.
+    """A sent message, and the reply slot of the sender.
 
-    For a ``call`` the slot is settled with the answer; for a ``tell`` in the entrance, by moving up to the queue.
+    The slot of a ``call`` is settled with the answer; of a ``tell`` in the entrance, by moving up to the queue.
 
     Attributes:
-        droppable: False if a full mailbox that drops its oldest messages keeps this one.
-        message: the message.
-        is_call: True for a ``call``, False for a ``tell``.
-        holder: the mailbox, or the incarnation that has taken it.
-        home: the mailbox that it was sent to, and returns to if its handling has not begun.
-        number: its position in the order of arrival.
-        since: the Trio time at which its handling began; not set by a plain handler that answers in its step.
-        context: the sender's `contextvars` context when it sent the message.
-        scope: the slot of its handler, once there is one; its `later` if no handler runs for it.
-        later: the `Later` that settles it; None if its handler does.
-        calls: the calls that its handler has made; see ``_circles``.
+        droppable: False if a full mailbox with ``"drop_oldest"`` keeps the message.
+        holder: the mailbox, or the incarnation that has taken the message.
+        home: the mailbox of the receiver, where the message returns if no handling has begun.
+        number: the position in the order of arrival.
+        since: the Trio time at which the handling began; unset by a plain handler that answers at once.
+        context: the sender's `contextvars` context when the message was sent.
+        scope: the slot of the handler, once there is one; the `later` if no handler runs.
+        later: the `Later` that settles the envelope; None if the handler does.
+        calls: the calls made by the handler; see ``_circles``.
     """
 
     droppable: ClassVar[bool] = True
@@ -198,7 +193,7 @@ class Envelope(Reply[Any], Sender):
     context: contextvars.Context
 
     def __init__(self, message: Message, *, is_call: bool) -> None:
-        # Every request creates one, so only the attributes that are read before they are set elsewhere are set here.
+        # Every request makes one: set only what is read before it is set elsewhere.
         self.open = True
         self._waiter = None
         self.message = message
@@ -209,64 +204,58 @@ class Envelope(Reply[Any], Sender):
         return f"<PendingCall {self.label}>"
 
     def __dir__(self) -> list[str]:
-        return [name for name in dir(PendingCall) if not name.startswith("_")]  # programs see no more of it
+        return [name for name in dir(PendingCall) if not name.startswith("_")]  # all that programs see
 
     @property
     def handed_over(self) -> bool:
-        """True while the actor handles it."""
         return self.scope is not None
 
     busy = handed_over
 
     @property
     def actor(self) -> str:
-        """The name of the actor that has it, or has handled it: of a pool, the member that has taken it."""
+        """The actor that has, or has handled, the message: of a pool, the member."""
         return self.holder.name
 
     @property
     def caller_left(self) -> bool:
-        """True if its caller has left, or has an answer. The sender of a ``tell`` never leaves."""
+        """True if the caller has left, or has an answer. The sender of a ``tell`` never leaves."""
         return self.is_call and not self.open
 
     withdrawn = caller_left
-    """True if it is not to be handled, because its caller has left."""
+    """True if the message is not to be handled."""
 
     @property
     def interrupted(self) -> bool:
-        """True if it needs no handler any more, because the incarnation that has it ends."""
+        """True if no handler is needed any more, because the incarnation ends."""
         return self.caller_left and self.holder.ending
 
     @property
     def label(self) -> str:
-        """The name of the actor that has it, and the message."""
         doing = "handling" if self.handed_over else "to handle"
         return f"{self.holder.name!r} ({doing} {type(self.message).__name__})"
 
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
-        """Return True for the task of its handler."""
         return getattr(self.scope, "task", None) is task
 
     def blockers(self) -> list[Node]:
-        """Return the nodes that its handler waits for."""
         return places(self.calls)
 
     def place(self) -> Node:
-        """Return the lane in which it waits, or itself once an incarnation has taken it."""
+        """Return the lane in which an envelope waits, or itself once an incarnation has taken it."""
         return self.home.lane_of(self) if self.holder is self.home else self
 
     @property
     def waits_for(self) -> tuple[str, ...]:
-        """What its handler waits for, as text: actors that it calls without a deadline, and its `Later`."""
+        """The actors that the handler calls without a deadline, and its `Later`, as text."""
         later = ["its Later"] if self.later is not None and self.scope is self.later else []
         return (*later, *labels(self.calls))
 
     def abandoned(self) -> None:
-        """Tell the holder that the sender has left."""
         self.holder.forget(self)
 
     @trio.lowlevel.enable_ki_protection
     def expire(self, exc: BaseException) -> bool:
-        """Answer in the actor's place; see `PendingCall`."""
         if not self.settle(outcome.Error(exc)):
             return False
         self.holder.forget(self)
@@ -281,16 +270,16 @@ class Holder(Node, ABC):
     @property
     @abstractmethod
     def ending(self) -> bool:
-        """True once it serves no messages any more, and has answered those that it had. A mailbox never ends."""
+        """True once no messages are served any more, and all have been answered. A mailbox never ends."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """The name of its actor."""
+        """The actor's name."""
 
     @abstractmethod
     def forget(self, envelope: Envelope) -> None:
-        """Drop an envelope whose sender has left. It is called from an ``abort_fn``; see `Reply.abandoned`."""
+        """Drop an envelope whose sender has left. Called from an ``abort_fn``; see `Reply.abandoned`."""
 
 
 class Home(Holder):
@@ -304,11 +293,11 @@ class Home(Holder):
 
     @abstractmethod
     def put_back(self, envelope: Envelope) -> bool:
-        """Return an envelope whose handling has not begun to its old place; return False if it was refused instead."""
+        """Return an unhandled envelope to its old place. Return False if the envelope was refused instead."""
 
     @abstractmethod
     def postpone(self, envelope: Envelope) -> MailboxFull | None:
-        """Keep an envelope aside until its actor resumes; return the error if no more may wait so."""
+        """Keep an envelope aside until the actor resumes. Return the error if no more may wait."""
 
     @abstractmethod
     def is_worked_off(self, sender: Sender) -> bool:
@@ -316,25 +305,25 @@ class Home(Holder):
 
     @abstractmethod
     def full(self, text: str) -> MailboxFull:
-        """Return the error of a message for which there is no room."""
+        """Return the error of a message without room."""
 
 
 # --- Base classes of messages, typed by their answers and their receivers ---------------------------------------------
 
-# Nothing here does anything at run time. For type checkers, a reference is an `ActorRef[Add | Get]`: it receives these
-# messages, so one that receives more is accepted in its place (it is contravariant). A `Call` says what it answers to
-# whom: ``Add`` gives an ``int`` to whatever receives ``Add``. So for ``ref.call(message)`` one protocol says if the
-# message may be sent there, and what the answer is.
+# For type checkers only. A reference is an `ActorRef[Add | Get]`: it receives these messages, so one that receives more
+# is accepted in its place (contravariance). A `Call` says what it answers to whom: ``Add`` gives an ``int`` to whatever
+# receives ``Add``. One protocol thus says for ``ref.call(message)`` whether the message may be sent there, and what the
+# answer is.
 
 
 class Message:
     """Base of all messages to actors. Make subclasses frozen attrs classes.
 
     Attributes:
-        control: True puts messages of this class on the control lane. They overtake all queued messages and need no
-            in-flight slot, so a busy or full actor still answers them. Their handlers run between two ``await`` of
-            another handler, but one at a time. As many as the ``mailbox_size`` may wait. Meant for questions about the
-            actor itself (health, statistics), not for its work.
+        control: True puts messages of the class on the control lane. They overtake all queued messages and need no
+            in-flight slot, so a busy or full actor still answers. Their handlers run one at a time, between two
+            ``await`` of another handler. As many as the ``mailbox_size`` may wait. Meant for questions about the actor
+            itself (health, statistics), not for work.
     """
 
     __slots__ = ()
@@ -347,12 +336,12 @@ R_contra = TypeVar("R_contra", contravariant=True)
 M = TypeVar("M", bound=Message)
 if TYPE_CHECKING:
     M_contra = TypeVar("M_contra", bound=Message, contravariant=True, default=Any)
-else:  # TypeVars have defaults since Python 3.13, and the kernel imports nothing for them
+else:  # defaults of TypeVars came with Python 3.13; the kernel imports nothing for them
     M_contra = TypeVar("M_contra", bound=Message, contravariant=True)
 
 
 class Receives(Generic[M_contra]):
-    """Base of actors and references to them: what receives these messages."""
+    """Base of actors and references: receives the given messages."""
 
     __slots__ = ()
 
@@ -370,47 +359,46 @@ class Call(Message, Generic[T_co]):
 
 
 class CallFor(Protocol[R_contra, T_co]):
-    """A `Call` that may be sent to these receivers, and its answer."""
+    """A `Call` that may be sent to certain receivers, and the answer."""
 
     def _to(self, ref: R_contra, /) -> T_co: ...
 
 
 class CallWith(Protocol[T]):
-    """A `Call` with exactly this answer; each is a ``Call[object]`` too, to which any value would be an answer."""
+    """A `Call` with exactly the given answer. Each is a ``Call[object]`` too, to which any value would be an answer."""
 
     def _answer(self) -> Callable[[T], T]: ...
 
 
 class PendingCall(Protocol[T_co]):
-    """A message that was sent with `ActorRef.send_request`; its sender waits for the answer."""
+    """A message sent with `ActorRef.send_request`; the sender waits for the answer."""
 
     @property
     def handed_over(self) -> bool:
-        """True while the actor handles the message; False while it waits in the mailbox, and once it was handled."""
+        """True while the actor handles the message; False while the message waits in the mailbox, and afterwards."""
 
     @property
     def actor(self) -> str:
-        """The name of the actor that has the message, or has handled it: of a pool, the member that has taken it."""
+        """The name of the actor that has or has handled the message: of a pool, the member."""
 
     async def wait(self) -> T_co:
-        """Wait for the answer, as `ActorRef.call` does. Exactly one task may, once; else it is a `RuntimeError`.
+        """Wait for the answer, as `ActorRef.call` does. Exactly one task may wait, once; otherwise a `RuntimeError`.
 
         **Cancellation**: as for `ActorRef.call`.
         """
 
     def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:
-        """Call a function with the answer, in the step in which it is given, instead of waiting for it.
+        """Call a function with the answer in the step that gives it, instead of waiting; at once if there is one.
 
-        For callers outside any Trio task. The function must not raise: what it raises is only logged. It is called at
-        once if there is an answer.
+        For callers outside any Trio task. The function must not raise: exceptions are only logged.
         """
 
     def withdraw(self) -> None:
-        """Leave without the answer, like a task that is cancelled while it waits. The function is not called then."""
+        """Leave without the answer, like a cancelled waiter. The function of `on_answer` is then not called."""
 
     def expire(self, exc: BaseException) -> bool:
         """Answer in the actor's place: the waiting caller gets this exception at once.
 
-        If the message is still queued it is not served; if it was handed over its handler is cancelled. Any task may
-        call this, in any state. Return False, and do nothing, if there is an answer or the caller has left.
+        A queued message is not served; the handler of a message that was handed over is cancelled. Any task may call
+        `expire`, in any state. Return False, and do nothing, if there is an answer or the caller has left.
         """

@@ -1,11 +1,11 @@
 """Find the handler of a message in the class of an actor.
 
-`handles` marks a method as the handler of a class of messages. When a class of actors is made, its handlers become a
-table of the class (`handlers_of`). Unless the class overrides ``handle`` or ``take``, the table is compared with
-``Actor[...]`` (`check_declared`). Annotations of handlers are left to type checkers, but for the message of ``handle``.
-The errors for messages without a handler are made here.
+Mistakes in handlers must show when the class is made, not when the first message arrives. Annotations of handlers are
+left to type checkers, except for the message of ``handle``. A type that cannot be checked at run time excludes nothing.
 
-The file writes the marked methods. It calls nothing of an actor, and ``_actor`` calls it.
+Owns: nothing.
+Writes: a mark on each method with `handles`.
+Calls: _envelope, _timers.
 """
 
 from __future__ import annotations
@@ -38,15 +38,13 @@ if TYPE_CHECKING:
 
 # --- Find the handler of a message, and refuse messages that have none ------------------------------------------------
 
-# Methods with ``@handles(Add)`` make a table from message classes to names of methods, when their class is made.
-# Whatever can be wrong with them is an error then, also if the class declares other messages than it has handlers for
-# (``Actor[Add | Get]``). A message without a handler is refused when it is sent, or, if the class of the actor was not
-# known then, when it is taken.
+# Methods with ``@handles(Add)`` make a table, class of messages → name of the method, when their class is made. All
+# mistakes are errors then, also other declared messages (``Actor[Add | Get]``) than handlers. A message without a
+# handler is refused when sent or, if the class of the actor was not known then, when taken.
 #
-# A class that overrides ``handle`` decides by itself. A function that falls through a ``match`` returns None, like one
-# that has handled the message. So there a result of None is checked: the class of the message may exclude it
-# (``Call[int]``), and the annotation of ``handle`` may exclude the message. A type that cannot be checked at run time
-# excludes nothing. Other results are not checked, so a call that returns a value pays nothing.
+# A class that overrides ``handle`` decides alone. A function that falls through a ``match`` returns None, like one that
+# has handled the message. So None is checked: the class of the message may exclude it (``Call[int]``), and the
+# annotation of ``handle`` may exclude the message. A call that returns a value pays nothing.
 
 
 A = TypeVar("A")
@@ -63,7 +61,7 @@ UNIONS: Final = (Union, UnionType)
 
 
 class handles(Generic[M_co]):  # noqa: N801 - a decorator
-    """Make a method of an actor the handler of a class of messages, and of its subclasses without one of their own.
+    """Make a method of an actor the handler of a class of messages, and of its subclasses without their own.
 
     ::
 
@@ -72,13 +70,13 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
             return self._numbers.get(message.name)
 
     An ``async def`` runs in a task of the actor. A plain ``def`` runs without a task, in the step that delivers the
-    message, and so costs less; it must be quick, as nothing else runs meanwhile.
+    message, and so costs less. It must be quick: nothing else runs meanwhile.
 
     Subclasses inherit handlers, and override them by the name of the method or by the class of the message.
 
     Raises:
         TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not a
-            function, or contains ``yield``; or another method of this class handles the same messages.
+            function, or contains ``yield``; or another method of the class handles the same messages.
     """
 
     _message: type[Message]
@@ -137,7 +135,7 @@ if TYPE_CHECKING:
 
 
 def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:
-    """Return the names of the methods of a class that handle messages. Raise a `TypeError` if one is wrong.
+    """Return the handlers of a class by class of messages. Raise a `TypeError` if one is wrong.
 
     Args:
         cls: the class.
@@ -164,17 +162,16 @@ def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:
 
 
 def handler_for(table: Mapping[type[Message], str], kind: type) -> str | None:
-    """Return the name of the method that handles messages of a class; None if there is none."""
     return next((table[each] for each in kind.__mro__ if each in table), None)
 
 
 def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -> None:
-    """Raise a `TypeError` if a class handles other messages than it declares with ``Actor[...]``.
+    """Raise a `TypeError` if a class handles other messages than ``Actor[...]`` declares.
 
     Args:
         cls: the class.
         actor: `Actor`.
-        table: its handlers.
+        table: the handlers.
     """
     declared = _declared(cls, actor)
     members = _members(declared)
@@ -200,9 +197,9 @@ def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -
 
 
 def _declared(cls: type, actor: type) -> Any:
-    """Return the type in the ``Actor[...]`` that a class is derived from, with or without `TypeVar`; `Any` for none."""
+    """Return the type in the ``Actor[...]`` that a class is derived from; `Any` without one."""
     bases = vars(cls).get("__orig_bases__", cls.__bases__)
-    # Type checkers take the first base that has one, too; `Actor` itself comes last.
+    # Type checkers take the first base with one, too; `Actor` itself comes last.
     base = next(base for base in bases if _is_actor(base, actor))
     arguments = get_args(base)
     if (origin := get_origin(base) or base) is actor:
@@ -221,7 +218,7 @@ def _is_actor(base: Any, actor: type) -> bool:
 
 
 def _members(declared: Any) -> list[type[Message]] | None:
-    """Return the classes of messages that a declared type consists of; None if it cannot be checked."""
+    """Return the classes of messages of a declared type; None if they cannot be checked."""
     if declared in (Never, NoReturn):
         return []
     members = [
@@ -235,7 +232,6 @@ def _shown(members: list[type[Message]]) -> str:
 
 
 def no_case(actor: str, cls: type, kind: type[Message]) -> TypeError:
-    """Return the error for messages that a ``handle`` has no case for."""
     name = kind.__name__
     return TypeError(
         f"actor {actor!r}: {cls.__name__}.handle() has no case for {name}; add one. If there is one that returns None, "
@@ -244,7 +240,7 @@ def no_case(actor: str, cls: type, kind: type[Message]) -> TypeError:
 
 
 def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
-    """Return True if a message of this class, handled by this method, may be answered with None."""
+    """Return True if None may be the answer to a message of a class, handled by a method."""
     replies = [
         get_args(base)[0]
         for each in kind.__mro__
@@ -268,7 +264,7 @@ def _check(method: str, fn: Any, kind: type[Message]) -> None:
 
 
 def _parameter(method: Callable[..., Any]) -> Any:
-    """Return the type of the message; `Any` if it is missing or cannot be found."""
+    """Return the type of the message; `Any` if missing or not found."""
     try:
         hints = get_type_hints(method)
     except Exception:

@@ -1,36 +1,31 @@
 """One run of an actor: owner task, start, end and bounded stop.
 
-An `Incarnation` makes the actor, enters and leaves its ``running()``, attaches its requests to the mailbox, keeps its
-timers and monitors, writes the record, and emits and logs how it starts and ends (supervisors and ``_open`` emit
-`Stopped`). If it has started, ends by itself, and none follows, it closes the mailbox. While it starts or ends, others
-may wait for it in the graph of ``_circles``.
-
-`Run` in ``_children`` and `Root` in ``_open`` derive from it: four abstract methods make the actor, say whether it
-comes back, and react to its end. Supervisors and ``_open`` ask an incarnation to stop, and bound its end: the sweeper
-of the tree kills it after its time (`Incarnation.bound`), and reports it if it is overdue. Handlers are run in
-``_requests``.
+Any task may decide the end at any moment, and every caller needs exactly one answer, at once, not after a slow
+clean-up. `Run` in ``_table`` and `Root` in ``_open`` derive from `Incarnation`; handlers run in ``_requests``.
 
 Theory of operation
 -------------------
-The owner task runs `Incarnation.run` from the first line to the last, so ``running()`` is entered and left by the same
-task. Three blocks nest in it::
+The owner task runs `Incarnation.run` from the first line to the last, and so enters and leaves ``running()``. Three
+blocks nest::
 
-    nursery                the slots, each with the task of at most one message in a handler, and the task of the
-                           timers. Its scope is cancelled once the resource was left, to end a start, or to kill the
-                           incarnation. It is shielded from outside once the incarnation has started
+    nursery                the tasks of the slots, each with at most one handler, and of the timers.
+                           Cancelled once the resource was left, to end a start, or to kill the incarnation.
+                           Shielded from outside once the incarnation has started
       actor.running()      the resource
         loop               waits until a caller leaves, whose request it cancels, or the end is decided
 
-The nursery encloses the resource. So the resource is released *before* the request tasks are joined.
+So the resource is released *before* the handlers are joined.
 
-Once an incarnation has started, its end is decided by any task, in one synchronous step (`end`): no more messages are
-taken, `Actor.ending` may put some of those in flight back, the others are answered, and the tasks of their handlers are
-cancelled. A handler that decides the end itself still gives its own answer, and an exception that ends the program
-replaces an earlier decision. Then the owner wakes up, leaves ``running()`` and joins the handlers. So callers do not
-wait for a slow clean-up.
+The end is decided in one synchronous step (`end`): no more messages are taken, `Actor.ending` may put messages in
+flight back, all others are answered, and their handlers are cancelled. A handler that decides the end still gives its
+own answer; an exception that ends the program replaces an earlier decision. Then the owner wakes up, leaves
+``running()`` and joins the handlers.
 
-Before it has started, an incarnation is not shielded: a deadline around the block that opens a tree ends the first
-starts at once. It shields itself in the same step in which it starts, after checking that no cancellation is pending.
+Before the start nothing is shielded: a deadline around the block that opens a tree ends the first starts at once.
+
+Owns: the owner task's blocks, the actor object, requests, timers and monitors of one run.
+Writes: the record; attaches to and closes the mailbox; emits and logs starts and ends, except `Stopped`.
+Calls: _actor, _circles, _events, _record, _requests, _timers.
 """
 
 from __future__ import annotations
@@ -64,26 +59,22 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Incarnation(Sender):
-    """One run of an actor. See the top of the file.
+    """One run of an actor.
 
     Attributes:
-        record: the part that outlives it, with the mailbox that it takes messages from.
-        nursery: runs the tasks of the actor, from its begin to its end.
-        actor: the actor's object; None until `make` has returned it.
-        started: True once it serves.
-        started_at: the Trio time of its start; before that, the time at which it began to start.
+        started: True once messages are served.
+        started_at: the Trio time of the start; before that, of its beginning.
         finishing: True from a request to stop until the end, while handlers finish; see `ask`.
-        draining: True if what is queued is handled meanwhile.
-        overdue: True once it was reported that it, or a child that it waits for, outlives its bound.
-        default_shutdown: the actor's; read once, because it may be a property that raises.
-        killed: True once it was killed. A start that is interrupted does not count.
-        retried: True if another attempt follows should its start fail.
-        comes_back: True if another incarnation follows; until the end is decided, what its supervisor expects.
-        verdict: the end as decided so far; an exception from its clean-up may complete it. None before that.
-        final: its end; None while the owner task runs.
-        awaits: for a supervisor, the children whose start or end it or its manager waits for.
-        calls: the calls of its own code, while it starts or ends; see ``_circles``.
-        pass_on_stop: called in the step in which a stop is decided. A supervisor asks its first child to stop then.
+        draining: True if queued messages are handled before the end.
+        overdue: True once reported as outliving the bound, directly or through a child.
+        default_shutdown: the actor's, read once: a property may raise.
+        killed: True once killed. An interrupted start does not count.
+        retried: True if another attempt follows should the start fail.
+        comes_back: True if another incarnation follows; until the end is decided, the supervisor's expectation.
+        verdict: the end as decided; an exception of the clean-up may complete it. None before.
+        final: the end; None while the owner task runs.
+        awaits: for a supervisor, the children whose start or end is awaited.
+        pass_on_stop: called in the step that decides a stop; asks a supervisor's first child to stop.
     """
 
     record: Record
@@ -119,11 +110,11 @@ class Incarnation(Sender):
 
     @abstractmethod
     def make(self) -> Actor:
-        """Return the actor to run, a new object."""
+        """Return a new actor to run."""
 
     @abstractmethod
     def restarts_after(self, reason: EndReason) -> bool:
-        """Return True if another incarnation follows after an end for this reason."""
+        """Return True if another incarnation follows an end for a reason."""
 
     @abstractmethod
     def ends_by_itself(self) -> None:
@@ -131,20 +122,20 @@ class Incarnation(Sender):
 
     @abstractmethod
     def is_over(self, end: End) -> None:
-        """React to its end, in the last step of the owner task."""
+        """React to the end, in the last step of the owner task."""
 
     # --- the owner task ---------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Run the actor from start to end in the calling task, its owner. Never raises.
+        """Run the actor from start to end in the calling task, the owner. Never raises.
 
-        **Cancellation**: ends an actor that has not started yet, as a shutdown. Later it is ignored.
+        **Cancellation**: ends an actor that has not started yet, as a shutdown. Ignored later.
         """
         late: BaseException | None = None
         serving.set(self)
         self._owner = trio.lowlevel.current_task()
-        # No scope with a deadline lies between a supervisor and its children. To ask Trio would take a step per scope.
+        # No scope with a deadline lies between a supervisor and its children. Asking Trio would take a step per scope.
         above = self.record.parent and self.record.parent.mailbox.life
         self._outer_deadline = above.outer_deadline if above else effective_deadline()
         self.record.mailbox.life = self
@@ -153,12 +144,12 @@ class Incarnation(Sender):
             self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
-            if self.verdict is None:  # else it is to make nothing, which it would have no time to clean up
+            if self.verdict is None:  # else there would be no time to clean up
                 late = await self._live()
         except BaseException as exc:
             late = exc
         try:
-            # A cancellation from outside ends here: the task that waits for the start is cancelled by itself.
+            # A cancellation from outside ends here; the task that waits for the start is cancelled by itself.
             self.final = self.verdict = self._conclude(None if late is None else collapse(late))
         finally:
             del late  # whose traceback refers to this frame
@@ -171,15 +162,15 @@ class Incarnation(Sender):
         self._change()
 
     def _release(self) -> None:
-        """Refer to nothing of the run any more, so that it is freed at once, and not by the garbage collector later.
+        """Drop all references: the actor and tracebacks refer to this object.
 
-        The actor refers to this object, and a traceback refers to the actor and to the frames of the kernel. What an
-        actor holds (a connection, a buffer) must not wait for the collector, which a program may have switched off.
+        A connection or buffer of the actor must not wait for the garbage collector, which a program may have switched
+        off.
         """
         if self._requests is not None:
             self._requests.release()
         if self.actor is not None:
-            object.__setattr__(self.actor, "_requests", None)  # its class may refuse that any attribute is set
+            object.__setattr__(self.actor, "_requests", None)  # its class may refuse attributes
         if self._timers is not None:
             self._timers.release()
         if self._own is not None:
@@ -189,13 +180,13 @@ class Incarnation(Sender):
         self.awaits.clear()
 
     def forget_error(self) -> None:
-        """Forget the failure that has ended it, once that was handled: its traceback refers to this object."""
+        """Forget a failure that was handled: the traceback refers to this object."""
         if self.final is not None and self.final.error is not None:
             self.final = self.verdict = evolve(self.final, error=None)
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
     async def _live(self) -> BaseException | None:
-        """Enter the resource, loop, and leave it. Return the exception that this raised."""
+        """Enter the resource, loop, and leave. Return the exception."""
         late: BaseException | None = None
         thrown: BaseException | None = None
         async with trio.open_nursery() as nursery:
@@ -213,12 +204,15 @@ class Incarnation(Sender):
                         thrown = exc
                         raise
             except BaseException as exc:
-                # Carried past the nursery. Trio calls the `repr` of an exception that leaves the body of one, and if
-                # that raises, the nursery is never closed, and the whole program ends with an internal error.
+                # Carried past the nursery instead of raised through it: Trio calls the `repr` of an exception that
+                # leaves the body of a nursery. If that `repr`, which is foreign code, raises, the nursery is never
+                # closed, and the whole program ends with an internal error of Trio.
                 late = names_running(self.actor, exc)
             finally:
                 self.record.sweeps.discard(self._report_slow_start)
-                # The tasks of idle slots sleep forever, so the nursery would never be joined.
+                # Only once the resource was left: the scope is around running(), so an earlier cancellation would cut
+                # the clean-up short. Without it the tasks of idle slots would sleep forever, and the nursery would
+                # never be joined.
                 self._scope.cancel("the incarnation has ended")
         try:
             forget_cancelled(thrown, instead=late)
@@ -242,17 +236,18 @@ class Incarnation(Sender):
 
     @trio.lowlevel.enable_ki_protection
     def _start(self, actor: Actor, nursery: trio.Nursery) -> Requests:
-        # The caller has just checked for a pending cancellation, and no checkpoint lies between. With one, a deadline
-        # could fire there: the incarnation would have started, shielded, while its opener has already left.
+        # The caller has just checked for a pending cancellation, and no checkpoint lies between the check and this
+        # shield. At a checkpoint a deadline could fire, and the incarnation would start, shielded, although its opener
+        # has already left.
         nursery.cancel_scope.shield = True
         self.started = True
         self.started_at = trio.current_time()
         self.record.sweeps.discard(self._report_slow_start)
         self._requests = Requests(self, actor, nursery)
         self.record.become("running")
-        # Before the first message is taken, which may end the incarnation in this very step.
+        # Before the first message, which may end the incarnation in this very step.
         self.record.note(events.Started)
-        if not self.ending:  # else an observer has ended it, and nothing would ever detach it
+        if not self.ending:  # else an observer has ended it, and nothing would detach it
             self.record.mailbox.attach(self._requests)
         self._change()
         return self._requests
@@ -264,8 +259,9 @@ class Incarnation(Sender):
                 await self._change.wait()
                 requests.cancel_left()
         finally:
-            # If the end is not decided here, the resource has died and its nursery has cancelled this loop. The cause
-            # comes out of running() only after its clean-up, and callers must not wait for that: `_conclude` adds it.
+            # An end not yet decided means that the resource has died, and its nursery has cancelled this loop. The
+            # cause comes out of running() only after the clean-up. Callers must not wait for that, so they are answered
+            # now, and `_conclude` adds the cause.
             self.end("crashed")
             requests.cancel_left()
 
@@ -277,14 +273,13 @@ class Incarnation(Sender):
 
     @property
     def own(self) -> OwnMessages:
-        """Its messages to itself."""
+        """The messages to itself."""
         if self._own is None:
             self._own = OwnMessages(self.record, self.nursery, partial(self.end, "crashed"), over=self.ending)
         return self._own
 
     @property
     def timers(self) -> Timers:
-        """Its timers."""
         if self._timers is None:
             self._timers = Timers(self.own)
         return self._timers
@@ -297,27 +292,26 @@ class Incarnation(Sender):
 
     @property
     def busy(self) -> bool:
-        """True while it starts or ends, for which others may wait."""
+        """True while starting or ending, for which others may wait."""
         return self.final is None and (not self.started or self.ending or self.finishing)
 
     open = busy
 
     @property
     def label(self) -> str:
-        """The name of the actor, and whether it starts or stops."""
+        """The actor's name, and whether it starts or stops."""
         return f"{self.record.name!r} ({'stopping' if self.started else 'starting'})"
 
     @property
     def outer_deadline(self) -> float:
-        """The deadline around it while it starts; later it is shielded."""
+        """The deadline around a start; infinite once started, and so shielded."""
         return math.inf if self.started else self._outer_deadline
 
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
-        """Return True for the owner task."""
         return task is self._owner
 
     def blockers(self) -> list[Node]:
-        """Return the nodes that its start or end waits for."""
+        """Return the nodes that the start or end waits for."""
         if not self.busy:
             return []
         handlers = self._requests.in_flight if self._requests is not None else []
@@ -327,22 +321,22 @@ class Incarnation(Sender):
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
     def has_outcome(self) -> bool:
-        """Return True once it serves, or its start has failed or is overdue."""
+        """Return True once messages are served, or the start has failed or is overdue."""
         return self.started or self.final is not None or self.overdue
 
     async def wait_started(self) -> None:
-        """Wait until it serves, or its start has failed or is overdue."""
+        """Wait for `has_outcome`."""
         await self._change.until(self.has_outcome)
 
     def when(self, check: Callable[[], object], fn: Callable[[], object]) -> None:
-        """Call a function in the step in which a check succeeds, like a task that waits for `has_outcome`."""
+        """Call a function in the step in which a check succeeds, now or after a later change."""
         if check():
             fn()
         else:
             self._change.call(partial(self.when, check, fn))
 
     def _report_slow_start(self) -> float | None:
-        """Warn of a start that goes on. Return when to warn again: after twice the time."""
+        """Warn of a slow start. Return when to warn again: after twice the time."""
         if self.ending:
             return None
         name, seconds = self.record.name, trio.current_time() - self.started_at
@@ -356,7 +350,6 @@ class Incarnation(Sender):
         return seconds
 
     def time_out(self) -> None:
-        """Fail the start because it took too long, and cancel it."""
         name = self.record.name
         failure = ActorStartError(
             f"actor {name!r}: start timed out (start_timeout); raise it, or find out what running() waits for",
@@ -368,11 +361,11 @@ class Incarnation(Sender):
 
     @trio.lowlevel.enable_ki_protection
     def ask(self, *, comes_back: bool, drain: bool = False) -> None:
-        """Ask it to stop: decide its end, now or once its handlers have finished (`Actor.finish_on_stop`).
+        """Ask for a stop: decide the end, now or once the handlers have finished (`Actor.finish_on_stop`).
 
         Args:
             comes_back: True if another incarnation follows.
-            drain: True lets it handle what is queued before it ends.
+            drain: True lets the actor handle queued messages first.
         """
         self._asked = comes_back
         actor = self.actor
@@ -390,13 +383,13 @@ class Incarnation(Sender):
         self._finish()
 
     def _finish(self) -> None:
-        """Decide the end if nothing is left to be finished. Called whenever a slot was freed."""
+        """Decide the end if nothing is left to finish. Called whenever a slot was freed."""
         assert self._requests is not None
         if all(each.mailbox.idle for each in self.record.working) if self.draining else self._requests.idle:
             self.end("shutdown")
 
     def _as_asked(self, comes_back: bool | None) -> bool | None:
-        """Return what `ask` was given if handlers are finishing, whatever the reason is for which they do no longer."""
+        """Return the `comes_back` of `ask` if handlers were finishing."""
         if not self.finishing:
             return comes_back
         for each in self.record.working:
@@ -405,16 +398,16 @@ class Incarnation(Sender):
 
     @trio.lowlevel.enable_ki_protection
     def end(self, reason: EndReason, exc: BaseException | None = None, *, comes_back: bool | None = None) -> None:
-        """Decide the end, in one synchronous step. The first decision counts, unless one to end the program follows.
+        """Decide the end, in one synchronous step. The first decision counts; only a program exit replaces it.
 
-        A starting incarnation has no loop that could end: it is cancelled.
+        A starting incarnation has no loop to wake, and is cancelled.
 
         Args:
-            reason: why it ends.
+            reason: the reason.
             exc: the failure behind it; see `End`.
-            comes_back: True if another incarnation follows. None means that the incarnation ends by itself:
-                `restarts_after` decides, queued messages are answered if no incarnation follows, and `ends_by_itself`
-                is called. A caller that gives True or False does all of this itself.
+            comes_back: True if another incarnation follows. None means an end by itself: `restarts_after` decides,
+                queued messages are answered if no incarnation follows, and `ends_by_itself` is called. A caller that
+                gives True or False does all of this.
         """
         leaves = exit_in(exc)
         if self.verdict is not None:
@@ -426,7 +419,7 @@ class Incarnation(Sender):
         self.verdict = end = End(reason, exc)
         if self._is_hopeless(exc) and self.verdict is end:
             self.verdict = End(reason, exc, hopeless=True)
-        # For its supervisor, a start that ends with an exception is a failure, even with the reason "shutdown".
+        # A start that ends with an exception is a failure, even with the reason "shutdown".
         fails = not self.started and exc is not None
         self.comes_back = self.restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
         self.retried = self.retried or comes_back is True
@@ -435,8 +428,9 @@ class Incarnation(Sender):
         if self._requests is None:
             self._cancel(f"its end was decided ({reason}) while it was starting")
             return
-        # First of all, take no more messages and answer those in flight: an observer of the events below may send one,
-        # and it must go to the next incarnation. The owner wakes up only after this step, so no caller waits for it.
+        # Before any event: take no more messages, and answer those in flight. An observer of the events below may send
+        # a message, which must go to the next incarnation. Answering later, in the owner task, would make callers wait
+        # for the clean-up.
         self._requests.close(self._interruption)
         if comes_back is None and not self.comes_back:
             self.record.close(f"it ended by itself: {reason}")
@@ -451,7 +445,7 @@ class Incarnation(Sender):
             self.ends_by_itself()
 
     def kill(self, why: str) -> None:
-        """Cancel the owner: every ``await`` of its clean-up raises, synchronous clean-up still runs."""
+        """Cancel the owner: every ``await`` of the clean-up raises, synchronous clean-up still runs."""
         self.end("shutdown", comes_back=False)
         self.killed = True
         if self.actor is not None and self.final is None:
@@ -460,17 +454,17 @@ class Incarnation(Sender):
         self._cancel(why)
 
     def _cancel(self, why: str) -> None:
-        if self._scope is not None:  # else it has not begun
+        if self._scope is not None:  # else not begun
             self._scope.cancel(why)
 
     def bound(self, shutdown: Shutdown | None, *, asked_at: float) -> None:
-        """Have it killed after its time, and reported if it outlives that. Of several bounds the first one counts.
+        """Schedule a kill, and a report of a later survivor. The earliest of several bounds counts.
 
         Args:
-            shutdown: seconds between both, ``"brutal_kill"``, ``"infinity"``, or None for the time of its actor.
+            shutdown: seconds until the kill, ``"brutal_kill"``, ``"infinity"``, or None for the actor's own time.
             asked_at: the Trio time of the first request to stop.
         """
-        if shutdown is None:  # without an actor there is no clean-up to wait for
+        if shutdown is None:  # without an actor nothing has to be cleaned up
             shutdown = self.default_shutdown if self.actor is not None else 0.0
         seconds = 0.0 if shutdown == "brutal_kill" else math.inf if shutdown == "infinity" else shutdown
         if self.is_bounded() or asked_at + seconds >= self._asked_at + self._patience:
@@ -485,7 +479,6 @@ class Incarnation(Sender):
             self.record.sweeps.discard(self.report_overdue)
 
     def _kill_late(self) -> None:
-        """Kill it."""
         if self._patience and self.actor is not None and not self.killed:
             self.record.hub.log(
                 WARNING,
@@ -498,43 +491,37 @@ class Incarnation(Sender):
         self.record.sweeps.add(self.report_overdue, OVERDUE_AFTER)
 
     async def wait_killed(self) -> None:
-        """Wait until it is killed."""
         await self._change.until(lambda: self.killed)
 
     def report_overdue(self) -> None:
-        """Report that it outlives its bound."""
         self.let_go()
         self.record.note(events.Overdue, seconds=trio.current_time() - self._asked_at)
 
     def let_go(self) -> None:
-        """Mark it as overdue, which ends `wait_started` and `wait_bounded`."""
+        """Mark as overdue, which ends `wait_started` and `wait_bounded`."""
         self.overdue = True
         self._forget_bound()
         self._change()
 
     @property
     def ending(self) -> bool:
-        """True once the end was decided."""
         return self.verdict is not None
 
     async def wait_ending(self) -> None:
-        """Wait until the end is decided."""
         await self._change.until(lambda: self.ending)
 
     async def wait_over(self) -> None:
-        """Wait until the owner has left everything."""
+        """Wait for the end of the owner's work."""
         await self._change.until(self.is_ended)
 
     def is_bounded(self) -> bool:
-        """Return True once the owner has left everything, or it was reported that this takes too long."""
+        """Return True once the owner is done, or was reported as overdue."""
         return self.final is not None or self.overdue
 
     def is_ended(self) -> bool:
-        """Return True once the owner has left everything."""
         return self.final is not None
 
     async def wait_bounded(self) -> None:
-        """Wait until the owner has left everything, or it was reported that this takes too long."""
         await self._change.until(self.is_bounded)
 
     def _interruption(self, envelope: Envelope) -> ActorError:
@@ -547,7 +534,7 @@ class Incarnation(Sender):
         end, late = self.verdict, None if is_a(late, trio.Cancelled) else late
         if is_a(late, IgnoreStart):
             end, late = end or End("ignored", keeps_mailbox=late.keep_mailbox), None
-        if end is None:  # a start, for which `end` was not called
+        if end is None:  # a start, without a call of `end`
             end = End("shutdown" if effective_deadline() == -math.inf else "crashed")
         if end.crashed and end.error is None:
             what = f"actor {self.record.name!r}: running() ended without a reason; call self.stop() or self.fail()"
@@ -587,11 +574,10 @@ class Incarnation(Sender):
 Shutdown = float | Literal["brutal_kill", "infinity"]
 
 SLOW_START: Final = 15.0
-"""Seconds after which a start is reported that goes on. Most take less than one."""
+"""Seconds until a start is reported as slow. Most take less than one."""
 
 OVERDUE_AFTER: Final = 1.0
-"""Seconds after which a killed incarnation is reported. Synchronous clean-up takes milliseconds; an incarnation that
-still runs after this time is inside a shield."""
+"""Seconds until a killed incarnation is reported. Synchronous clean-up takes milliseconds; longer means a shield."""
 
 
 async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> None:

@@ -1,15 +1,11 @@
 """The mailbox: a queue of messages that survives restarts of its actor.
 
-A `Mailbox` queues envelopes (``_envelope``) in lanes, also between two incarnations, and `check_mailbox` checks its
-options.
+Every change moves all movable messages in one synchronous step, whatever task makes the change. A restart, a Ctrl-C, or
+a handler that returns a message must neither lose nor double a message, nor change the order.
 
-References and ``_timers`` put envelopes into a mailbox, a pool hands them on to the mailboxes of its members, and an
-incarnation returns those that it has not begun. An incarnation or a pool takes them out, and is known here as its
-`Taker`. The mailbox calls it in the step of the sender, of the task that frees a slot, or of an incarnation that begins
-to serve; it may run a handler there. Closing a mailbox answers all that wait, and refuses later messages until it is
-reopened. This file itself starts no task and runs no handler. It calls the functions that others set (`accepts`,
-`route`, `on_wait`), reads Trio's clock, copies the context variables of the sender, and logs if a function of the
-sender raises. Of the kernel, it imports the detection of deadlocks (``_circles``).
+Owns: the lanes of envelopes, and the refusal of a closed mailbox.
+Writes: holder, home, number and context of each envelope; answers envelopes that are dropped or refused.
+Calls: _circles, _envelope.
 """
 
 from __future__ import annotations
@@ -40,27 +36,28 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
+# Theory of operation
+# -------------------
 # Three lanes, each in the order of arrival:
 #
 # - *control*: overtakes the others, and needs no in-flight slot;
 # - *queue*: the envelopes that incarnations take;
-# - *postponed*: those that a handler has postponed. They return to the queue, each to its old place, when the actor
-#   resumes and when the next incarnation begins to serve.
+# - *postponed*: set aside by a handler. They return to the queue, each to its old place, when the actor resumes and
+#   when the next incarnation begins to serve.
 #
-# Each holds at most ``size`` envelopes. Those for which the queue had no room are in its *entrance*, and move up as it
-# empties. A ``call`` waits here exactly as it waits in the queue, because its caller waits for the answer anyway; a
-# ``tell`` waits until it moves up. If the control lane has more, the sender of a ``tell`` waits until it is taken.
+# Each holds at most ``size`` envelopes. Those that find the queue full wait in its *entrance*, and move up as it
+# empties. A ``call`` waits here exactly as in the queue, because its caller waits for the answer anyway; a ``tell``
+# waits until it moves up. If the control lane is full, the sender of a ``tell`` waits until it is taken.
 #
 # The mailbox has no task of its own. Each change (a sender, a finished request, a starting incarnation) moves all
-# envelopes that can move, in one synchronous step. So an envelope goes from the sender's step straight into a request
-# task of the actor whenever a slot is free. A Ctrl-C waits for the end of such a step, so that it cannot lose an
-# envelope between two lanes.
+# envelopes that can move, in one synchronous step: straight into a request task of the actor whenever a slot is free. A
+# Ctrl-C waits for the end of such a step, or it could lose an envelope between two lanes.
 
 
 OverflowPolicy = Literal["wait", "fail", "drop_oldest"]
 
 Accepts = Callable[[str, type[Message]], object]
-"""Raises a `TypeError`, with the name of the actor, for a class of messages that the actor does not handle."""
+"""Raises a `TypeError`, with the name of the actor, for a class of messages without a handler."""
 
 
 class Taker(Protocol):
@@ -68,14 +65,14 @@ class Taker(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of its actor."""
+        """The actor's name."""
 
     @property
     def free(self) -> int:
-        """The number of free in-flight slots; for a pool, of the member that has the most."""
+        """The free in-flight slots; for a pool, of the member with the most."""
 
     def take(self, envelope: Envelope) -> None:
-        """Become its holder and begin to serve it in the context that it was sent in; or put it back.
+        """Begin to serve an envelope, in the sender's context, or put the envelope back.
 
         Called if a slot is free, or for a control message.
         """
@@ -84,22 +81,22 @@ class Taker(Protocol):
         """Return True if a handler with a slot, other than the sender, has made no calls."""
 
     def slots(self) -> Sequence[Node]:
-        """Return the handlers with the in-flight slots; empty if a slot is free or its envelope not handed over."""
+        """Return the handlers with slots; empty if a slot is free or its message not handed over."""
 
 
 class Owner(Taker, Protocol):
-    """An incarnation, which takes the control messages too."""
+    """An incarnation, which takes control messages too."""
 
     @property
     def free_control(self) -> float:
-        """The number of control messages that it may begin to handle."""
+        """The control messages that may begin."""
 
     @property
     def idle(self) -> bool:
-        """True if no slot is taken and no control message is handled."""
+        """True if nothing is being handled."""
 
     def controls(self) -> Sequence[Node]:
-        """Return the handlers of control messages, for which those that are queued wait."""
+        """Return the handlers of control messages, for which queued control messages wait."""
 
 
 class ControlLane(Node):
@@ -118,24 +115,24 @@ class ControlLane(Node):
 
 @define(eq=False, repr=False)
 class Mailbox(Home):
-    """Lanes of envelopes, and the incarnation that takes from them. See the comment above.
+    """Lanes of envelopes, and the incarnation that takes from them.
 
     Attributes:
-        name: the name of the actor.
+        name: the actor's.
         size: the maximum number of envelopes in the queue.
-        policy: what becomes of an envelope that finds the queue full.
-        taker: takes from the queue: the attached incarnation; for a pool, its members. None: what is queued waits.
-        life: the incarnation that starts, runs or ends; None between two incarnations.
-        accepts: the check of the class of a message, once the class of the actor is known.
-        route: for a pool with a key, returns the mailbox for a message that is sent to this one, or raises an error.
-        on_wait: called when a message has to wait, if it is not None.
-        on_fed: called after a slot was freed and nothing more can be taken, if it is not None.
-        owner: the attached incarnation. It differs from the taker for a pool.
+        policy: what happens to an envelope that finds the queue full.
+        taker: takes from the queue: the owner; for a pool, the members. None: the queue waits.
+        life: the incarnation that starts, runs or ends; None between incarnations.
+        accepts: checks the class of a message; None before the actor's class is known.
+        route: for a pool with a key, returns the mailbox for a message, or raises an error.
+        on_wait: called when a message has to wait.
+        on_fed: called after a slot was freed and nothing more can be taken.
+        owner: the attached incarnation.
         dropped: how many messages were dropped for newer ones.
     """
 
     name: str
-    size: int = field(default=256, kw_only=True)  # well under a megabyte, and a few milliseconds
+    size: int = field(default=256, kw_only=True)  # well under a megabyte, and a few milliseconds of work
     policy: OverflowPolicy = field(default="wait", kw_only=True)
     taker: Taker | None = field(default=None, init=False)
     life: Sender | None = field(default=None, init=False)
@@ -145,7 +142,7 @@ class Mailbox(Home):
     on_fed: Callable[[], object] | None = field(default=None, init=False)
     owner: Owner | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
-    # Each with the Trio time since which it waits. An envelope that finds a free slot needs no look at the clock.
+    # Envelope → the Trio time since which it waits. One that finds a free slot needs no look at the clock.
     _control: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _queue: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _entrance: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
@@ -160,23 +157,22 @@ class Mailbox(Home):
 
     @property
     def queued(self) -> int:
-        """The number of envelopes in all lanes."""
         return len(self._control) + len(self._queue) + len(self._entrance) + len(self._postponed)
 
     @property
     def queued_since(self) -> float | None:
-        """The Trio time since which the longest waiting envelope waits; None if none does."""
+        """The Trio time since which the longest waiting envelope waits; None without envelopes."""
         # An envelope in the entrance came later than the whole queue.
         return min(chain(self._control.values(), self._queue.values(), self._postponed.values()), default=None)
 
     @property
     def backlog(self) -> Mailbox:
-        """The mailbox in which messages wait for the slots of the actor."""
+        """The mailbox in which messages wait for the actor's slots."""
         return self
 
     @property
     def label(self) -> str:
-        """The name of a pool, where a call waits for any member; empty for all others."""
+        """The name of a pool, where calls wait for any member; empty for all others."""
         is_pool = self.taker is not None and self.taker is not self.owner
         return f"{self.name!r} (no member is free)" if is_pool else ""
 
@@ -185,19 +181,18 @@ class Mailbox(Home):
         return self.taker is not None and self.taker.works(sender)
 
     def blockers(self) -> Sequence[Node]:
-        """Return the nodes that its envelopes wait for: slots, or an incarnation that starts or has to end first."""
+        """Return the nodes that queued envelopes wait for: slots, or an incarnation that starts or has to end first."""
         if self.taker is not None:
             return self.taker.slots()
         return [] if self.life is None else [self.life]
 
     def lane_of(self, envelope: Envelope) -> Node:
-        """Return the node at which an envelope waits: itself, or its control lane."""
         return ControlLane(self) if envelope.message.control else self
 
     # --- senders ----------------------------------------------------------------------------------------------------
 
     def check(self, message: object) -> None:
-        """Raise a `TypeError` if this is not a message, or not one that the actor handles, as far as that is known."""
+        """Raise a `TypeError` for anything but a message that the actor handles, as far as known."""
         if not isinstance(message, Message):
             of_class = isinstance(message, type)
             remedy = "send an instance of it" if of_class else "derive its class from Message or Call[...]"
@@ -206,7 +201,6 @@ class Mailbox(Home):
             self.accepts(self.name, type(message))
 
     def check_class(self, kind: type[Message]) -> None:
-        """Raise a `TypeError` if the actor does not handle messages of a class, as far as that is known."""
         if self.accepts is not None:
             self.accepts(self.name, kind)
 
@@ -216,11 +210,10 @@ class Mailbox(Home):
 
         Args:
             envelope: a new envelope.
-            wait: whether an envelope that finds the queue full waits in the entrance, or is refused. None means that
-                the policy decides.
+            wait: whether an envelope waits, or is refused, if the queue is full. None leaves this to the policy.
 
         Returns:
-            True if it was accepted, False if it waits in the entrance.
+            True if accepted, False if the envelope waits in the entrance.
 
         Raises:
             ActorStopped: the mailbox is closed.
@@ -240,7 +233,7 @@ class Mailbox(Home):
         taker = self.taker
         if taker is not None and taker.free > 0 and not self._queue:
             taker.take(envelope)
-            if self._queue:  # the actor has refused it, or has sent messages while it took this one
+            if self._queue:  # the actor has refused it, or has sent messages while taking it
                 self.feed()
             return True
         if len(self._queue) >= self.size:
@@ -260,12 +253,13 @@ class Mailbox(Home):
         return len(self._control) <= self.size
 
     def _make_room(self, lane: OrderedDict[Envelope, float], wait: bool | None) -> None:
-        """Drop the oldest envelope of a full lane, or let the new one wait, as the policy says; else raise an error."""
+        """Drop the oldest envelope of a full lane, let the new one wait, or raise an error, as the policy says."""
         if self.policy == "drop_oldest" and wait is not True:
             self._restore_order()
-            # Several, if some have returned to a full lane, or wait in the entrance: those are older than the new one.
+            # Several, if some have returned to a full lane or wait in the entrance: all of them are older than the new
+            # one.
             while len(lane) >= self.size:
-                # The messages of an incarnation to itself are few, and a `Down` comes only once.
+                # Messages to itself are few, and a `Down` comes only once.
                 oldest = next((each for each in lane if each.droppable), None)
                 if oldest is None:
                     break
@@ -282,19 +276,17 @@ class Mailbox(Home):
             raise self.full(f"{what}, {remedy}")
 
     def _append(self, envelope: Envelope) -> bool:
-        """Append an envelope to the queue, or to the entrance if the queue is full. Return True for the queue."""
+        """Append to the queue, or to the entrance of a full queue. Return True for the queue."""
         full = len(self._queue) >= self.size
         envelope.holder = self
         (self._entrance if full else self._queue)[envelope] = trio.current_time()
         return not full
 
     def full(self, text: str) -> MailboxFull:
-        """Return the error of a message for which there is no room."""
         return MailboxFull(f"actor {self.name!r}: {text}", actor=self.name)
 
     @trio.lowlevel.enable_ki_protection
     def forget(self, envelope: Envelope) -> None:
-        """Drop a queued envelope whose sender has left: it is never served."""
         for lane in (self._control, self._queue, self._entrance, self._postponed):
             lane.pop(envelope, None)
         self._move_up()
@@ -303,20 +295,19 @@ class Mailbox(Home):
 
     @trio.lowlevel.enable_ki_protection
     def attach(self, owner: Owner) -> None:
-        """Give the waiting envelopes to an incarnation that begins to serve, and later ones as it has free slots."""
+        """Give waiting envelopes to an incarnation that begins to serve, and later envelopes as slots get free."""
         self.owner = owner
         self.taker = self.taker or owner
         self.resume()
 
     def detach(self) -> None:
-        """Give the incarnation, whose end was decided, no more envelopes."""
+        """Give no more envelopes to the incarnation, whose end was decided."""
         if self.taker is self.owner:
             self.taker = None
         self.owner = None
 
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
-        """Give the incarnation what it may begin to handle."""
         while self._control and self.owner is not None and self.owner.free_control > 0:
             if not self._in_order:
                 self._restore_order()
@@ -334,7 +325,7 @@ class Mailbox(Home):
             self.on_fed()
 
     def postpone(self, envelope: Envelope) -> MailboxFull | None:
-        """Keep an envelope aside until `resume`; return the error if as many as the mailbox holds wait so."""
+        """Keep an envelope aside until `resume`. Return the error if too many wait aside already."""
         if len(self._postponed) >= self.size:
             what = f"{type(envelope.message).__name__} cannot be postponed ({self.size} messages wait so already)"
             return self.full(f"{what}; call self.resume() when the actor can handle them, or raise mailbox_size")
@@ -344,17 +335,16 @@ class Mailbox(Home):
 
     @trio.lowlevel.enable_ki_protection
     def resume(self) -> None:
-        """Return what was postponed to its old place, and fill the free slots."""
         postponed, self._postponed = self._postponed, {}
         for envelope in postponed:
-            self._restore(envelope)  # also if later messages are refused: these are to be handled before the end
+            self._restore(envelope)  # also if later messages are refused: these are handled before the end
         self.feed()
 
     @trio.lowlevel.enable_ki_protection
     def put_back(self, envelope: Envelope) -> bool:
-        """Return an envelope whose handling has not begun to its old place in the order of arrival.
+        """Return an envelope whose handling has not begun to its old place.
 
-        Return False if it was refused instead, because the mailbox is closed.
+        Return False if a closed mailbox has refused it instead.
         """
         envelope.holder = self
         if self._refusal is not None:
@@ -366,9 +356,9 @@ class Mailbox(Home):
     def _restore(self, envelope: Envelope) -> None:
         if self.on_wait is not None:
             self.on_wait()
-        # Usually it is the oldest. Of several that return, any may be the first: they were taken in order, but their
-        # tasks ran in any order. Those are sorted when the next one is taken, and not one by one, because the time for
-        # that would grow with the square of their number.
+        # Usually this is the oldest. Of several that return, any may be first: they were taken in order, but their
+        # tasks ran in any order. They are sorted together when the next one is taken: finding a place for each would
+        # take a time that grows with the square of their number.
         lane = self._control if envelope.message.control else self._queue
         oldest = next(iter(lane), envelope)
         lane[envelope] = trio.current_time()
@@ -378,8 +368,8 @@ class Mailbox(Home):
             self._in_order = False
 
     def _restore_order(self) -> None:
-        """Sort the envelopes by the order of their arrival, if some have returned in another order."""
-        # A sort for each incarnation would make a crash loop take a time that grows with the square of the queue.
+        """Sort the envelopes by arrival, if some have returned in another order."""
+        # Sorting for each incarnation would make the time of a crash loop grow with the square of the queue.
         if self._in_order:
             return
         self._in_order = True
@@ -397,7 +387,7 @@ class Mailbox(Home):
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def drain(self) -> list[Envelope]:
-        """Empty the lanes but that of control messages, and return their envelopes in order."""
+        """Empty all lanes but the control lane, and return the envelopes in order."""
         lanes = (self._postponed, self._queue, self._entrance)
         drained = sorted(chain(*lanes), key=_number)
         for lane in lanes:
@@ -406,7 +396,7 @@ class Mailbox(Home):
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
-        """Drain, answer every envelope, and close, in one synchronous step. Later senders get the same refusal.
+        """Answer every envelope and close, in one synchronous step. Later senders get the same refusal.
 
         Return the dropped envelopes without a waiting sender. ``refusal`` returns a new exception for each sender.
         """
@@ -415,40 +405,37 @@ class Mailbox(Home):
         self._control.clear()
         dropped = [each for each in drained if not (each.settle(outcome.Error(refusal())) and each.awaited)]
         if self.on_fed is not None:
-            self.on_fed()  # what others wait to see finished will not be
+            self.on_fed()  # what others wait for will not be finished
         return dropped
 
     def refuse(self, refusal: Callable[[], ActorError]) -> None:
-        """Refuse later senders like `close`, and let those that wait be served."""
+        """Refuse later senders like `close`, but let waiting messages be served."""
         self._refusal, self._serves_rest = refusal, True
 
     @property
     def idle(self) -> bool:
-        """True if nothing waits that an incarnation would take, and no slot is taken."""
+        """True if nothing waits to be taken, and nothing is being handled."""
         waits = self._control or self._queue or self._entrance
         return not waits and (self.owner is None or self.owner.idle)
 
     @property
     def refuses(self) -> bool:
-        """True while messages are refused."""
         return self._refusal is not None
 
     @property
     def closed(self) -> bool:
-        """True while messages are refused and none of those before are to be served."""
+        """True while messages are refused and none of the earlier ones are to be served."""
         return self._refusal is not None and not self._serves_rest
 
     def check_open(self) -> None:
-        """Raise `ActorStopped` if messages are refused."""
         if self._refusal is not None:
             raise self._refusal()
 
     def reopen(self) -> None:
-        """Accept messages again."""
         self._refusal = None
 
     def set_limits(self, size: int, policy: OverflowPolicy) -> None:
-        """Change the limits for later messages. Queued messages stay, even if there are more than the new size."""
+        """Change the limits for later messages. Queued messages stay, even above the new size."""
         self.size, self.policy = size, policy
         self._move_up()
 
@@ -461,7 +448,6 @@ class Mailbox(Home):
 
 
 def check_mailbox(owner: str, size: object, policy: object) -> None:
-    """Raise a `ValueError` if a mailbox cannot have this size or policy."""
     check_option(owner, "mailbox_size", size, "an int of at least 1", valid=is_whole(size, 1))
     known = get_args(OverflowPolicy)
     check_option(owner, "overflow", policy, f"one of {', '.join(map(repr, known))}", valid=policy in known)

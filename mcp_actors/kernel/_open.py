@@ -1,18 +1,18 @@
 """Open an actor or a supervisor around a block of code.
 
-The top of the kernel: `open_actor` and `open_supervisor` check their arguments and that they run on Trio, make the
-first record of a tree with its mailbox, event hub and sweeper, and run the root (`Root`, an incarnation) in tasks
-around the block. If an actor opens one in a handler, or while it starts or ends, and has set no deadline around that,
-its wait for the root is noted in ``_circles``. If the root fails, or the program is to exit (`on_exit` of the hub), the
-block is cancelled; `_verdict` decides which exception the caller gets. At its end the root closes its mailbox and the
-hub, and emits `Stopped`. Only the ``__init__`` of the kernel imports this file.
+The root actor and the user's block share a nursery in the user's task. Either may fail first, both may fail, and a
+cancellation or Ctrl-C may hit at any moment; the user must get one exception that says why, after a bounded clean-up.
 
 Theory of operation
 -------------------
-The nursery in `_run` belongs to the user's task. Besides the sweeper, two tasks run in it: the owner of the root actor,
-which shields itself once it has started; and a task, shielded too, that waits for the end of the user's block or of the
-root, and then stops the root. So, unless the root ends first, the block ends first and clean-up calls in it are still
-answered; and once the root has started, a cancellation of the user's task does not cut the stop short.
+Besides the sweeper, two tasks run in the nursery of `_run`: the owner of the root actor, which shields itself once
+started; and a shielded task (`_end`) that waits for the end of the block or of the root, and then stops the root. So
+the block ends first, unless the root does, and clean-up calls in the block are still answered. Once the root has
+started, a cancellation of the user's task does not cut the stop short.
+
+Owns: the first record of a tree with its mailbox, event hub and sweeper; the nursery around the block.
+Writes: ``on_exit`` of the hub; a wait in the wait-for graph if a handler opens a tree; emits `Stopped`.
+Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ async def open_actor(
 
     Args:
         actor: the actor to run. An object runs once; create a new one for each call.
-        name: its name in errors, events and logs.
+        name: the actor's name in errors, events and logs.
         mailbox_size: the maximum number of queued messages.
         overflow: the behaviour of a full mailbox, as for `ChildSpec`.
         observers: called synchronously with every event.
@@ -104,7 +104,7 @@ async def open_supervisor(
 ) -> AsyncIterator[SupervisorRef]:
     """Run a supervisor and its children around a block of code.
 
-    `Supervisor` says what the other arguments mean; ``name`` and ``observers`` are as for `open_actor`.
+    `Supervisor` explains the other arguments; ``name`` and ``observers`` are as for `open_actor`.
 
     The block ends first, then the children stop, newest first, each within its own ``shutdown``.
 
@@ -112,7 +112,8 @@ async def open_supervisor(
     children then stop as at a normal end.
 
     Yields:
-        The reference to the supervisor. Its children have started or, if it is not strict, their start was tried.
+        The reference to the supervisor. The children have started or, if the supervisor is not strict, their start was
+        tried.
 
     Raises:
         ActorStartError: a child did not start (strict only); the children that had started were stopped again.
@@ -135,7 +136,7 @@ class Root(Incarnation):
 
     Attributes:
         block: around the block, and the tasks of the root.
-        ends: set when the block or the root ends, so that the root is stopped.
+        ends: set when the block or the root ends; the root is then stopped.
     """
 
     _given: Actor
@@ -144,17 +145,16 @@ class Root(Incarnation):
     ends: trio.Event = field(factory=trio.Event, init=False)
 
     def make(self) -> Actor:
-        """Return the actor that was given, and refer to it no more."""
+        """Return the given actor, and drop the reference."""
         given = self._given
         del self._given
         return given
 
     def restarts_after(self, reason: EndReason) -> bool:
-        """Return False: it runs once."""
         return False
 
     def ends_by_itself(self) -> None:
-        """Stop it within its bound. A failure cancels the block in the same step."""
+        """Stop the root within its bound. A failure cancels the block in the same step."""
         self.ends.set()
         if self.verdict is not None and (self.verdict.crashed or self.verdict.error is not None):
             self.block.cancel(f"actor {self.record.name!r} failed")
@@ -177,7 +177,7 @@ class Root(Incarnation):
 async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     """Run a root actor around a block. Raise the block's exception or the actor's failure, never a group of one.
 
-    If the actor fails while the block runs, the block is cancelled in the same step.
+    A failure of the actor cancels the block in the same step.
     """
 
     def exit_now() -> None:
@@ -194,7 +194,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
         expect(opener, root)
     outer = opener.record if isinstance(opener, Incarnation) else None
     if outer is not None:
-        # The tree of the actor whose code opens this one shows it, and its observers see the events.
+        # The opening actor's tree shows this tree, and its observers see the events.
         outer.opened = {**(outer.opened or {}), record: None}
         record.hub.add(Outward(outer.hub))
     entered = False
@@ -237,9 +237,9 @@ def _nothing() -> None:
 
 @trio.lowlevel.enable_ki_protection
 async def _end(root: Root) -> None:
-    """Stop the root, or bound its clean-up if it ends by itself, independently of the task that opened it."""
-    # The shield is bounded: `stop_within` kills the root after its own time. Without it, a cancellation of the block
-    # would end the wait, and the nursery would be joined with a root that has never been asked to stop.
+    """Stop the root, or bound its own end, independently of the task that opened the tree."""
+    # The shield is bounded: `stop_within` kills the root after its own time. Without the shield, a cancellation of the
+    # block would end this wait, and the nursery would be joined with a root that nothing has asked to stop.
     with trio.CancelScope(shield=True):
         await root.ends.wait()
         if not root.ending:
@@ -255,17 +255,17 @@ def _verdict(
 
     Args:
         root: the actor.
-        from_block: the exception that the user's block raised.
-        escaped: the exception that left the nursery: the same, or a cancellation or an interrupt of this task.
-        entered: False if the actor has not started, or this task was cancelled before the block began.
+        from_block: the exception raised by the user's block.
+        escaped: the exception that left the nursery: the same, or a cancellation or interrupt of this task.
+        entered: False if the actor has not started, or a cancellation came before the block.
     """
     assert root.final is not None
     failure = failure_of(root.final, root.record.name) if entered else root.final.error
     if failure is not None:
-        # Our own scope has cancelled the block. The user must not see that Cancelled.
+        # Our own scope has cancelled the block; the user must not see that Cancelled.
         from_block = without_cancelled(from_block)
     if any(not isinstance(leaf, (Exception, trio.Cancelled)) for leaf in leaves(from_block)):
-        return from_block  # it ends the program, or is what asyncio cancels its tasks with
+        return from_block  # ends the program, or cancels an asyncio task
     interrupt = exit_in(escaped) or exit_in(failure) or root.record.hub.exit
     if interrupt is not None:
         return interrupt
@@ -281,8 +281,8 @@ def _verdict(
 
 
 def _echoes(from_block: BaseException, failure: BaseException) -> bool:
-    """Return True if the block raised nothing but errors of calls that the failure of the actor has caused."""
-    causes: set[int] = set()  # compared by identity, as their classes may define `==`
+    """Return True if the block raised only errors of calls that the actor's failure has caused."""
+    causes: set[int] = set()  # by identity: their classes may define `==`
     cause = failure.__cause__
     while cause is not None and id(cause) not in causes:
         causes.add(id(cause))
@@ -291,7 +291,6 @@ def _echoes(from_block: BaseException, failure: BaseException) -> bool:
 
 
 def checked_name(name: str) -> str:
-    """Return the name of an actor as a plain str. Raise a `ValueError` if it is not valid."""
     given: object = name
     if not is_name(given):
         raise ValueError(f"an actor's name must be a non-empty str of one line, not {given!r}")

@@ -1,14 +1,12 @@
 """Pools: equal actors behind one reference.
 
-A `Pool` is a `Supervisor` of its members. Without a key, the pool's mailbox has the members (`Crew`) as the taker, and
-a member has a mailbox of another kind (`Lane`). With a key, the pool's mailbox routes a message to the ordinary mailbox
-of one member, by the hash of the key. Control messages are for the pool itself.
+A pool is a supervisor of its members. Without a key, all messages wait in the pool's mailbox, and finding the member
+with the most free slots must not cost a search. With a key, the hash of the key chooses the mailbox of one member.
+Control messages are for the pool itself.
 
-The file writes the records and the table of the members, and the taker, route and checks of the pool's mailbox. If the
-size may vary, a task (`_adjust`) adds and stops members, and a task per added member waits for its start. The factory
-and the key function of the user are called here. It emits `MemberAdded` and `MemberRemoved`, and dead letters and
-unhandled messages of the pool itself. Restarts are those of `Supervisor`. Only the ``__init__`` of the kernel imports
-this file.
+Owns: the ranks of the members, and two kinds of tasks: `_adjust`, and one that awaits the start of each added member.
+Writes: the records, table and mailboxes of the members; taker, route and checks of the pool's mailbox.
+Calls: _actor, _envelope, _events, _mailbox, _record, _ref, _restart, _supervisor.
 """
 
 from __future__ import annotations
@@ -55,26 +53,23 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# Messages to a pool wait in the pool's own mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`;
-# its free slots are those of the freest member. A member has a mailbox too, its `Lane`, for what only this member may
-# handle: control messages, and messages to its own reference. It serves its lane first.
+# Theory of operation
+# -------------------
+# Messages wait in the pool's own mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`, with the
+# free slots of the freest member. A member has a mailbox too, its `Lane`, for control messages and for messages to its
+# own reference. A member serves its lane first.
 #
-# The freest member is found without a search. `Crew` keeps the members in *ranks* by their number of free slots. A
-# member moves to its rank when it frees a slot (`Crew.place`). When it takes a message it stays where it is, and moves
-# only when it is next but has fewer free slots than its rank says. So a message moves its member twice at most, however
-# many members there are, and once if that member is free again before another one is needed. A member may also take
-# messages that do not pass through here, as those of its own lane: it has the wrong rank then, too, until it is next.
+# The freest member is found without a search. `Crew` keeps the members in *ranks* by free slots. Freeing a slot moves a
+# member to its rank (`Crew.place`); taking a message does not. Such a member moves only when it is next, and has fewer
+# free slots than its rank says. So a message moves its member at most twice, however many members there are. A member
+# that takes messages from its own lane is in the wrong rank too, until it is next.
 #
-# Within a rank the last one is next. So a pool with little to do leaves its other members idle until they are stopped
-# (see `Pool`), and the idle members are in the order in which they became idle.
+# Within a rank the last member is next. So a pool with little to do leaves the other members idle until they are
+# stopped, and idle members are in the order in which they became idle.
 
 
 class Lane(Mailbox):
-    """The mailbox of one member, which also takes from the mailbox of the pool. See the comment above.
-
-    Attributes:
-        crew: the members that it is one of.
-    """
+    """The mailbox of one member, which also takes from the mailbox of the pool."""
 
     __slots__ = ("crew",)
 
@@ -82,7 +77,7 @@ class Lane(Mailbox):
 
     @trio.lowlevel.enable_ki_protection
     def attach(self, owner: Owner) -> None:
-        """Serve with an incarnation, whose actor also says which messages the pool accepts."""
+        """Serve with an incarnation, whose actor also decides which messages the pool accepts."""
         if self.accepts is not None:
             self.crew.mailbox.accepts = partial(_unless_control, self.accepts)
         self.crew.away.pop(self, None)
@@ -90,34 +85,32 @@ class Lane(Mailbox):
 
     @trio.lowlevel.enable_ki_protection
     def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
-        """Give an envelope to this member and no other; see `Mailbox.put`."""
         accepted = super().put(envelope, wait=wait)
-        self.feed()  # if it was taken without a task, the member has looked busy meanwhile
+        self.feed()  # a member that took it without a task looked busy meanwhile
         return accepted
 
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
-        """Fill the free slots from its own queue, then from that of the pool. Called for every slot that gets free."""
+        """Fill the free slots from the lane, then from the pool's mailbox. Called for every slot that gets free."""
         if self._queue or self._control or self.on_fed is not None:
             super().feed()
         if self.taker is not None:
             self.crew.place(self.taker)
-        # Also after its end: a handler that raises `NotSent` then has returned its message to the pool.
+        # Also after the end of the member: a handler that raises `NotSent` then has returned its message to the pool.
         self.crew.mailbox.feed()
 
     @property
     def backlog(self) -> Mailbox:
-        """Its own, if messages wait there, else that of the pool."""
+        """The mailbox where messages wait: the lane's own if any do, else the pool's."""
         return self if self.queued else self.crew.mailbox
 
     def resume(self) -> None:
-        """Return what was postponed, also what members have postponed of the messages to the pool."""
+        """Return postponed messages, including those that members have postponed for the pool."""
         super().resume()
         self.crew.mailbox.resume()
 
     def detach(self) -> None:
-        """Give the incarnation, whose end was decided, no more envelopes."""
-        if self.taker is not None:  # else an observer has ended it before it was attached
+        if self.taker is not None:  # else an observer ended the member before it was attached
             self.crew.leave(self.taker)
         super().detach()
         if not self.closed:
@@ -125,28 +118,26 @@ class Lane(Mailbox):
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
-        """Close it, and refuse the messages to the pool if this was the last member that could handle them."""
+        """Close the lane, and refuse messages to the pool if no other member can handle them."""
         dropped = super().close(refusal)
         self.crew.closed(self, refusal)
         return dropped
 
     def reopen(self) -> None:
-        """Accept messages again, for the pool too."""
         super().reopen()
         self.crew.opened(self)
         self.crew.mailbox.route = None
 
 
 class Crew:
-    """The members of a pool, as the one taker of its mailbox. See the comment above.
+    """The members of a pool, as the taker of the pool's mailbox.
 
     Attributes:
         name: the pool's.
         mailbox: the pool's.
-        change: wakes the task that adds members and stops them.
-        lanes: those that accept messages. They are kept up to date, because a look at all members for each that comes
-            or goes would take a time that grows with the square of their number.
-        away: those of them that no incarnation serves: their members start, stop, wait, or were stopped.
+        change: wakes the task that adds and stops members.
+        lanes: accept messages. Kept up to date, because looking at all members for each change takes quadratic time.
+        away: the lanes without an incarnation: the members start, stop, wait, or were stopped.
     """
 
     def __init__(self, record: Record, *, shrinks: bool) -> None:
@@ -163,7 +154,7 @@ class Crew:
 
     @property
     def free(self) -> int:
-        """The number of free slots of the member that is next."""
+        """The free slots of the member that is next."""
         while self._top:
             rank = self._ranks[self._top]
             if not rank:
@@ -176,11 +167,10 @@ class Crew:
         return self._top
 
     def take(self, envelope: Envelope) -> None:
-        """Give an envelope to the member that is next."""
         taker = next(reversed(self._ranks[self._top]))
         taker.take(envelope)
         if taker.free > self._rank.get(taker, taker.free):
-            # Its actor has answered in this step. While an actor takes a message without a task, it looks busy.
+            # Answered in this step. While an actor takes a message without a task, it looks busy.
             self.place(taker)
 
     def place(self, taker: Taker) -> None:
@@ -195,13 +185,12 @@ class Crew:
             self._top = free
 
     def leave(self, taker: Taker) -> None:
-        """Remove a member whose end was decided."""
-        # It has no place yet if the first message of its own lane, taken without a task, has ended it.
+        # No place yet, if the first message of the member's own lane, taken without a task, has ended it.
         self._ranks[self._rank.pop(taker, 0)].pop(taker, None)
         self.change()
 
     def idle(self) -> Iterator[tuple[str, float]]:
-        """Yield the names of the idle members and the times since when, those that are idle the longest first."""
+        """Yield the names of the idle members, and since when, the longest idle first."""
         most = len(self._ranks) - 1
         return ((taker.name, since) for taker, since in self._ranks[-1].items() if most and taker.free == most)
 
@@ -212,7 +201,7 @@ class Crew:
         return any(lane.is_worked_off(sender) for lane in self._all_lanes())
 
     def slots(self) -> list[Node]:
-        """Return what the members wait for, all of them; empty if one can take a message or is about to start."""
+        """Return the nodes that all members wait for; empty if a member can take a message or is about to start."""
         found: list[Node] = []
         for lane in self._all_lanes():
             blockers = lane.blockers()
@@ -227,15 +216,14 @@ class Crew:
     # --- members that accept messages -------------------------------------------------------------------------------
 
     def opened(self, lane: Lane) -> None:
-        """Count a lane whose member is about to start."""
         self.lanes[lane] = self.away[lane] = None
 
     def closed(self, lane: Lane, refusal: Callable[[], ActorError]) -> None:
-        """Answer what waits, and refuse messages from now on, if no member is left that handles any."""
+        """Answer what waits and refuse later messages, if no member is left to handle them."""
         self.lanes.pop(lane, None)
         self.away.pop(lane, None)
         self.change()
-        is_over = self.mailbox.taker is not self  # another incarnation, perhaps of one actor, has the mailbox
+        is_over = self.mailbox.taker is not self  # another incarnation has the mailbox
         waits = self._record.state == "backoff"
         if is_over or waits or self.mailbox.closed or self.lanes:
             return
@@ -257,7 +245,6 @@ class Crew:
 
 
 def _unless_control(accepts: Accepts, name: str, kind: type[Message]) -> None:
-    """Check a message to a pool by the class of its members. Control messages are for the pool itself."""
     if not kind.control:
         accepts(name, kind)
 
@@ -266,42 +253,43 @@ def _unless_control(accepts: Accepts, name: str, kind: type[Message]) -> None:
 
 # Who owns what:
 #
-# - The pool is a `Supervisor`: its owner task enters and leaves `Pool.running`, and in it the children, as for any
-#   other. Its members are its children; each has an owner task, restarts and a place in the child table.
-# - Messages to the pool belong to its mailbox until a member takes them (see `Crew`). With a key they belong to the
-#   mailbox of the member that has the key. That mailbox outlives the incarnations of its member: messages wait while
-#   the member restarts, and are refused when it is parked.
-# - One task, `Pool._adjust`, adds members and stops them. It ends before the members are asked to stop. With a fixed
-#   size it does not exist.
+# - The pool's owner task enters and leaves `Pool.running`, and in it the children, as for any supervisor. Each member
+#   has an owner task, restarts and a row in the child table.
+# - Messages belong to the pool's mailbox until a member takes them. With a key they belong to the mailbox of one
+#   member, which outlives the member's incarnations: messages wait during a restart, and are refused once the member is
+#   parked.
+# - One task, `Pool._adjust`, adds and stops members. It ends before the members are asked to stop. A pool of fixed size
+#   has none.
 
 
 GROW_AGAIN: Final = 1.0
-"""Seconds until a member is added again after the start of an added member has failed: a database that refuses another
-connection is asked again soon, but not for every message."""
+"""Seconds until the pool grows again after an added member failed to start. A database that refuses another connection
+is asked again soon, but not for every message."""
 
 
 class Pool(Supervisor[M_contra]):
     """Equal actors behind one reference.
 
-    Run it like any actor: ``ChildSpec("db", lambda: Pool(Connection, size=4))``, or ``open_actor(Pool(...),
-    name="db")``. Its reference is used like that of one actor: one member handles each message. It is a
-    `SupervisorRef` too: the members are its children ``"db-1"`` to ``"db-4"``.
+    Run a pool like any actor: ``ChildSpec("db", lambda: Pool(Connection, size=4))``, or ``open_actor(Pool(...),
+    name="db")``. The reference is used like that of a single actor: one member handles each message. It is also a
+    `SupervisorRef`, with the members as children ``"db-1"`` to ``"db-4"``.
 
-    Messages wait in one mailbox, and the member with the most free slots takes the oldest. So they are taken in the
-    order of arrival, but messages of one sender may be handled at the same time, and begin in another order. With a
-    ``key``, messages with equal keys are handled by the same member, in order. It is chosen by the hash of the key, so
-    it is the same as long as the process runs, also after restarts. Each member has a mailbox of the pool's size then.
+    Messages wait in one mailbox, and the member with the most free slots takes the oldest. Messages are thus taken in
+    the order of arrival, but those of one sender may be handled at the same time, and begin in another order. With a
+    ``key``, messages with equal keys are handled by the same member, in order. The hash of the key chooses the member,
+    which stays the same as long as the process runs, also after restarts. Each member then has a mailbox of the pool's
+    size.
 
     A member that ends or crashes is restarted like a child of a supervisor with ``strategy="one_for_one"``. A crash
-    affects only the messages that this member was handling. If a member is parked, the others do its work, but with a
-    ``key`` its messages are refused. If all are parked, all messages are refused.
+    affects only the messages that the member was handling. The others do the work of a parked member, but with a
+    ``key`` its messages are refused. If all members are parked, all messages are refused.
 
     Args:
         factory: called once for each incarnation of a member; returns a new actor each time.
         size: the number of members, or the smallest and the greatest number, as in ``(1, 8)``. Members are then added
-            while messages wait and no slot is free: one for each message that waits.
-        key: returns the key of a message, a hashable value. It is called in the sender's step, and its exceptions are
-            raised to the sender. Needs a fixed size.
+            while messages wait and no slot is free: one for each waiting message.
+        key: returns the key of a message, a hashable value. Called in the sender's step; exceptions are raised to the
+            sender. Needs a fixed size.
         shrink_after: seconds after which an idle member is stopped, if the pool has more than the smallest number.
         max_restarts: the restart attempts allowed within ``window``, for all members together. None allows one for each
             member: a database that restarts breaks all connections at once.
@@ -376,7 +364,7 @@ class Pool(Supervisor[M_contra]):
         self._free: list[int] = []  # the numbers of removed members, as a heap
         self._specs = tuple(self._spec(number) for number in range(1, self._least + 1))
         known = record.children or {}
-        # The pool may have fewer members this time. `add_all` closes the others.
+        # `add_all` closes members that the pool no longer has.
         members = {spec.id: self._record_of(spec, known.get(spec.id)) for spec in self._specs}
         record.children = known | members
         record.is_pool = True
@@ -411,7 +399,7 @@ class Pool(Supervisor[M_contra]):
         return actor
 
     def _record_of(self, spec: ChildSpec, known: Record | None = None) -> Record:
-        """Return the record of a member: with a new mailbox, or that of an earlier incarnation of the pool."""
+        """Return the record of a member: the record of an earlier incarnation of the pool, or a new one."""
         pool = self._life.record
         if known is not None and isinstance(known.mailbox, Lane) is not (self._key is None):
             known.forget(f"{pool.name!r} was started again as another kind of actor")
@@ -430,21 +418,21 @@ class Pool(Supervisor[M_contra]):
     async def broadcast(ref: ActorRef[M], message: M) -> int:
         """Send a message to every member of a pool, in one step, without waiting for answers.
 
-        A member handles it before the messages that wait in the pool. Members that have stopped do not get it.
+        A member handles the message before those that wait in the pool. Stopped members do not get the message.
 
-        **Cancellation**: checked before the message is sent. Afterwards it ends the wait for members whose mailbox is
-        full, which do not get it then.
+        **Cancellation**: checked before the message is sent. Afterwards a cancellation ends the wait for members with
+        full mailboxes, which then do not get the message.
 
         Args:
             ref: the reference to the pool.
             message: the message.
 
         Returns:
-            The number of members that have got it.
+            The number of members that have got the message.
 
         Raises:
             MailboxFull: the mailbox of a member is full and its policy is ``"fail"``; the others have got the message.
-            TypeError: this is not a pool, or its members do not handle the message.
+            TypeError: the reference is not to a pool, or the members do not handle the message.
             RuntimeError: as for `ActorRef.call`.
         """
         record = ref._record
@@ -487,7 +475,7 @@ class Pool(Supervisor[M_contra]):
     # --- by key -----------------------------------------------------------------------------------------------------
 
     def _divide(self, lanes: list[Mailbox]) -> None:
-        """Give each message to the member of its key, also those that have waited for the pool to start."""
+        """Route messages by key, including those that have waited for the pool to start."""
         record = self._life.record
 
         def route(message: Message) -> Mailbox:
@@ -504,7 +492,7 @@ class Pool(Supervisor[M_contra]):
                     text = "actor %r: no key for %s, and no caller gets the error"
                     record.hub.log(ERROR, text, record.name, message, error=exc)
                     record.note(events.Unhandled, message=message, error=exc)
-            except BaseException:  # the pool does not start: they wait for its next start, or are answered at its end
+            except BaseException:  # no start: they wait for the next, or are answered at the end
                 for each in (envelope, *waiting):
                     record.mailbox.put_back(each)
                 raise
@@ -523,7 +511,7 @@ class Pool(Supervisor[M_contra]):
                 exc.add_note(f"actor {name!r}: raised by the key function of this pool for {kind}, which was not sent")
             raise
         try:
-            return hash((key,))  # a tuple, which mixes: the hash of an int is the int, and all may be even
+            return hash((key,))  # a tuple mixes: the hash of an int is the int, and all may be even
         except TypeError:
             raise TypeError(
                 f"actor {name!r}: the key of {kind} is a {type(key).__name__}, which is not hashable; return a str, an "
@@ -533,18 +521,18 @@ class Pool(Supervisor[M_contra]):
     # --- growing and shrinking --------------------------------------------------------------------------------------
 
     async def _adjust(self, nursery: trio.Nursery) -> None:
-        """Add members while messages wait, and stop those that are idle for too long. No other task does."""
+        """Add members while messages wait, and stop idle members. No other task does."""
         mailbox, crew = self._life.record.mailbox, self._crew
         while True:
             self._grow(nursery, self._missing())
             look_again = self._shrink()
-            # At its greatest size it has nothing to decide when messages wait, so they need not wake it.
+            # At its greatest size the pool has nothing to decide, so waiting messages need not wake this task.
             mailbox.on_wait = crew.change if len(self._children.table) < self._most else None
             with trio.move_on_at(look_again):
                 await crew.change.wait()
 
     def _missing(self) -> int:
-        """Return the number of members to add: one for each waiting message, unless a member is about to serve."""
+        """Return the number of members to add: one for each waiting message, minus members about to serve."""
         if trio.current_time() < self._resume_at:
             return 0
         table = self._children.table
@@ -552,7 +540,7 @@ class Pool(Supervisor[M_contra]):
         return min(self._life.record.mailbox.queued - coming, self._most - len(table))
 
     def _grow(self, nursery: trio.Nursery, missing: int) -> None:
-        """Begin to start more members, with the smallest numbers that are free."""
+        """Begin to start more members, with the smallest free numbers."""
         if missing <= 0:
             return
         for number in self._take_numbers(missing):
@@ -563,7 +551,7 @@ class Pool(Supervisor[M_contra]):
             nursery.start_soon(self._added, self._children.begin(child), name=f"{spec.id}:start")
 
     def _take_numbers(self, count: int) -> list[int]:
-        """Return the smallest numbers that no member has, and note that they are taken."""
+        """Reserve the smallest free numbers. A number is not free while the former member stops."""
         taken: list[int] = []
         stopping: list[int] = []
         while self._free and len(taken) < count:
@@ -577,7 +565,7 @@ class Pool(Supervisor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def _added(self, run: Run) -> None:
-        """Wait for the start of a member that was added. If it fails, go on without it."""
+        """Wait for the start of an added member. If the start fails, the pool goes on without the member."""
         end = await self._children.outcome(run)
         if end is None or end is CUT_SHORT or self._children.pass_on_exit(end):
             return
@@ -594,7 +582,7 @@ class Pool(Supervisor[M_contra]):
         self._children.remove(run.child)
 
     def _shrink(self) -> float:
-        """Stop members that are idle for too long. Return the time at which to check again."""
+        """Stop members that have been idle for too long. Return the time of the next check."""
         now = trio.current_time()
         again = self._resume_at if self._resume_at > now else math.inf
         table, spare = self._children.table, len(self._crew.lanes) - self._least
@@ -623,7 +611,7 @@ class Pool(Supervisor[M_contra]):
 
 
 def _spec(factory: Any, **options: Any) -> ChildSpec:
-    """Return the specification of each member, which a program does not write, so errors name the pool."""
+    """Return the spec of each member. Programs do not write it, so its errors name the pool."""
     try:
         return ChildSpec("member", factory, **options)
     except ValueError as error:

@@ -1,14 +1,12 @@
 """The record of an actor, which outlives its incarnations.
 
-A `Record` has the mailbox, state, children and watchers of one actor. Its supervisor, its incarnations with their
-requests, and ``_open`` write it; references read it, and monitors add and remove watchers. It emits events through the
-hub of its tree, wakes the tasks that wait for a change (`Change`), calls its watchers and closes its mailbox, but it
-starts and stops no incarnation. It reads Trio's clock and the id of the thread.
+References, supervisor and incarnations of an actor share a record, also while no incarnation runs. The end of a run
+must reach watchers and waiting tasks in the step in which it happens, although the next incarnation may begin in that
+step.
 
-Other things that need no more than a record are here too: how an incarnation has ended (`End`), and the errors that
-report it or a use outside the Trio run; the types of states, reasons and restarts; the frozen data that callers get
-(`ActorStatistics`, `ChildInfo`, `ChildrenCount`); `Spec`, the base of `ChildSpec`; and the picture of a tree
-(`TreeNode`, `tree_of`).
+Owns: the mailbox, state, children and watchers of an actor.
+Writes: events to the hub of the tree; closes mailboxes; wakes waiting tasks. Starts and stops nothing.
+Calls: _envelope, _events.
 """
 
 from __future__ import annotations
@@ -48,9 +46,9 @@ class End:
     """The end of an incarnation.
 
     Attributes:
-        reason: ``"normal"`` (by the actor itself), ``"shutdown"`` (requested, or by the actor itself, or cancelled
-            while starting), ``"crashed"``, ``"ignored"`` (there was nothing to run).
-        error: the failure: for ``"crashed"``, once it is known; for ``"shutdown"``, if a supervisor gave up.
+        reason: ``"normal"`` (by the actor), ``"shutdown"`` (requested, by the actor, or cancelled while starting),
+            ``"crashed"``, ``"ignored"`` (nothing to run).
+        error: the failure: of a crash, once known; of a supervisor that gave up.
         hopeless: True if the actor's `is_hopeless` says that a restart cannot help.
         keeps_mailbox: True if messages wait for a later ``restart_child``.
     """
@@ -62,15 +60,14 @@ class End:
 
     @property
     def crashed(self) -> bool:
-        """True if the reason is ``"crashed"``."""
         return self.reason == "crashed"
 
 
 def failure_text(failure: BaseException | None) -> str:
-    """Return the text of a failure, for the error that it causes.
+    """Return the text of a failure, for the error caused by it.
 
-    The text of an error of this package names its actor and is used as it is. A `repr` of it would be escaped again at
-    every level of a tree, and so double its length each time.
+    An error of this package names the actor, and the text is used as is. A `repr` would be escaped again at every level
+    of a tree, and double in length each time.
     """
     if is_a(failure, ActorError):
         return words_of(failure)
@@ -78,11 +75,11 @@ def failure_text(failure: BaseException | None) -> str:
 
 
 CUT_SHORT: Final = End("shutdown")
-"""The outcome of a start attempt that was interrupted by a stop; the caller of that stop does the rest."""
+"""The outcome of a start attempt that a stop has interrupted; the caller of the stop does the rest."""
 
 
 def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False) -> ActorStopped:
-    """Return a new error for a message to an actor that has stopped, before or while it handled the message."""
+    """Return the error of a message not served, or not finished, before the actor stopped."""
     what = (
         f"actor {name!r}: has stopped and will not restart by itself ({why}); "
         "call restart_child if its supervisor still lists it"
@@ -91,12 +88,12 @@ def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False
 
 
 def interrupted(end: End, name: str, number: int, message: str, *, comes_back: bool) -> ActorError:
-    """Return a new error for a caller whose message was being handled when the end was decided.
+    """Return the error of a caller whose message was being handled when the end was decided.
 
     Args:
-        end: the end, as far as it is known yet.
+        end: the end, as far as known.
         name: the actor's.
-        number: the number of the incarnation that ends.
+        number: the number of the incarnation.
         message: the class of the message.
         comes_back: whether another incarnation follows.
     """
@@ -110,7 +107,7 @@ def interrupted(end: End, name: str, number: int, message: str, *, comes_back: b
 
 
 def not_started(end: End, name: str) -> BaseException:
-    """Return the error for the block that opens an actor which has not started."""
+    """Return the error for the block that opens an actor, if the actor has not started."""
     if is_a(end.error, ActorStartError):
         return end.error
     if end.error is not None:
@@ -124,7 +121,7 @@ def not_started(end: End, name: str) -> BaseException:
 
 
 def failure_of(end: End, name: str) -> BaseException | None:
-    """Return the error for the block that has opened an actor; None if its end is not a failure."""
+    """Return the error for the block that has opened an actor; None without a failure."""
     if end.error is None or is_a(end.error, RestartLimitReached) or is_exit(end.error):
         return end.error
     what = f"actor {name!r}: crashed: {failure_text(end.error)}; to have it restarted, run it in open_supervisor()"
@@ -149,12 +146,12 @@ class ActorStatistics:
     """A snapshot of one actor.
 
     Attributes:
-        state: its state.
+        state: the actor's state.
         incarnation: the number of the incarnation, counted from 1; 0 before the first.
         queued: messages that wait in the mailbox.
-        in_flight: messages that are being handled. Not counted are calls that the end of an incarnation has answered,
-            although their handlers have not yet ended.
-        dropped: messages that a full mailbox with ``overflow="drop_oldest"`` has dropped.
+        in_flight: messages being handled. Calls answered by the end of an incarnation do not count, although their
+            handlers may not have ended yet.
+        dropped: messages dropped by a full mailbox with ``overflow="drop_oldest"``.
     """
 
     state: ActorState
@@ -165,7 +162,7 @@ class ActorStatistics:
 
 
 class Change:
-    """Wakes the tasks, and calls the functions, that wait for a change. While none waits it is a single attribute.
+    """Wakes tasks and calls functions at a change. While nothing waits, a change is a single attribute.
 
     With a `trio.Event`, an idle actor would need 300 bytes more.
     """
@@ -176,7 +173,7 @@ class Change:
         self._waiting: dict[trio.lowlevel.Task | Callable[[], object], None] | None = None
 
     def __call__(self) -> None:
-        """Wake all that wait; each checks again for what it waits for."""
+        """Wake all; each checks its own condition again."""
         if self._waiting is not None:
             waiting, self._waiting = self._waiting, None
             for each in waiting:
@@ -187,14 +184,13 @@ class Change:
 
     @property
     def awaited(self) -> bool:
-        """True while a task or a function waits."""
         return bool(self._waiting)
 
     def call(self, fn: Callable[[], object]) -> None:
         """Call a function at the next change, in that step."""
         if self._waiting is None:
             self._waiting = {}
-        self._waiting[fn] = None  # in place: a task that is cancelled removes itself from the dict that it knows
+        self._waiting[fn] = None  # in place: a cancelled task removes itself from the dict it knows
 
     @trio.lowlevel.enable_ki_protection
     async def wait(self) -> None:
@@ -211,7 +207,7 @@ class Change:
         await trio.lowlevel.wait_task_rescheduled(leave)
 
     async def until(self, check: Callable[[], object]) -> None:
-        """Wait until a check succeeds. It is made now, and again after each change."""
+        """Wait until a check, made now and after each change, succeeds."""
         while not check():
             await self.wait()
 
@@ -220,31 +216,31 @@ class Sweeps(Protocol):
     """The sweeper of a tree of actors."""
 
     def add(self, sweep: Callable[[], float | None], after: float) -> None:
-        """Call a function after so many seconds, and again after those that it returns, until it returns None."""
+        """Call a function after some seconds, and again after as many as it returns, until it returns None."""
 
     def discard(self, sweep: Callable[[], float | None]) -> None:
-        """Do not call it any more, and forget it."""
+        """Forget a function."""
 
 
 @define(eq=False, repr=False)
 class Record:
-    """The lasting part of one actor. Its supervisor and its incarnations write it; refs read it, and add watchers.
+    """The lasting part of one actor. The supervisor and the incarnations write it; refs read it and add watchers.
 
     Attributes:
-        killed: True if its latest incarnation was killed.
-        gave_up: True from the moment its supervisor stops restarting it until it is started again.
-        gone: True once it never starts again: it was deleted, or the tree has ended. Its state is final then.
-        reentrant: True if its handlers may call it; see `Actor.reentrant`. Set by each incarnation.
-        in_flight: the envelopes that are being handled; empty between incarnations.
-        is_pool: True if its children share its work, as the members of a pool do.
-        children: for a supervisor, the records of its children by id, which outlive its incarnations too.
-        change: wakes the tasks that wait for another state.
-        actor_class: the class of the actor that runs, or ran last; None before the first start.
-        parent: the record of its supervisor; None for the actor that a block has opened.
-        restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
-        last_error: the text of the last failure; not the exception, whose traceback would keep frames alive.
-        sweeper: frees what its actors do not need any more. Only the record at the top has one.
-        opened: the records of the actors and supervisors that code of this actor, outside its handlers, has opened.
+        killed: True if the latest incarnation was killed.
+        gave_up: True once the supervisor restarts the actor no more, until the next start.
+        gone: True if no start can follow: the actor was deleted, or the tree has ended. The state is then final.
+        reentrant: see `Actor.reentrant`. Set by each incarnation.
+        in_flight: the envelopes being handled; empty between incarnations.
+        is_pool: True if the children share the work, as the members of a pool do.
+        children: for a supervisor, child id → record. Outlive the supervisor's incarnations too.
+        change: wakes tasks that wait for another state.
+        actor_class: the class of the running or last actor; None before the first start.
+        parent: the supervisor's record; None for an actor opened by a block.
+        restarts: starts after a failure, of the actor itself or of its group.
+        last_error: the text of the last failure. The exception's traceback would keep frames alive.
+        sweeper: frees what actors no longer need. Only at the top of a tree.
+        opened: the actors and supervisors opened by code of this actor outside its handlers.
     """
 
     name: str
@@ -271,12 +267,11 @@ class Record:
 
     @property
     def lives_here(self) -> bool:
-        """True if the caller is in the thread of the actor's Trio run. When that ends, so does the actor."""
+        """True in the thread of the actor's Trio run. The actor ends with the run."""
         return get_ident() == self._thread
 
     @property
     def top(self) -> Record:
-        """The record of the actor that a block has opened."""
         top = self
         while top.parent is not None:
             top = top.parent
@@ -284,14 +279,13 @@ class Record:
 
     @property
     def sweeps(self) -> Sweeps:
-        """The sweeper of its tree."""
         sweeper = self.top.sweeper
         assert sweeper is not None  # open_actor() and open_supervisor() set it
         return sweeper
 
     @property
     def path(self) -> str:
-        """The names from the actor that a block has opened down to this one."""
+        """The names from the top of the tree down to the actor."""
         names, above = [self.name], self.parent
         while above is not None:
             names.append(above.name)
@@ -299,22 +293,22 @@ class Record:
         return "/".join(reversed(names))
 
     def become(self, state: ActorState) -> None:
-        """Set the state, and wake the tasks that wait for a change."""
+        """Set the state, and wake the waiting tasks."""
         self.state = state
         self.change()
         if self._watchers and self._stays_down:
             self._report("not_running", None, False)
 
     def leave(self) -> None:
-        """Note that it never starts again, nor do the actors below it, which have ended."""
+        """Note that neither the actor nor any below, all of which have ended, starts again."""
         for record in self.walk():
             record.gone = True
             record.change()
 
     def walk(self) -> Iterator[Record]:
-        """Yield this record and all below it, parents first."""
+        """Yield this record and all below, parents first."""
         found = [self]
-        for record in found:  # which grows: a tree may have more levels than Python allows calls
+        for record in found:  # grows: a tree may have more levels than Python allows calls
             yield record
             found.extend((record.children or {}).values())
 
@@ -322,26 +316,25 @@ class Record:
 
     @property
     def _stays_down(self) -> bool:
-        """True if it has stopped. An incarnation inside a foreign shield still runs in a final state."""
+        """True after the actor has stopped. An incarnation inside a foreign shield still runs in a final state."""
         return self.mailbox.life is None and self.state in ("stopped", "failed")
 
     def watch(self, report: Report) -> None:
-        """Report the end of the incarnation that runs, else of the next one; if none follows, report that at once."""
+        """Report the end of the running incarnation, or else of the next. If none follows, report that at once."""
         if self._stays_down:
             report("not_running", None, False)
         else:
             self._watchers[report] = None
 
     def unwatch(self, report: Report) -> None:
-        """Report no end to this function any more."""
         self._watchers.pop(report, None)
 
     def end_run(self, end: End, late: BaseException | None, *, comes_back: bool) -> None:
         """Report to all watchers that an incarnation has ended and released everything.
 
         Args:
-            end: its end.
-            late: an exception of its clean-up.
+            end: the end.
+            late: an exception of the clean-up.
             comes_back: True if another incarnation is expected.
         """
         error = late if end.error is None else end.error
@@ -349,7 +342,7 @@ class Record:
             text = words_of(error) if is_a(error, McpActorsError) else shown(flattened(error))
             self.last_error = plain_text(text, limit=SUMMARY)
         reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
-        # The supervisor may have decided already, if the end was overdue.
+        # If the end was overdue, the supervisor may have decided already.
         comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")
         self._report(reason, error, comes_back)
 
@@ -361,83 +354,82 @@ class Record:
     # --- incarnations -----------------------------------------------------------------------------------------------
 
     def adopt(self, actor_class: type, accepts: Accepts | None, *, has_children: bool) -> None:
-        """Prepare for an incarnation: the one before it may have been an actor of another class."""
+        """Prepare for an incarnation, perhaps of another class than before."""
         self.actor_class = actor_class
         self.mailbox.accepts = accepts
         self.is_pool = False
-        if self.children is not None and not has_children:  # one that was a supervisor expected to start them again
+        if self.children is not None and not has_children:  # a former supervisor expected to start them again
             children, self.children = self.children, None
             for child in children.values():
                 child.forget(f"{self.name!r} was started again without it")
 
     def forget(self, why: str) -> None:
-        """End an actor that was expected to start again, and those below it, for good."""
+        """End for good an actor, and all below, that were expected to start again."""
         for record in reversed(tuple(self.walk())):
             record.close(why)
             record.become("stopped")
         self.leave()
 
     def runs(self, actor_class: type) -> bool:
-        """Return False if it, or the members of a pool, are known to be actors of another class."""
+        """Return False if the actor, or a member of the pool, is known to be of another class."""
         known = [record.actor_class for record in self.working if record.actor_class is not None]
         return not known or any(issubclass(each, actor_class) for each in known)
 
     # --- events -----------------------------------------------------------------------------------------------------
 
     def note(self, kind: type[Event], **details: object) -> None:
-        """Emit an event about this actor, if there are observers."""
+        """Emit an event about the actor, if there are observers."""
         if self.hub.observers:
             common = {"actor": self.name, "incarnation": self.incarnation, "time": trio.current_time()}
             self.hub.note(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
 
     def note_stopped(self) -> None:
-        """Emit `Stopped`."""
         self.note(Stopped, killed=self.killed)
 
     def close(self, why: str) -> None:
-        """Close the mailbox, and answer all queued messages: nothing restarts the actor automatically."""
+        """Close the mailbox and answer all queued messages: nothing restarts the actor automatically."""
         for record in self.working:
             for dropped in record.mailbox.close(partial(stopped, self.name, why)):
                 self.note(DeadLetter, message=type(dropped.message).__name__)
 
     def refuse(self, why: str) -> None:
-        """Refuse later messages, and let those that are queued be handled."""
+        """Refuse later messages; queued messages are still handled."""
         for record in self.working:
             record.mailbox.refuse(partial(stopped, self.name, why))
 
     def statistics(self) -> ActorStatistics:
-        """Return a snapshot, as frozen data."""
+        """Return a snapshot."""
         return ActorStatistics(
             state=self.state,
             incarnation=self.incarnation,
             queued=sum(record.mailbox.queued for record in self.working),
-            # Copied in one step, because another thread may ask (the asyncio bridge) while this one changes it.
+            # Copied in one step: another thread (the asyncio bridge) may ask while this thread changes the set.
             in_flight=sum(not each.interrupted for record in self.working for each in record.in_flight.copy()),
             dropped=sum(record.mailbox.dropped for record in self.working),
         )
 
     def handling(self) -> tuple[HandledMessage, ...]:
-        """Return the messages that are being handled, the oldest first."""
+        """Return the messages being handled, oldest first."""
         now = trio.current_time()
         handled = [each for record in self.working for each in record.in_flight if not each.interrupted]
-        # A plain handler that runs now has begun just now.
+        # A running plain handler has just begun.
         found = [HandledMessage(type(e.message).__name__, now - getattr(e, "since", now), e.waits_for) for e in handled]
         return tuple(sorted(found, key=lambda each: -each.seconds))
 
     @property
     def queued_since(self) -> float | None:
-        """The Trio time since which the longest waiting message waits; None if none does."""
+        """The Trio time since which the longest waiting message waits; None without messages."""
         times = [record.mailbox.queued_since for record in self.working]
         return min((time for time in times if time is not None), default=None)
 
     @property
     def working(self) -> tuple[Record, ...]:
-        """Itself and, for a pool, the members."""
+        """The record and, for a pool, the members' records."""
         return (self, *self.children.values()) if self.is_pool and self.children else (self,)
 
 
 def elsewhere(name: str) -> RuntimeError:
-    """Return the error of a message from outside the actor's Trio run, which could corrupt both sides."""
+    """Return the error of a message from outside the Trio run, which could corrupt both sides."""
     return RuntimeError(
         f"actor {name!r}: used outside its Trio run; in a thread call "
         "trio.from_thread.run(ref.call, message) or trio.from_thread.run_sync(ref.tell_nowait, message) (with "
@@ -454,8 +446,8 @@ RestartType = Literal["permanent", "transient", "temporary"]
 class Spec(Generic[M_contra]):
     """Base of `ChildSpec`, the only subclass.
 
-    A spec makes actors, an actor knows its supervisor, and the reference to a supervisor takes specs. This class keeps
-    the modules of the three from importing each other in a circle.
+    Specs make actors, actors know their supervisor, and a supervisor's reference takes specs. Without this class, the
+    three modules would import each other in a circle.
     """
 
     __slots__ = ()
@@ -463,13 +455,13 @@ class Spec(Generic[M_contra]):
 
 @frozen(kw_only=True)
 class ChildInfo:
-    """One row of ``which_children``.
+    """A row of ``which_children``.
 
     Attributes:
         id: the child's id.
-        state: its state.
+        state: the child's state.
         incarnation: the number of the incarnation, counted from 1; 0 before the first.
-        restart: its restart type.
+        restart: the restart type.
         kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
     """
 
@@ -499,11 +491,11 @@ class ChildrenCount:
 
 # --- A picture of a tree of actors, as data and as text ---------------------------------------------------------------
 
-# Nothing here calls itself: a tree may be deeper than Python's stack.
+# No recursion: a tree may be deeper than Python's stack.
 
 
 SHOWN: Final = 100
-"""Characters of a last error that a drawing shows: the line of an actor should fit on a screen."""
+"""Characters of a last error in a drawing: an actor's line should fit on a screen."""
 
 
 @frozen
@@ -511,9 +503,9 @@ class HandledMessage:
     """A message that an actor is handling; see `TreeNode`.
 
     Attributes:
-        message: the name of its class.
-        seconds: since when it is handled.
-        waits_for: what its handler waits for, as text: the actors that it calls without a deadline, and its `Later`.
+        message: the name of the message's class.
+        seconds: the time since the handling began.
+        waits_for: what the handler waits for, as text: actors called without a deadline, and the handler's `Later`.
     """
 
     message: str
@@ -527,23 +519,24 @@ class HandledMessage:
 
 @frozen(kw_only=True, repr=False)
 class TreeNode:
-    """One actor of a tree, with those below it; see `SupervisorRef.tree`. ``print(node)`` draws the tree.
+    """An actor of a tree, with all actors below; see `SupervisorRef.tree`. ``print(node)`` draws the tree.
 
     Attributes:
-        id: its name, unique in its supervisor.
-        path: its name after those of the supervisors above it.
+        id: the actor's name, unique in its supervisor.
+        path: the name after the names of the supervisors above.
         kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
-        state: its state.
+        state: the actor's state.
         incarnation: the number of the incarnation, counted from 1; 0 before the first.
         queued: messages that wait in the mailbox.
-        in_flight: messages that are being handled.
-        handling: each of them, the oldest first.
+        in_flight: messages being handled.
+        handling: each message in flight, the oldest first.
         dropped: messages that a full mailbox has dropped for newer ones.
-        oldest_wait: the seconds that the longest waiting of the queued messages has waited; None if none is queued.
-        restarts: how often its supervisor has started it again after a failure, its own or another one of its group.
-        last_error: the text of the last failure, shortened; None if there was none.
-        children: the children of a supervisor, in the order in which they start, and the actors and supervisors that
-            code of this actor, outside its handlers, has opened.
+        oldest_wait: the seconds that the longest waiting queued message has waited; None if none is queued.
+        restarts: how often the supervisor has started the actor again after a failure, of the actor or of another in
+            its group.
+        last_error: the text of the last failure, shortened; None without a failure.
+        children: the children of a supervisor, in start order, and the actors and supervisors opened by code of this
+            actor, outside its handlers.
     """
 
     id: str
@@ -569,11 +562,11 @@ class TreeNode:
         return "\n".join(f"{name:{width}}  {each.state:8}  {each._activity()}".rstrip() for name, each in rows)
 
     def walk(self) -> Iterator[TreeNode]:
-        """Yield this actor and all below it, each before its children."""
+        """Yield this actor and all below, each before its children."""
         return (node for _, node in _rows(self))
 
     def _activity(self) -> str:
-        """Return the facts about it that are out of the ordinary, as text."""
+        """Return what is out of the ordinary, as text."""
         facts = [f"{self.in_flight} in flight"] if self.in_flight else []
         facts += [f"({each})" for each in self.handling[:1] if each.seconds >= 1 or each.waits_for]
         facts = [" ".join(facts)] if facts else []
@@ -589,7 +582,7 @@ class TreeNode:
 
 
 def _rows(root: TreeNode) -> Iterator[tuple[str, TreeNode]]:
-    """Yield the nodes of a tree from top to bottom, each with the branch that leads to it."""
+    """Yield the nodes from top to bottom, each with its branch."""
     rows = [("", "", root)]
     while rows:
         branch, below, node = rows.pop()
@@ -608,7 +601,6 @@ def _duration(seconds: float) -> str:
 
 
 def tree_of(root: Record) -> TreeNode:
-    """Return the tree below a record as it is now."""
     found = [(root, root.path)]
     for record, path in found:
         found.extend((child, f"{path}/{child.name}") for child in _below(record))

@@ -1,14 +1,12 @@
 """References to actors and supervisors, and monitors.
 
-Programs and actors send messages with an `ActorRef`, and wait for states with it; a `Monitor` reports the end of an
-incarnation (`Down`). A `SupervisorRef` also finds children, shows the tree, subscribes to events, and sends the
-messages declared here (`StartChild` to `CountChildren`). `Supervisor` handles these; a `Pool` refuses `StartChild` and
-`DeleteChild`.
+Programs and actors send every message through an `ActorRef`. A reference refuses a message from outside the Trio run,
+and a wait that would never end: before a handler, or an actor that starts or ends, waits without a deadline, the
+wait-for graph is asked for a circle. `SupervisorRef` wraps the messages declared here.
 
-A reference holds and reads the record of its actor, and puts envelopes into the mailbox; a monitor is a watcher of the
-record. Before a handler, or an actor that starts or ends, waits for an answer or for room in a mailbox, without a
-deadline of its own, ``_circles`` is asked if that would deadlock, and the wait is noted there. A wait for an end has a
-check of its own (`check_not_within`). Sending and watching are refused outside the Trio run. This file starts no task.
+Owns: monitors. The record behind a reference belongs to the actor.
+Writes: envelopes into mailboxes, watchers into records, waits into the graph.
+Calls: _circles, _envelope, _events, _record.
 """
 
 from __future__ import annotations
@@ -54,16 +52,16 @@ T = TypeVar("T")
 R = TypeVar("R", bound="ActorRef[Any]")
 
 ENDED: Final = frozenset[str](("stopped", "failed"))
-"""The states after the end of an actor."""
+"""The states of an actor that has ended."""
 
 
 @explained_methods
 class ActorRef(Handle, Receives[M_contra]):
-    """A reference to an actor. It stays valid across restarts, and raises `ActorStopped` after the last one.
+    """A reference to an actor. Valid across restarts; raises `ActorStopped` after the last one.
 
-    For a type checker, an ``ActorRef[Add | Get]`` takes these messages and no others. A bare ``ActorRef`` takes any.
+    For a type checker, an ``ActorRef[Add | Get]`` takes only these messages. A bare ``ActorRef`` takes any.
 
-    Two references to the same actor are equal. There are no timeout arguments: use ``trio.fail_after``.
+    References to the same actor are equal. There are no timeout arguments: use ``trio.fail_after``.
 
     Send messages from the actor's Trio run: from a thread through `trio.from_thread`, from asyncio through
     ``mcp_actors.bridge``. `state` and `statistics` may be read from anywhere.
@@ -91,16 +89,16 @@ class ActorRef(Handle, Receives[M_contra]):
 
     @property
     def path(self) -> str:
-        """Its name after those of the supervisors above it: ``"house/heating/pump"``.
+        """The actor's name after the names of the supervisors above: ``"house/heating/pump"``.
 
-        It begins with the name given to `open_supervisor` or `open_actor`; the part after that is for
+        The path begins with the name given to `open_supervisor` or `open_actor`; the part after that is for
         `SupervisorRef.find`.
         """
         return self._record.path
 
     @property
     def supervisor(self) -> SupervisorRef | None:
-        """The reference to its supervisor; None at the top of the tree, for what a block has opened."""
+        """The reference to the supervisor; None at the top of the tree, for what a block has opened."""
         parent = self._record.parent
         return None if parent is None else SupervisorRef(parent)
 
@@ -115,10 +113,10 @@ class ActorRef(Handle, Receives[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def call(self, message: CallFor[Receives[M_contra], T], **unknown: Never) -> T:
-        """Send a message and wait for its answer.
+        """Send a message and wait for the answer.
 
-        Messages of one sender are handled in the order sent. While the actor restarts, a message that was not yet
-        handed over waits, and the next incarnation serves it.
+        Messages of one sender are handled in the order sent. While the actor restarts, a message not yet handed over
+        waits, and the next incarnation serves it.
 
         **Cancellation**: checked before the message is sent. After that the caller leaves at once: a queued message is
         never served, and the handler of a message in flight is cancelled.
@@ -128,11 +126,12 @@ class ActorRef(Handle, Receives[M_contra]):
 
         Raises:
             Exception: the exception that ``handle`` raised.
-            ActorCrashed: the incarnation that served the message ended first; its effect is unknown.
+            ActorCrashed: the incarnation that served the message ended first; the effect is unknown.
             ActorStopped: the actor has stopped and will not restart by itself.
-            MailboxFull: the mailbox is full and its policy is ``"fail"``.
-            ActorError: the call would deadlock, because every handler that could serve it waits for the caller; the
-                message shows the circle. Or the actor called itself from ``handle`` and is not `~Actor.reentrant`.
+            MailboxFull: the mailbox is full and the policy is ``"fail"``.
+            ActorError: the call would deadlock, because every handler that could serve the message waits for the
+                caller; the error shows the circle. Or the actor called itself from ``handle`` and is not
+                `~Actor.reentrant`.
             TypeError: the message is not a `Message`.
             RuntimeError: the caller is in another thread, an asyncio program, or another Trio run.
         """
@@ -142,7 +141,7 @@ class ActorRef(Handle, Receives[M_contra]):
         return await self._send(message).wait()
 
     def send_request(self, message: CallFor[Receives[M_contra], T], **unknown: Never) -> PendingCall[T]:
-        """Send a message now, and wait for its answer later, or let another task bound the wait.
+        """Send a message now, and wait for the answer later, or let another task bound the wait.
 
         Synchronous. The caller must wait for the answer; otherwise an error of the handler is lost.
 
@@ -163,14 +162,15 @@ class ActorRef(Handle, Receives[M_contra]):
         return envelope
 
     def _send_from(self, sender: Sender, envelope: Envelope) -> None:
-        """Send a call for a sender that others may wait for; raise an error if it would deadlock."""
+        """Send a call for a sender that others may wait for. Raise an `ActorError` if the call would deadlock."""
         record = self._record
         if sender in record.in_flight and not record.reentrant:
             raise self._calling_itself(sender)
         if is_bounded(sender):
             record.mailbox.put(envelope)
             return
-        # First of all: it may be handled in this step, by a supervisor that asks what waits for the change.
+        # Noted before `put`: a supervisor may handle the message in this very step, and asks then who waits for the
+        # change.
         envelope.holder = record.mailbox
         expect(sender, envelope)
         try:
@@ -185,14 +185,14 @@ class ActorRef(Handle, Receives[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: M_contra, **unknown: Never) -> None:
-        """Send a message without waiting for an answer. An exception of its handler is logged and is an event.
+        """Send a message without waiting for an answer. An exception of the handler is logged and is an event.
 
         **Cancellation**: raised only if the message was not accepted, and is never served.
 
         Raises:
             ActorStopped: the actor has stopped and will not restart by itself.
-            MailboxFull: the mailbox is full and its policy is ``"fail"``. With ``"wait"`` this waits for room, unless
-                that would deadlock because every handler that could make room waits for the sender.
+            MailboxFull: the mailbox is full and the policy is ``"fail"``. With ``"wait"``, `tell` waits for room,
+                unless waiting would deadlock because every handler that could make room waits for the sender.
             TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
@@ -218,7 +218,7 @@ class ActorRef(Handle, Receives[M_contra]):
 
         Raises:
             ActorStopped: the actor has stopped and will not restart by itself.
-            MailboxFull: the mailbox is full, and its policy is not ``"drop_oldest"``. It is a `trio.WouldBlock` too.
+            MailboxFull: the mailbox is full, and the policy is not ``"drop_oldest"``. Also a `trio.WouldBlock`.
             TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
@@ -237,11 +237,11 @@ class ActorRef(Handle, Receives[M_contra]):
 
     @asynccontextmanager
     async def watch(self) -> AsyncIterator[Monitor]:
-        """Watch this actor in a block, from a task that is not an actor's: ``async with ref.watch() as monitor:``.
+        """Watch the actor in a block, from a task that is not an actor's: ``async with ref.watch() as monitor:``.
 
-        ``await monitor.wait()`` returns a `Down` when the current incarnation has ended and has released everything;
-        at once if the actor has stopped (``"not_running"``). Between two incarnations the next one is watched. A
-        monitor reports once: to see the next end, watch again. An actor watches others with `Actor.watch`.
+        ``await monitor.wait()`` returns a `Down` when the current incarnation has ended and has released everything; at
+        once if the actor has stopped (``"not_running"``). Between two incarnations, the next is watched. A monitor
+        reports once: to see the next end, watch again. An actor watches others with `Actor.watch`.
 
         Raises:
             RuntimeError: as for `call`.
@@ -254,14 +254,14 @@ class ActorRef(Handle, Receives[M_contra]):
             monitor.cancel()
 
     async def wait_state(self, *states: ActorState) -> ActorState:
-        """Wait until the state is one of these, and return it. A state that lasts only for a moment may be missed.
+        """Wait for one of some states, and return the state reached. A momentary state may be missed.
 
         **Cancellation**: only ends the waiting.
 
         Raises:
-            ActorStopped: the actor is in another state, and stays there: it was deleted, or its tree has ended.
-            ActorError: code of this actor, or of one below it, waits for its end without a deadline: it would wait for
-                itself.
+            ActorStopped: the actor stays in another state forever: it was deleted, or the tree has ended.
+            ActorError: code of the actor, or of an actor below, waits without a deadline for the actor's end, and so
+                for itself.
             ValueError: a state is unknown, or none was given.
             RuntimeError: as for `call`.
         """
@@ -283,7 +283,7 @@ class ActorRef(Handle, Receives[M_contra]):
         return record.state
 
     def _check_run(self, unknown: Iterable[str] = ()) -> None:
-        """Raise an error for an unknown argument, or if the caller is outside the actor's Trio run."""
+        """Raise an error for an unknown argument, or for a caller outside the actor's Trio run."""
         for word in unknown:
             raise unknown_argument(f"actor {self.name!r}", word, ("message",))
         if not self._record.lives_here:
@@ -310,7 +310,7 @@ def _circle(sender: Sender, envelope: Envelope) -> list[str]:
     """Return the circle that keeps an envelope from being answered, or an empty list."""
     mailbox = envelope.home
     if envelope.holder is not mailbox:
-        # It may have been taken in this very step, and may have sent calls that wait for this sender.
+        # Taken in this very step. Its handler may already have sent calls that wait for this sender.
         return find_circle(sender, envelope) if envelope.calls else []
     if envelope.message.control:
         return find_circle(sender, envelope.place())
@@ -322,17 +322,17 @@ def _circle(sender: Sender, envelope: Envelope) -> list[str]:
 
 @frozen(kw_only=True)
 class Down(Message):
-    """An incarnation of a watched actor has ended, and has released everything; see `Actor.watch`.
+    """The end of a watched incarnation, which has released everything; see `Actor.watch`.
 
     Attributes:
         ref: the actor that was watched.
-        reason: ``"normal"`` (it ended itself), ``"shutdown"`` (it was stopped, or its supervisor gave up on a child),
-            ``"crashed"`` (also: it failed to start), ``"killed"`` (it did not stop in time), ``"ignored"`` (there was
-            nothing to run); or ``"not_running"``: it had stopped before it was watched, or is not started after all.
-        error: the failure, for reading: the exception of a crash, a supervisor's `RestartLimitReached`, or what the
-            clean-up in ``running()`` raised after another end.
+        reason: ``"normal"`` (ended itself), ``"shutdown"`` (was stopped, or the supervisor gave up on a child),
+            ``"crashed"`` (also: failed to start), ``"killed"`` (did not stop in time), ``"ignored"`` (had nothing to
+            run), or ``"not_running"`` (had stopped before the watch began, or is not started after all).
+        error: the failure, for reading: the exception of a crash, a supervisor's `RestartLimitReached`, or the
+            exception of the clean-up in ``running()`` after another end.
         incarnation: the number of the incarnation that has ended.
-        comes_back: True if another incarnation is expected. Its supervisor may still give up, so watch it again.
+        comes_back: True if another incarnation is expected. The supervisor may still give up, so watch again.
     """
 
     ref: ActorRef
@@ -344,10 +344,10 @@ class Down(Message):
 
 @define(eq=False, repr=False)
 class Monitor(Handle):
-    """Watches an actor until its incarnation ends, once; see `ActorRef.watch` and `Actor.watch`.
+    """Watches an actor until the incarnation ends, once; see `ActorRef.watch` and `Actor.watch`.
 
     Attributes:
-        ref: the actor that is watched.
+        ref: the watched actor.
         canceled: True once `cancel` was called.
     """
 
@@ -360,14 +360,14 @@ class Monitor(Handle):
         return f"<Monitor of {self.ref.name!r}>"
 
     def begin(self) -> None:
-        """Begin to watch. If the actor has stopped, this reports it at once."""
+        """Begin to watch. An actor that has stopped is reported at once."""
         record = self.ref._record
         if not record.lives_here:
             raise elsewhere(record.name)
         record.watch(self._report)
 
     def cancel(self) -> None:
-        """Watch no longer. A `Down` that is still queued is removed. Synchronous, and possible in any state."""
+        """Stop watching. A `Down` that is still queued is removed. Synchronous, and possible in any state."""
         self.canceled = True
         self.ref._record.unwatch(self._report)
         self._change()
@@ -391,7 +391,7 @@ class Monitor(Handle):
 
         Raises:
             RuntimeError: the monitor was canceled.
-            ActorError: code of the actor that is watched, or of one below it, waits for its end without a deadline.
+            ActorError: code of the watched actor, or of an actor below, waits for its own end without a deadline.
         """
         if self._down is None:
             check_not_within(self.ref._record)
@@ -404,9 +404,9 @@ class Monitor(Handle):
 
 
 def check_not_within(record: Record) -> None:
-    """Raise an error if code of an actor, or of one below it, is about to wait for the end of that actor.
+    """Raise an error if code of an actor, or of an actor below, is about to wait for the actor's end.
 
-    The end waits for that code: a handler is only ever cancelled then, and `running` is left first.
+    The end waits for that code: handlers are cancelled only then, and `running` is left first.
     """
     sender = current_sender()
     if sender is None or is_bounded(sender):
@@ -422,7 +422,7 @@ def check_not_within(record: Record) -> None:
 
 # --- Supervisors ------------------------------------------------------------------------------------------------------
 
-# All messages take the control lane, because a supervisor has no other work than its children.
+# All of them take the control lane: a supervisor has no other work than its children.
 
 
 @frozen(eq=False)
@@ -483,11 +483,11 @@ ChildChange = StartChild | StopChild | RestartChild | DeleteChild
 class SupervisorRef(ActorRef[Any]):
     """A reference to a supervisor: an `ActorRef` with a typed method for each message.
 
-    Queries are answered at once. Changes are made one after the other, in the order in which they were requested; only
-    the stop of a child that starts, ends, or waits for its next start is made at once. With ``start_order="parallel"``
-    changes begin in that order, and those of different children run concurrently.
+    Queries are answered at once. Changes are made one after another, in the order requested; only the stop of a child
+    that starts, ends, or waits for its next start is made at once. With ``start_order="parallel"`` changes begin in
+    that order, and changes of different children run concurrently.
 
-    Both raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
+    Queries and changes raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
     """
 
     __slots__ = ()
@@ -499,16 +499,16 @@ class SupervisorRef(ActorRef[Any]):
     @overload
     def child(self, id: str, kind: type[Actor[M]]) -> ActorRef[M]: ...
     def child(self, id: str, kind: type[Receives[Any]] = ActorRef) -> ActorRef:
-        """Return the reference to a child. It stays valid across restarts.
+        """Return the reference to a child. The reference stays valid across restarts.
 
-        Synchronous; no message is sent. For a child that is a supervisor itself this is a `SupervisorRef`, once the
-        child has been started for the first time.
+        Synchronous; no message is sent. For a child that is itself a supervisor, the result is a `SupervisorRef` once
+        the child has been started for the first time.
 
         Args:
             id: the child's id.
-            kind: the class of the child, so that a type checker knows its messages: ``child("counter", Counter)`` is an
-                ``ActorRef[Add | Get]``. For a pool, the class of its members. Or `SupervisorRef` for a supervisor.
-                Until the child has been started for the first time, this only promises it.
+            kind: the class of the child, for type checkers: ``child("counter", Counter)`` is an ``ActorRef[Add |
+                Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. Checked only once the
+                child has been started for the first time.
 
         Raises:
             ChildError: the child was not found (``reason="not_found"``).
@@ -520,7 +520,6 @@ class SupervisorRef(ActorRef[Any]):
         return self._known_as(ref_to(record), kind)
 
     def _known_as(self, ref: ActorRef, kind: type[Receives[Any]]) -> ActorRef:
-        """Return the reference to a child of this kind. Raise a `TypeError` if the child is known to be another one."""
         record = ref._record
         if kind is SupervisorRef and record.actor_class is None:
             return SupervisorRef(record)
@@ -555,13 +554,13 @@ class SupervisorRef(ActorRef[Any]):
         Synchronous; no message is sent. An id that contains a ``/`` is found by `child` only.
 
         Args:
-            path: the ids on the way to it, from a child of this supervisor on, separated by ``/``. With a ``/`` in
-                front the way begins at the top of the tree, as in ``f"/{ref.path}"``.
+            path: the ids on the way, from a child of this supervisor on, separated by ``/``. A path with a ``/`` in
+                front begins at the top of the tree, as in ``f"/{ref.path}"``.
             kind: as for `child`.
 
         Raises:
             ChildError: an id on the way was not found (``reason="not_found"``), or its supervisor has never started.
-            TypeError: an actor on the way is not a supervisor, or the last one is not of this kind.
+            TypeError: an actor on the way is not a supervisor, or the last actor is not of this kind.
         """
         supervisor, way = self, path
         if path.startswith("/"):
@@ -572,7 +571,7 @@ class SupervisorRef(ActorRef[Any]):
         return supervisor.child(last, kind)
 
     def _top(self, path: str) -> tuple[SupervisorRef, str]:
-        """Return the supervisor at the top of the tree, and the rest of a path that begins with its name."""
+        """Return the top of the tree, and the rest of a path after the name of the top."""
         top = SupervisorRef(self._record.top)
         top_path = f"/{top.name}/"
         if not path.startswith(top_path):
@@ -581,9 +580,9 @@ class SupervisorRef(ActorRef[Any]):
         return top, path.removeprefix(top_path)
 
     def tree(self) -> TreeNode:
-        """Return this supervisor and all actors below it as they are now; ``print(supervisor.tree())`` draws them.
+        """Return a picture of this supervisor and all actors below; ``print(supervisor.tree())`` draws the tree.
 
-        Synchronous; no message is sent, so it also works while an actor is busy, hangs or has stopped.
+        Synchronous; no message is sent, so `tree` also works while an actor is busy, hangs or has stopped.
 
         Raises:
             RuntimeError: as for `call`.
@@ -595,29 +594,29 @@ class SupervisorRef(ActorRef[Any]):
     async def start_child(self, spec: ChildSpec[M]) -> ActorRef[M]:
         """Add a child at the end of the table and start it.
 
-        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
+        **Cancellation**: a change that has not begun is not made; a change that has begun continues without the caller.
 
         Returns:
-            The reference to the child, once it has started or, if the supervisor is not strict, its start was tried.
+            The reference to the child, once it has started or, if the supervisor is not strict, the start was tried.
 
         Raises:
             ActorStartError: the child did not start and the supervisor is strict, so the child is not in the table; or
                 the child was stopped while starting.
             ChildError: the id is taken (``already_started``, ``already_present``).
-            ValueError: this is not a `ChildSpec`, or it does not fit the supervisor.
+            ValueError: the argument is not a `ChildSpec`, or does not fit the supervisor.
         """
         return await self.call(StartChild(spec))
 
     async def stop_child(self, id: str, *, keep_mailbox: bool = False, drain: bool = False) -> None:
         """Stop a child in any state. A start or back-off in progress ends at once. The child stays in the table.
 
-        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
+        **Cancellation**: as for `start_child`.
 
         Args:
             id: the child's id.
-            keep_mailbox: True keeps its mailbox open, so that messages wait for a ``restart_child`` that follows.
-            drain: True lets a child that serves finish the messages that have begun and handle those that are queued,
-                within its ``shutdown`` time; later ones are refused. Of a pool, all members do.
+            keep_mailbox: True keeps the mailbox open, so that messages wait for a ``restart_child`` that follows.
+            drain: True lets a serving child finish the messages that have begun and handle the queued messages, within
+                the ``shutdown`` time; later messages are refused. Of a pool, all members do.
 
         Raises:
             ActorError: the child is a supervisor other than a pool, which cannot be drained.
@@ -640,23 +639,23 @@ class SupervisorRef(ActorRef[Any]):
 
         A parked child (state ``failed``) gets a new restart budget too. ``kind`` is as for `child`.
 
-        **Cancellation**: a change that has not begun is not made; one that has begun continues without its caller.
+        **Cancellation**: as for `start_child`.
 
         Raises:
-            ActorStartError: the child did not start and the supervisor is strict; its state is ``failed`` then. Or the
-                child was stopped while starting.
-            ChildError: the child was not found (``not_found``), or it is running (``running``, ``restarting``).
+            ActorStartError: the child did not start and the supervisor is strict; the child's state is then ``failed``.
+                Or the child was stopped while starting.
+            ChildError: the child was not found (``not_found``), or is running (``running``, ``restarting``).
             TypeError: the child, which was started, is not of this kind.
         """
         return self._known_as(await self.call(RestartChild(id)), kind)
 
     async def delete_child(self, id: str) -> None:
-        """Remove a child that is not running from the table, with its mailbox.
+        """Remove a child that is not running from the table, with the mailbox.
 
         **Cancellation**: a change that has not begun is not made.
 
         Raises:
-            ChildError: the child was not found (``not_found``), or it is running (``running``, ``restarting``).
+            ChildError: the child was not found (``not_found``), or is running (``running``, ``restarting``).
         """
         await self.call(DeleteChild(id))
 
@@ -669,7 +668,7 @@ class SupervisorRef(ActorRef[Any]):
         return await self.call(CountChildren())
 
     def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[EventStream]:
-        """Subscribe to the events of the whole tree that this supervisor is in: ``async with`` yields the stream.
+        """Subscribe to the events of this supervisor's whole tree: ``async with`` yields the stream.
 
         The stream ends with the block or with the tree.
 
@@ -688,5 +687,4 @@ def _class_of(record: Record) -> str:
 
 
 def ref_to(record: Record) -> ActorRef:
-    """Return an `ActorRef`, or a `SupervisorRef` for a supervisor."""
     return ActorRef(record) if record.children is None else SupervisorRef(record)

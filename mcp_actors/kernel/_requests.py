@@ -1,29 +1,26 @@
 """Run the handlers of one incarnation in a limited number of slots.
 
-`Requests` takes the envelopes of one incarnation: the mailbox, or a pool, hands them over. It runs an ``async def`` in
-a task in a slot, inside the nursery of the incarnation, and a plain ``def`` without a task, in the running step or,
-while another plain handler runs, after that (`Plain`): the plain handlers of one Trio run take turns, and their queue
-is in a run variable (`Steps`). Control messages need no free slot. A Ctrl-C may interrupt a handler, but not the kernel
-around it.
-
-`Requests` derives from `Plain`, and that from `Taken` in ``_serving``, which decides how each message ends and offers
-it to `Actor.take`. The incarnation makes and closes `Requests`, which writes ``in_flight`` and ``reentrant`` of the
-record. ``_open`` runs the `Sweeper`, which closes idle slots.
+A handler is foreign code, and may raise anything, leave a cancel scope open, end the incarnation, or send messages that
+come back. The mailbox hands messages over in steps of other actors, so no exception may escape from here. A Ctrl-C may
+interrupt a handler, but not the kernel around a handler.
 
 Theory of operation
 -------------------
-A request must be cancellable by itself, and must run in its sender's context variables, so an ``async def`` handler
-runs in a task. To make a task and a cancel scope for each request would double the cost of a call. Instead a *slot* has
-both, and serves one request after the other, each in the context variables of its sender. Cancelling a request cancels
-its slot: both end together, and the next request without an idle slot opens a new one. As nearly all requests end by
-themselves, an actor rarely opens more slots than it has requests at the same time.
+A request must be cancellable alone, and run in the sender's context variables, so an ``async def`` handler needs a task
+and a cancel scope. Making both for each request would double the cost of a call. A *slot* therefore has both, and
+serves request after request. Cancelling a request cancels the slot too; the next request opens a new slot if none is
+idle. Nearly all requests end by themselves, so an actor rarely opens more slots than there are requests at a time.
 
-*Handed over* means that the slot has begun with the request, or the plain handler or `Actor.take` was called, and
-that neither the caller had left nor the incarnation ended by then. Until that step an envelope can go back to the
-mailbox; after it, only by `NotSent`, or if `Actor.take` leaves it to a handler that has not begun.
+*Handed over* means: the slot has begun with the request, or the plain handler or `Actor.take` was called, before the
+caller left and before the incarnation ended. An envelope can go back to the mailbox before that step; afterwards only
+by `NotSent`, or if `Actor.take` leaves the envelope to a handler that has not begun.
 
-One task per tree, the `Sweeper`, closes slots that are not needed any more. After a burst of requests an actor keeps
-one idle slot, and after a minute without requests none, because a slot is half of the memory of an actor.
+A task per tree, the `Sweeper`, closes unneeded slots: after a burst of requests all but one, after a minute without
+requests all. A slot is half of the memory of an actor.
+
+Owns: the slots of one incarnation, and their tasks; the due plain handlers of a Trio run.
+Writes: envelopes, ``in_flight`` and ``reentrant`` of the record.
+Calls: _actor, _circles, _record, _serving, _timers.
 """
 
 from __future__ import annotations
@@ -57,35 +54,36 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# A message that finds a free slot is handled in the step of its sender, and one that has waited in the step that frees
-# the slot. Both are steps of any task, of other actors too. So nothing that a handler raises leaves from here: it
-# becomes the answer, a log line, or the end of the incarnation, whose own task then leaves ``running()``.
+# Theory of operation
+# -------------------
+# A message that finds a free slot is handled in the step of its sender, a waiting message in the step that frees the
+# slot. Both are steps of any task, of other actors too. So whatever a handler raises becomes the answer, a log line, or
+# the end of the incarnation, whose own task then leaves ``running()``.
 #
-# A plain handler may send messages to actors with plain handlers. Handled at once, they would nest in its step, and two
-# actors that answer each other would exceed Python's recursion limit. Therefore one plain handler runs at a time in a
-# Trio run. While it runs, other messages take their slots and are *due*. They are handled after it, in the order in
-# which they were taken, still in the same step. After `AT_ONCE` of them Trio runs other tasks first, so two actors that
-# answer each other forever do not stop the program.
+# Messages sent by a plain handler to actors with plain handlers would nest in its step, and two actors that answer each
+# other would exceed Python's recursion limit. Therefore one plain handler runs at a time in a Trio run. Meanwhile other
+# messages take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `AT_ONCE` of
+# them Trio runs other tasks, so two actors that answer each other forever do not stop the program.
 #
-# With several slots, a plain handler may begin before the task of a message that was taken earlier, because a task
-# begins when Trio runs it. To wait for that would take a step per message.
+# With several slots, a plain handler may begin before the task of an earlier message, because a task begins when Trio
+# runs it. Waiting for that would take a step per message.
 #
-# A message that is due is not handed over yet. If its incarnation ends, it returns to the mailbox; if its caller
-# leaves, it is dropped.
+# A due message is not handed over yet. If its incarnation ends, it returns to the mailbox; if its caller leaves, it is
+# dropped.
 
 
 Handler: TypeAlias = "Callable[[Message], Any]"
 
 AT_ONCE: Final = 64
-"""Messages that are handled in one step before Trio runs other tasks. Plain handlers take microseconds each."""
+"""Messages handled in one step before Trio runs other tasks. Plain handlers take microseconds each."""
 
 
 class Steps:
-    """The plain handlers of one Trio run. See the comment above.
+    """The plain handlers of a Trio run.
 
     Attributes:
         busy: True while a plain handler runs.
-        due: for each message that is due, the incarnation that has taken it.
+        due: the incarnations that have taken due messages, once per message.
     """
 
     __slots__ = ("_later", "_token", "busy", "due")
@@ -97,7 +95,7 @@ class Steps:
         self._token = trio.lowlevel.current_trio_token()
 
     def go_on(self) -> None:
-        """Handle the messages that are due, `AT_ONCE` of them in this step. Some handler has just run."""
+        """Handle due messages, at most `AT_ONCE` in this step."""
         if self._later:
             return
         for _ in range(AT_ONCE):
@@ -121,7 +119,6 @@ _steps: Final = trio.lowlevel.RunVar[Steps]("mcp_actors.kernel.steps")
 
 
 def steps_of_run() -> Steps:
-    """Return the plain handlers of the running Trio run."""
     try:
         return _steps.get()
     except LookupError:
@@ -130,7 +127,7 @@ def steps_of_run() -> Steps:
 
 
 class Plain(Taken):
-    """Messages in flight, some of them in plain handlers. See the comment above."""
+    """Messages in flight, some of them in plain handlers."""
 
     __slots__ = ("_due", "_nursery", "_running", "_steps")
 
@@ -142,7 +139,7 @@ class Plain(Taken):
         self._running: Envelope | None = None
 
     def _run_in_step(self, envelope: Envelope, handler: Handler, steps: Steps) -> None:
-        """Handle a message, or have it handled after those that are due."""
+        """Handle a message now, or after the messages that are due."""
         if envelope.message.control:
             self.free_control -= 1
         else:
@@ -162,13 +159,13 @@ class Plain(Taken):
             steps.busy = False
 
     def handle_due(self) -> None:
-        """Handle the oldest message that is due, if the end of the incarnation has not returned it to the mailbox."""
+        """Handle the oldest due message, unless the end of the incarnation has returned it to the mailbox."""
         if self._due:
             self._run(*self._due.popleft())
 
     def _return_due(self) -> None:
         while self._due:
-            envelope, _ = self._due.pop()  # the last one first, so that each becomes the first of the queue
+            envelope, _ = self._due.pop()  # last first, so that each becomes the first of the queue
             self._return(envelope)
             self._finish(envelope)
 
@@ -176,7 +173,7 @@ class Plain(Taken):
         """Call a plain handler, and answer. Never raises."""
         held = False
         try:
-            # The message before, of several that waited on the control lane, or `take` may have decided the end.
+            # The message before, or `take`, may have decided the end.
             if self._interruption is not None:
                 self._return(envelope)
             elif envelope.open or not envelope.withdrawn:
@@ -188,7 +185,7 @@ class Plain(Taken):
                 self._answer(envelope, envelope.context.run(call, handler, envelope.message))
         except BaseException as exc:
             self._in_flight.discard(envelope)
-            # What it calls (observers, log handlers, `is_fatal`) sees the variables of the sender, as with a task.
+            # Observers, log handlers and `is_fatal` see the sender's variables, as with a task.
             if envelope.context.run(self._raised, envelope, exc):
                 self._clear_context(envelope)
                 held = self._interruption is None
@@ -207,7 +204,7 @@ class Plain(Taken):
             return note(_call(handler, message))
 
     async def _hold(self, envelope: Envelope, slot: Slot) -> None:
-        """Keep the slot of a message whose handler has raised `NotSent` until the end of the incarnation is decided."""
+        """Keep the slot after `NotSent` until the end of the incarnation is decided."""
         try:
             with slot.scope:
                 await self._not_sent(envelope)
@@ -217,7 +214,7 @@ class Plain(Taken):
 
 @trio.lowlevel.disable_ki_protection
 def _call(handler: Handler, message: Message) -> object:
-    """Call a plain handler. Unlike the kernel around it, a Ctrl-C may interrupt it anywhere."""
+    """Call a plain handler, which a Ctrl-C may interrupt, unlike the kernel around it."""
     result: object = handler(message)
     if isinstance(result, CoroutineType):
         result.close()
@@ -232,14 +229,14 @@ def _call(handler: Handler, message: Message) -> object:
 
 
 SWEEP_PERIOD: Final = 30.0
-"""Seconds between two sweeps. A slot that is idle is closed after one or two. To open it again costs half a call."""
+"""Seconds between sweeps. An idle slot is closed after one or two. Opening it again costs half a call."""
 
 SWEEP_STEP: Final = 100
 """Actors whose slots are closed in one step: half a millisecond."""
 
 
 class Requests(Plain):
-    """Takes envelopes from the mailbox (it is a `Taker`) and serves them. See the top of the file."""
+    """Takes envelopes from the mailbox (a `Taker`) and serves them."""
 
     __slots__ = ("_handle", "_idle_slots", "_swept", "_used")
 
@@ -248,7 +245,7 @@ class Requests(Plain):
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
         super().__init__(incarnation, actor, nursery)
         self._record.reentrant = actor.reentrant
-        # Without its own `handle`, the handler is called directly, which saves a coroutine.
+        # Calling the handler directly saves a coroutine.
         self._handle = actor._dispatch if type(actor).handle is Actor.handle else actor.handle
         self._idle_slots: list[Slot] = []
         self._swept = self._used = False
@@ -256,7 +253,7 @@ class Requests(Plain):
     # --- for the mailbox and the owner ------------------------------------------------------------------------------
 
     def take(self, envelope: Envelope) -> None:
-        """Begin to serve a message: offer it to the actor, run its plain handler, or give it to a slot."""
+        """Offer a message to the actor, run the plain handler, or give the message to a slot."""
         envelope.holder = self
         needs_slot = not envelope.message.control
         if self._take is not None and needs_slot and self._is_taken(envelope, self._take):
@@ -270,14 +267,13 @@ class Requests(Plain):
             self._idle_slots.pop().give(envelope, name)
         else:
             envelope.context.run(partial(self._nursery.start_soon, self._open_slot, envelope, name=name))
-        # Only now: if start_soon raises (a closed nursery, another thread), no task would ever free the slot again.
+        # Only now: if start_soon raises (a closed nursery, another thread), no task would ever free the slot.
         if needs_slot:
             self.free -= 1
         else:
             self.free_control -= 1
 
     def release(self) -> None:
-        """Refer to the actor and its nursery no more."""
         super().release()
         del self._handle, self._nursery
 
@@ -292,7 +288,7 @@ class Requests(Plain):
                     envelope.scope.cancel("its caller has left")
 
     def close(self, interruption: Callable[[Envelope], ActorError]) -> None:
-        """Take no more messages, answer all that are in flight, and cancel their handlers, in one synchronous step.
+        """Take no more messages, answer all in flight, and cancel their handlers, in one synchronous step.
 
         Args:
             interruption: returns a new exception for each caller.
@@ -302,8 +298,9 @@ class Requests(Plain):
             self._record.sweeps.discard(check)
         self._record.mailbox.detach()
         self._settle_unsent()
-        # A handler that decides the end itself is about to answer by itself, for example with `NotSent` after
-        # `self.fail(...)`. If it does not, `_was_cancelled` answers. An answer from here would be the first and only.
+        # A handler that decides the end is about to answer by itself, for example with `NotSent` after
+        # `self.fail(...)`. An answer from here would be the first, and so the only one. If the handler does not answer,
+        # `_was_cancelled` does.
         running = trio.lowlevel.current_task()
         for envelope in sorted(self.in_flight, key=attrgetter("number")):
             scope = envelope.scope
@@ -311,13 +308,13 @@ class Requests(Plain):
                 if scope.task is not running:
                     self._interrupt(envelope)
                 scope.cancel("the incarnation that handles it ends")
-            # If `take` or a plain handler decides the end, that answers by itself too.
+            # `take` or a plain handler that decides the end answers by itself too.
             elif envelope is not self._running and envelope.later is not self._offered:
                 self._abandon(envelope)
         self._return_due()
 
     def _sweep(self) -> float | None:
-        """Close idle slots: all but one if there was a request since the last sweep. Return when to sweep again."""
+        """Close idle slots: all but one after recent requests. Return when to sweep again."""
         keep, self._used = int(self._used), False
         while len(self._idle_slots) > keep:
             self._idle_slots.pop().cancel("the slot is not needed any more")
@@ -328,11 +325,10 @@ class Requests(Plain):
 
     @trio.lowlevel.enable_ki_protection
     async def _open_slot(self, envelope: Envelope) -> None:
-        """Serve a request, and later those that the slot is given."""
         slot = Slot()
 
         def leave(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            if not slot.cancelled:  # but the nursery around all of them: none may be given a message any more
+            if not slot.cancelled:  # the nursery around all slots was cancelled: give none of them a message
                 self._idle_slots.clear()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -348,10 +344,7 @@ class Requests(Plain):
 
     @trio.lowlevel.enable_ki_protection
     async def _serve(self, slot: Slot, envelope: Envelope) -> bool:
-        """Hand an envelope over, unless its caller has left or the incarnation ends; then free the slot.
-
-        Return False if the slot ends.
-        """
+        """Hand an envelope over, unless its caller has left or the incarnation ends. Return False if the slot ends."""
         try:
             if self._interruption is not None:
                 self._return(envelope)
@@ -366,12 +359,14 @@ class Requests(Plain):
                 result = await interruptible(handle, envelope.message)
                 self._answer(envelope, result)
         except BaseException as exc:
-            # A cancellation stops here too. It is that of the slot, whose scope is left next.
+            # A cancellation stops here too: that of the slot, whose scope is left next.
             self._in_flight.discard(envelope)
             if self._raised(envelope, exc):
                 await self._not_sent(envelope)
         finally:
-            # In this order: `feed` may take the next envelope in this very step, and then uses the slot freed here.
+            # First the slot, then `_handler_ended`: its `feed` may take the next envelope in this very step, and must
+            # find the slot freed here. The other way round each message of a busy actor would open a new slot. A slot
+            # whose scope was cancelled, or left open by the handler, must never be offered again.
             usable = slot.is_usable()
             if usable:
                 self._idle_slots.append(slot)
@@ -387,36 +382,34 @@ class Requests(Plain):
 
 
 class Sweeper:
-    """Calls functions of all actors of a tree after their times, in one task."""
+    """Calls functions of all actors of a tree after some time, in one task."""
 
     def __init__(self) -> None:
-        # The heap refers to no function: it would keep an ended incarnation alive, and the failure that has ended it.
+        # The heap refers to no function, which would keep an ended incarnation and its failure alive.
         self._heap: list[tuple[float, int]] = []
         self._sweeps: dict[int, Callable[[], float | None]] = {}
         self._ids: dict[Callable[[], float | None], int] = {}
         self._numbers = count()
         self._news = Change()
-        # Shielded, because a cancellation of the block would leave this task as an exception. `stop` always ends it.
+        # Shielded: a cancellation of the block would leave this task as an exception. `stop` always ends it.
         self._scope = trio.CancelScope(shield=True)
 
     def add(self, sweep: Callable[[], float | None], after: float) -> None:
-        """Call a function after so many seconds, and again after those that it returns, until it returns None."""
         id = next(self._numbers)
         self._ids[sweep], self._sweeps[id] = id, sweep
         entry = (trio.current_time() + after, id)
-        if len(self._heap) > 2 * len(self._sweeps) + SWEEP_STEP:  # most are of actors that have ended
+        if len(self._heap) > 2 * len(self._sweeps) + SWEEP_STEP:  # most are of ended actors
             self._heap = sorted(each for each in self._heap if each[1] in self._sweeps)
         heappush(self._heap, entry)
         if self._heap[0] is entry:
             self._news()
 
     def discard(self, sweep: Callable[[], float | None]) -> None:
-        """Do not call it any more, and forget it."""
         self._sweeps.pop(self._ids.pop(sweep, -1), None)
 
     @trio.lowlevel.enable_ki_protection
     async def run(self) -> None:
-        """Sweep until it is stopped. While there is nothing to do, no deadline wakes this task."""
+        """Sweep until stopped. With nothing to do, no deadline wakes this task."""
         with self._scope:
             while True:
                 while self._heap and self._heap[0][1] not in self._sweeps:
@@ -441,11 +434,10 @@ class Sweeper:
                 await trio.lowlevel.checkpoint()
 
     def stop(self) -> None:
-        """End `run`."""
         self._scope.cancel("the tree of actors has ended")
 
 
 @trio.lowlevel.disable_ki_protection
 async def interruptible(handle: Callable[[Message], Awaitable[object]], message: Message) -> object:
-    """Run a handler. Unlike the kernel around it, a Ctrl-C may interrupt it anywhere."""
+    """Run a handler, which a Ctrl-C may interrupt, unlike the kernel around it."""
     return await handle(message)

@@ -1,12 +1,11 @@
 """Child specs, the options of supervisors, and decisions about restarts.
 
-The parts: `SupervisorOptions` and `SupervisorPolicy`, with their checks; `shows_options`, a decorator that writes the
-signature of a function; `ChildSpec`, with its checks; and the decisions, which are functions of plain data (`affected`,
-`plan_restart`, `shuts_down`, `restarts_after`), `check_specs`, and `RestartBudget`, a mutable count of recent attempts.
+Every decision is a function of plain data, with the time as an argument, so that thousands of programs can be compared
+with Erlang/OTP. ``_children`` and ``_supervisor`` carry the decisions out.
 
-Nothing here runs a task, reads a clock, calls a factory, or touches a record or an actor that runs: the time is an
-argument. ``_children`` and ``_supervisor`` carry out the decisions; programs, the servers and ``_pool`` make specs; and
-``_supervisor``, ``_open`` and the bridge use `shows_options`.
+Owns: `RestartBudget`, a count of recent attempts.
+Writes: nothing. Runs no task, reads no clock, calls no factory, touches no running actor.
+Calls: _envelope, _incarnation, _mailbox, _record.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ if TYPE_CHECKING:
 
 # --- The options of a supervisor: their types, defaults and checks ----------------------------------------------------
 
-# `Supervisor` and the functions that open one take them as ``**options``, which type checkers check by
-# `SupervisorOptions`; `SupervisorPolicy` has their defaults and checks. `shows_options` adds them, with their defaults,
-# to the signature for `help` and the reference.
+# `Supervisor` and the functions that open one take ``**options``, checked by type checkers with `SupervisorOptions`.
+# `SupervisorPolicy` has the defaults and checks, and `shows_options` adds both to the signature for `help` and the
+# reference.
 
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
@@ -68,7 +67,7 @@ class SupervisorOptions(TypedDict, total=False):
 
 
 def shows_options(fn: F) -> F:
-    """Let the signature of a function have the options of a supervisor instead of its ``**options``."""
+    """Show the options of a supervisor in a function's signature, instead of ``**options``."""
     shown = signature(fn)
     own = [each for each in shown.parameters.values() if each.kind is not Parameter.VAR_KEYWORD]
     options = [
@@ -94,7 +93,7 @@ _CHOICES: Final[dict[str, tuple[str, ...]]] = {
 
 @frozen(kw_only=True)
 class SupervisorPolicy:
-    """The options of one supervisor, checked; see `Supervisor`."""
+    """The checked options of a supervisor; see `Supervisor`."""
 
     strategy: Strategy = "one_for_one"
     max_restarts: int = 1
@@ -138,7 +137,7 @@ class SupervisorPolicy:
     def check_budget(self, *, per_child: bool) -> None:
         """Raise a `ValueError` if the budget can never be spent, because the back-offs alone take longer.
 
-        Children that share a budget may fail at the same time, and their number may grow.
+        Children that share a budget may fail at the same time, and may grow in number.
         """
         needed = self.backoff.total(self.max_restarts) if per_child else 0.0
         if self.max_restarts and needed >= self.window:
@@ -149,7 +148,7 @@ class SupervisorPolicy:
 
 
 def _copied(given: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return a copy, so that a later change of the mapping reaches no incarnation."""
+    """Return a copy, so that later changes of the mapping reach no incarnation."""
     return dict(given) if isinstance(given, Mapping) else given  # type: ignore[redundant-expr,unused-ignore]  # checked later
 
 
@@ -159,23 +158,23 @@ class ChildSpec(Spec[M_contra]):
     """A child, as its supervisor is configured to run it.
 
     Attributes:
-        id: its name, unique in its supervisor.
+        id: the child's name, unique in the supervisor.
         factory: called once per incarnation, in the task that then owns the actor; returns a new actor each time.
-        args, kwargs: the arguments for the factory. A ``lambda`` in a loop would look its variables up at each restart,
-            and give all children the arguments of the last.
-        restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and it
-            leaves the child table when it ends).
-        start_timeout: seconds that ``running()`` may take until its yield; None disables the limit. During that time a
+        args, kwargs: the arguments for the factory. A ``lambda`` in a loop would look up variables at each restart, and
+            give all children the arguments of the last.
+        restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and
+            leaves the child table at the end).
+        start_timeout: seconds that ``running()`` may take until the yield; None disables the limit. During that time a
             supervisor with ``start_order="sequential"`` (the default) does nothing else.
-        significant: True if its end may end its supervisor (see `Supervisor`'s ``auto_shutdown``). Not for permanent
-            children, which never end for good.
-        shutdown: seconds from the request to stop until it is killed; ``"brutal_kill"`` kills it at once,
+        significant: True if the child's end may end the supervisor (see `Supervisor`'s ``auto_shutdown``). Not for
+            permanent children, which never end for good.
+        shutdown: seconds from the request to stop until the child is killed; ``"brutal_kill"`` kills at once,
             ``"infinity"`` never. None, the default, means the actor's `~Actor.default_shutdown`: 5 seconds, and
             ``"infinity"`` for a supervisor.
         mailbox_size: the maximum number of queued messages.
         overflow: the behaviour of a full mailbox: ``"wait"`` applies back-pressure, ``"fail"`` raises `MailboxFull`,
-            ``"drop_oldest"`` drops the message that has waited longest, which `ActorStatistics.dropped` counts; if that
-            is a call, it raises `MailboxFull`.
+            ``"drop_oldest"`` drops the message that has waited longest, counted by `ActorStatistics.dropped`; a dropped
+            call raises `MailboxFull`.
     """
 
     id: str = field(converter=plain_name)
@@ -222,11 +221,11 @@ class ChildSpec(Spec[M_contra]):
 
 
 def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[str]:
-    """Return the ids of the children that are restarted with a failed one, in child-table order.
+    """Return the ids of the children restarted with a failed child, in child-table order.
 
     Args:
-        strategy: the strategy of the supervisor.
-        ids: the child table. Not read for ``"one_for_one"``, so the cost of a crash does not depend on its size.
+        strategy: the supervisor's strategy.
+        ids: the child table. Not read for ``"one_for_one"``: the cost of a crash then does not depend on its size.
         failed: the id of the failed child.
     """
     if strategy == "one_for_one":
@@ -236,13 +235,13 @@ def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[st
 
 
 class Row(NamedTuple):
-    """The data of one child that a decision needs.
+    """The data of a child for a decision.
 
     Attributes:
-        id: its id.
-        restart: its restart type.
-        up: True if it is running or about to start.
-        parked: True if only ``restart_child`` starts it again.
+        id: the child's id.
+        restart: the restart type.
+        up: True if the child is running or about to start.
+        parked: True if only ``restart_child`` starts the child again.
     """
 
     id: str
@@ -256,7 +255,7 @@ class Plan(NamedTuple):
 
     Attributes:
         stops: the ids to stop, newest first.
-        starts: the ids to start after that, oldest first.
+        starts: the ids to start afterwards, oldest first.
     """
 
     stops: tuple[str, ...]
@@ -266,8 +265,8 @@ class Plan(NamedTuple):
 def plan_restart(group: Sequence[Row], failed: str) -> Plan:
     """Plan the restart of a group.
 
-    As in OTP, all members are started again, even if they had ended normally or were stopped explicitly. Temporary
-    children are only stopped.
+    As in OTP, all members are started again, even after a normal end or an explicit stop. Temporary children are only
+    stopped.
 
     Args:
         group: the failed child and the children restarted with it, in child-table order.
@@ -284,19 +283,19 @@ def shuts_down(auto_shutdown: AutoShutdown, others_idle: Iterable[bool]) -> bool
 
     Args:
         auto_shutdown: the setting of the supervisor.
-        others_idle: for each significant child left in the table, True if it is not running or about to start.
+        others_idle: for each significant child left in the table, True if neither running nor about to start.
     """
     return auto_shutdown == "any_significant" or (auto_shutdown == "all_significant" and all(others_idle))
 
 
 @define(eq=False)
 class RestartBudget:
-    """The restart attempts that a supervisor may still make, shared by all its children. It reads no clock.
+    """The restart attempts that a supervisor may still make, shared by all children. Reads no clock.
 
     Attributes:
         max_restarts: attempts allowed within ``window``.
         window: seconds, both ends included; `math.inf` never forgets an attempt.
-        per_child: True if each child may make so many.
+        per_child: True gives each child as many attempts.
     """
 
     max_restarts: int
@@ -305,8 +304,8 @@ class RestartBudget:
     _spent: deque[tuple[float, str]] = field(factory=deque, init=False)
 
     def spend(self, now: float, child: str) -> bool:
-        """Take one attempt at ``now``. Return False, and do nothing, if none is left."""
-        # From the left only: linear in the number of attempts, however many there are in a window.
+        """Take an attempt at ``now``. Return False, and do nothing, if none is left."""
+        # From the left only: linear in the number of attempts.
         while self._spent and now - self._spent[0][0] > self.window:
             self._spent.popleft()
         spent = sum(each == child for _, each in self._spent) if self.per_child else len(self._spent)
@@ -320,16 +319,14 @@ class RestartBudget:
         return {child for _, child in self._spent}
 
     def forget(self, children: Collection[str]) -> None:
-        """Forget the attempts of these children."""
         self._spent = deque(entry for entry in self._spent if entry[1] not in children)
 
     def renew(self, child: str) -> None:
-        """Forget all attempts that count for a child."""
         self.forget({child} if self.per_child else self.spenders())
 
 
 def restarts_after(restart: RestartType, reason: EndReason) -> bool:
-    """Return True if a child of this restart type is restarted after an end for this reason."""
+    """Return True if a child of a restart type is restarted after an end for a reason."""
     if reason == "ignored" or restart == "temporary":
         return False
     return restart == "permanent" or reason == "crashed"

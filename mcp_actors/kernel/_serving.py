@@ -1,41 +1,35 @@
 """Decide how each message ends, and serve messages without a task.
 
-`Answers` turns an exception of a handler into an answer, a return to the mailbox, an event, or the end of the
-incarnation. `Taken` turns results into answers, offers messages to `Actor.take`, keeps those whose handler has returned
-a `Later`, settles these, and frees slots.
-
-Both work for one incarnation, known as a `Life`, whose end they may decide. They write envelopes, ``in_flight`` of the
-record, ``_requests`` of the actor and the sender's copied context, emit events and log through the record, ask the
-mailbox for the next messages, and call `take`, `ending`, `is_fatal` and ``on_cancel`` of the actor. They run no handler
-and start no task: `Plain` and `Requests` in ``_requests``, which derive from `Taken`, do.
+Every message must be answered exactly once, although handlers, senders, callers that leave and the end of the
+incarnation may all touch the message in the same step. `Answers` decides what an exception means. `Taken` serves
+messages without a task: through `Actor.take`, and after a handler has returned a `Later`. Neither starts a task.
 
 Theory of operation
 -------------------
-An ``async def`` handler is a task, which owns its message from beginning to end, unless it returns a `Later`. For a
-message without a task, these steps share the work:
+A message handled by an ``async def`` has a task from beginning to end. Without a task, these steps share the work:
 
-- A step of the *sender*, of any task that frees a slot or calls `Taken.take_again`, or of an incarnation that begins to
-  serve calls `Actor.take` in a copy of the sender's context. By then the message is in flight and has its slot, so
-  `Actor.take` may do all that a plain handler may: send messages, answer, end the incarnation. Until it returns, all
-  slots count as taken. Otherwise another message could be offered meanwhile, the younger of the two, which would
-  overtake the older one if that is refused.
+- A step of the *sender*, of a task that frees a slot or calls `Taken.take_again`, or of a beginning incarnation calls
+  `Actor.take` in a copy of the sender's context. The message is in flight and has a slot by then, so `Actor.take` may
+  send, answer, or end the incarnation.
 - Any step of the *actor's tree* settles (`Taken.reply`, `Taken.fail`): it answers, frees the slot unless a handler
-  still runs, and so has the next message offered. A message has at most one valid `Later` (`Envelope.later`), so that
-  of an earlier offer does nothing.
-- A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`): it may be the step in
-  which Trio delivers a cancellation, and another one from there would recurse through chains of actors.
-- The step that *ends the incarnation* calls `Actor.ending`, which may put messages back, and answers for all others
-  (`_abandon`), except the one whose `take` or plain handler ends it. They are not in flight any more.
-- The *owner* calls `Later.on_cancel` for all that were marked, in order, before ``running()`` is left, and frees their
-  slots, unless the actor does that.
+  still runs, and so has the next message offered. Only the latest `Later` of a message is valid (`Envelope.later`).
+- A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`). Trio may be delivering a
+  cancellation in that step; another from there would recurse through chains of actors.
+- The step that *ends the incarnation* calls `Actor.ending`, which may put messages back, and answers all others
+  (`_abandon`), except the message whose `take` or plain handler is running.
+- The *owner* calls `Later.on_cancel` for all marked messages, in order, before ``running()`` is left, and frees their
+  slots unless the actor does.
 
-`NotSent` from `Actor.take`, or given to a `Later` without a running handler, returns a message to its old place, and
-all slots count as taken until `Taken.take_again`, from that very step on. Otherwise the mailbox would offer the same
-message again, forever, or a younger one. A control message needs no slot, so it gets an error instead.
+After a `NotSent` from `Actor.take`, or to a `Later` without a running handler, the message is in its old place, and all
+slots count as taken until `Taken.take_again`. Otherwise the mailbox would offer the same message forever, or a younger
+one. A control message needs no slot, and gets an error instead.
 
-While a handler runs, its `Later` is only an answer that comes early: the slot is the handler's (`Envelope.scope` is the
-scope around it, or a mark for a plain one). Once it has returned the `Later`, that has taken its place
-(`Envelope.scope` is the `Later`).
+While a handler runs, its `Later` is only an early answer, and the handler keeps the slot: `Envelope.scope` is the scope
+around the handler, or a mark. Once returned, the `Later` replaces the handler there.
+
+Owns: the messages in flight of one incarnation, and the count of free slots.
+Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.
+Calls: _actor, _circles, _envelope, _events, _timers.
 """
 
 from __future__ import annotations
@@ -69,14 +63,12 @@ if TYPE_CHECKING:
 
 
 class Slot:
-    """A task that runs one handler after the other, and the cancel scope around it.
+    """A task that runs handler after handler, and the cancel scope around it.
 
     Attributes:
-        task: the task; None before it has begun.
-        scope: the cancel scope.
-        cancelled: True once the scope was cancelled.
-        left_open: True if a handler has left a cancel scope open, as an asynchronous generator does that it has not
-            exhausted. The next handler would run in it, so the task ends; Trio raises a `RuntimeError` then.
+        task: None before the task has begun.
+        left_open: True if a handler has left a cancel scope open, as an unexhausted asynchronous generator does. The
+            next handler would run in that scope, so the task ends, with a `RuntimeError` of Trio.
     """
 
     __slots__ = ("_context", "_next", "_status", "_waits", "cancelled", "left_open", "scope", "task")
@@ -91,21 +83,19 @@ class Slot:
     def begin(self) -> None:
         """Note the calling task, which is in the scope."""
         self.task = trio.lowlevel.current_task()
-        self._status = self.task._cancel_status  # private, and the only way to see which scope a task is in
+        self._status = self.task._cancel_status  # private; nothing public shows which scope a task is in
 
     def cancel(self, why: str) -> None:
-        """Cancel the handler, and end the task."""
         self.cancelled = True
         self.scope.cancel(why)
 
     def is_usable(self) -> bool:
-        """Return True if another handler may run, after one has ended."""
+        """Return True if another handler may run."""
         assert self.task is not None
         self.left_open = self.task._cancel_status is not self._status
         return not (self.cancelled or self.left_open)
 
     def give(self, envelope: Envelope, name: str) -> None:
-        """Hand a message to the task, which begins with it in its next step."""
         task = self.task
         assert task is not None
         self._next = envelope
@@ -116,10 +106,10 @@ class Slot:
             trio.lowlevel.reschedule(task)
 
     async def wait(self, leave: Callable[[trio.lowlevel.RaiseCancelT], trio.lowlevel.Abort]) -> Envelope:
-        """Return the next message, in a step of its own, which runs in the context of that."""
+        """Return the next message, in a new step, which runs in the message's context."""
         if self._next is None:
             assert self.task is not None
-            self.task.context = self._context  # that of the last sender is not kept alive
+            self.task.context = self._context  # keeps the last sender's context alive no longer
             self._waits = True
             await trio.lowlevel.wait_task_rescheduled(leave)
         else:
@@ -131,18 +121,17 @@ class Slot:
 
 # --- Decide how each message ends -------------------------------------------------------------------------------------
 
-# A message is answered exactly once, whatever its handler raises, and even if its caller leaves at the same time. Only
-# this class makes answers of exceptions: a `trio.Cancelled` must not leave its task, and an exit must not end the
-# caller.
+# Whatever a handler raises becomes an answer here and nowhere else: a `trio.Cancelled` must not leave its task, and an
+# exit must not end the caller.
 
 
 NOT_SENT_PATIENCE: Final = 1.0
-"""Seconds from a `NotSent` until the end of the incarnation must be decided. A task that reads from a connection
-notices its loss within milliseconds of the handler that writes to it."""
+"""Seconds from a `NotSent` until the incarnation must have ended. A task that reads from a connection notices a loss
+within milliseconds of the handler that writes."""
 
 
 class Answers(Holder):
-    """The messages that one incarnation has taken from its mailbox."""
+    """The messages that one incarnation has taken."""
 
     __slots__ = ("_actor", "_in_flight", "_incarnation", "_interruption", "_left", "_record")
 
@@ -161,16 +150,14 @@ class Answers(Holder):
 
     @property
     def name(self) -> str:
-        """The name of its actor."""
         return self._record.name
 
     @property
     def ending(self) -> bool:
-        """True once its incarnation ends."""
         return self._interruption is not None
 
     def _raised(self, envelope: Envelope, exc: BaseException) -> bool:
-        """Decide what an exception from the actor's code means. Return True for `NotSent`, of which nothing is done."""
+        """Act on an exception from the actor's code. Return True for `NotSent`, for which nothing is done."""
         verdict = collapse(exc)
         if is_a(verdict, NotSent):
             return True
@@ -187,8 +174,8 @@ class Answers(Holder):
         elif is_a(verdict, trio.Cancelled):
             self._was_cancelled(envelope)
         else:
-            # One that ends the program leaves the outermost block of the tree, after clean-up. No other one (such as
-            # asyncio's CancelledError) must be raised in the caller's task and end that.
+            # An exit leaves the outermost block of the tree, after clean-up. Raised in the caller's task, it would end
+            # that task; so would any other foreign one, such as asyncio's CancelledError.
             self._incarnation.end("crashed", verdict)
             self._interrupt(envelope)
         return False
@@ -196,8 +183,9 @@ class Answers(Holder):
     async def _not_sent(self, envelope: Envelope) -> None:
         """Return an envelope to the mailbox for the next incarnation; fail it if this incarnation goes on."""
         if self._interruption is None:
-            # If several handlers find the same connection lost, the last of them may be the one that decides the end,
-            # or a task that reads. This handler keeps its slot meanwhile: a free slot would take the envelope again.
+            # Keep the slot while waiting: a free slot would take the same message again. And do wait: if several
+            # handlers find a connection lost, the last of them may decide the end, or a task that reads. Failing the
+            # message now would report an error where the next incarnation could serve it.
             with trio.move_on_after(NOT_SENT_PATIENCE):
                 await self._incarnation.wait_ending()
         if self._interruption is not None:
@@ -242,9 +230,9 @@ class Answers(Holder):
             envelope.settle(outcome.Error(self._interruption(envelope)))
 
     def _postpone(self, envelope: Envelope) -> None:
-        """Keep a message aside, or return it to the mailbox if this incarnation ends."""
+        """Keep a message aside, or return it to the mailbox if the incarnation ends."""
         self._clear_context(envelope)
-        # Without an owner, the mailbox gives this incarnation no more messages, so it could not resume this one.
+        # Without an owner the mailbox gives this incarnation no more messages, so it could not resume this one.
         if self._interruption is not None or self._record.mailbox.owner is None or envelope.withdrawn:
             self._return(envelope)
             return
@@ -255,14 +243,12 @@ class Answers(Holder):
 
     @staticmethod
     def _clear_context(envelope: Envelope) -> None:
-        """Prepare a message for its return to the mailbox after the actor has seen it."""
         # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if it
         # is never served.
         envelope.context = envelope.context.copy()
         envelope.context.run(serving.set, None)
 
     def _return(self, envelope: Envelope) -> None:
-        """Return an envelope that was taken and not handled to the mailbox."""
         if envelope.withdrawn:
             return
         if not envelope.home.put_back(envelope) and not envelope.is_call:
@@ -291,18 +277,18 @@ class Answers(Holder):
 T = TypeVar("T")
 
 DEFERRED_PATIENCE: Final = 1.0
-"""Seconds that a message waits behind deferred answers before that is logged: another message should answer them."""
+"""Seconds that a message waits behind deferred answers before a warning: another message should answer them."""
 
 HERE: Final = object()
-"""The `Envelope.scope` of a message that a plain handler handles."""
+"""The `Envelope.scope` of a message in a plain handler."""
 
 
 class Taken(Answers):
-    """Messages in flight, some of them without a task. See the top of the file.
+    """Messages in flight, some of them without a task.
 
     Attributes:
-        free: the number of free in-flight slots; not positive while nothing may be taken.
-        free_control: the number of control messages that may begin; see `Actor._control_slots`.
+        free: the free in-flight slots; not positive while nothing may be taken.
+        free_control: the control messages that may begin; see `Actor._control_slots`.
     """
 
     __slots__ = (
@@ -326,7 +312,7 @@ class Taken(Answers):
         object.__setattr__(actor, "_requests", self)  # its class may refuse that any attribute is set
 
     def release(self) -> None:
-        """Refer to the actor no more, because it has ended. A `Later` that it has kept refers to this object."""
+        """Drop the actor, which has ended. A `Later` kept by the actor refers to this object."""
         del self._actor, self._take
 
     def works(self, sender: Sender) -> bool:
@@ -337,40 +323,37 @@ class Taken(Answers):
         return False
 
     def slots(self) -> list[Envelope]:
-        """Return the messages with the in-flight slots; empty if a slot is free or its envelope not handed over."""
+        """Return the messages with slots; empty if a slot is free or a message not handed over."""
         held = [envelope for envelope in self.in_flight if _has_slot(envelope)]
         return held if len(held) == self._size else []
 
     def controls(self) -> list[Envelope]:
-        """Return the control messages that are handled, for which those that are queued wait."""
         return [each for each in self.in_flight if each.message.control and not isinstance(each.scope, Later)]
 
     @property
     def idle(self) -> bool:
-        """True if no slot is taken and no control message is handled."""
+        """True if nothing is being handled."""
         return self.free == self._size and self.free_control == self._actor._control_slots
 
     @property
     def in_flight(self) -> list[Envelope]:
-        """The envelopes that are being handled."""
         return [envelope for envelope in self._in_flight if envelope.holder is self]
 
     # --- messages that are handled for too long ---------------------------------------------------------------------
 
     def _watch_slow(self) -> None:
-        """Have the messages in flight checked, until there are none."""
         self._watched = True
         assert self._actor.slow_after is not None
         self._record.sweeps.add(self._check_slow, self._actor.slow_after)
 
     def _check_slow(self) -> float | None:
-        """Warn of each message that is handled for longer than ``slow_after``, once. Return when to check again."""
+        """Warn once of each message handled for longer than ``slow_after``. Return when to check again."""
         now, limit = self._now(), self._actor.slow_after
         assert limit is not None
         in_flight = self.in_flight
         self._reported.intersection_update(in_flight)
         others = [each for each in in_flight if each not in self._reported]
-        # The sum is compared and returned, because a rounded difference could ask to check again in no time.
+        # Compare and return sums: a rounded difference could ask for the next check in no time.
         for envelope in [each for each in others if each.since + limit <= now]:
             self._reported.add(envelope)
             others.remove(envelope)
@@ -381,7 +364,6 @@ class Taken(Answers):
         return min(each.since for each in others) + limit - now if others else None
 
     def _watch_deferred(self) -> None:
-        """Have the slots checked if all of them wait for answers that handlers have deferred."""
         if self.free <= 0 and not self._deferred and self._take is None:
             self._deferred = True
             self._record.sweeps.add(self._check_deferred, DEFERRED_PATIENCE)
@@ -408,11 +390,13 @@ class Taken(Answers):
     # --- messages without a task ------------------------------------------------------------------------------------
 
     def _is_taken(self, envelope: Envelope, take: Callable[[Later[Any]], bool]) -> bool:
-        """Offer a message to the actor. Return False if ``handle`` is to serve it."""
+        """Offer a message to the actor. Return False if ``handle`` is to serve the message."""
         later: Later[Any] = Later(envelope, self)
         envelope.scope = envelope.later = self._offered = later
         envelope.since = self._now()
         self._in_flight.add(envelope)
+        # All slots count as taken while `take` runs. It may free a slot, by answering, and so feed the mailbox. Without
+        # this, a younger message would be offered meanwhile, and overtake this one if this one is refused.
         self.free -= 1 + self._size
         taken: object = True
         try:
@@ -422,7 +406,7 @@ class Taken(Answers):
                 raise TypeError(_no_bool(self._record.name, taken))
         except BaseException as exc:
             if not self._fails(later, exc):
-                self._raised(envelope, exc)  # it is logged, because the actor has answered before
+                self._raised(envelope, exc)  # logged: the actor has answered already
         self._offered = None
         self.free += self._size
         if envelope.later is not later:
@@ -442,7 +426,6 @@ class Taken(Answers):
         return False
 
     def defer(self, message: Message, *, keep_slot: bool) -> Later[Any]:
-        """Make the `Later` of the message that the running handler serves."""
         if not isinstance(message, Call):
             kind = type(message).__name__
             what = f"actor {self.name!r}: defer() of {kind}, which has no answer"
@@ -456,9 +439,8 @@ class Taken(Answers):
         envelope.later = later
         return later
 
-    @trio.lowlevel.enable_ki_protection  # half of it would leave the actor without a slot for ever
+    @trio.lowlevel.enable_ki_protection  # half of it would leave the actor without a slot
     def take_again(self) -> None:
-        """Take messages again after a `NotSent`."""
         if self._refuses:
             self._refuses = False
             self.free += self._size
@@ -466,7 +448,6 @@ class Taken(Answers):
 
     @trio.lowlevel.enable_ki_protection
     def reply(self, later: Later[Any], value: object) -> bool:
-        """Answer with a value; see `Later.reply`."""
         if not self._record.lives_here:
             raise RuntimeError(_elsewhere(self.name))
         envelope = later._envelope
@@ -483,7 +464,6 @@ class Taken(Answers):
 
     @trio.lowlevel.enable_ki_protection
     def fail(self, later: Later[Any], exc: BaseException) -> bool:
-        """Do what an exception from the actor's code means; see `Later.fail`."""
         if not self._record.lives_here:
             raise RuntimeError(_elsewhere(self.name))
         if not isinstance(exc, BaseException):
@@ -492,7 +472,7 @@ class Taken(Answers):
         return self._fails(later, exc) and heard and not later._envelope.open
 
     def _fails(self, later: Later[Any], exc: BaseException) -> bool:
-        """Return False, and do nothing, if the `Later` is no longer valid."""
+        """Act on an exception. Return False if the `Later` is no longer valid."""
         envelope = later._envelope
         if envelope.later is not later:
             return False
@@ -510,7 +490,7 @@ class Taken(Answers):
 
     def _refuse(self, envelope: Envelope) -> None:
         """Put a message back, and take nothing until `take_again`."""
-        if envelope.message.control:  # it needs no slot, so it would be handled again at once
+        if envelope.message.control:  # needs no slot, so it would be handled again at once
             self._failed(envelope, self._endless(envelope))
             return
         if not self._refuses:
@@ -520,7 +500,6 @@ class Taken(Answers):
         self._return(envelope)
 
     def _settle_unsent(self) -> None:
-        """Let the actor put messages back, because the incarnation ends."""
         try:
             self._actor.ending()
         except BaseException as exc:
@@ -528,14 +507,14 @@ class Taken(Answers):
             self._incarnation.end("crashed", exc)
 
     def _abandon(self, envelope: Envelope) -> None:
-        """Answer for a message without a task, because the incarnation ends. The owner calls `Later.on_cancel`."""
+        """Answer a message without a task because the incarnation ends. The owner calls `Later.on_cancel`."""
         self._interrupt(envelope)
         envelope.later = None
         self._in_flight.discard(envelope)
         self._left.append(envelope)
 
     def _cancel_later(self, envelope: Envelope, later: Later[Any]) -> None:
-        """Tell the actor that a message without a task needs no answer, and free the slot unless the actor does it."""
+        """Notify the actor that no answer is needed, and free the slot unless the actor does."""
         on_cancel, later.on_cancel = later.on_cancel, None
         if on_cancel is not None:
             try:
@@ -553,7 +532,6 @@ class Taken(Answers):
             self._finish(envelope)
 
     def _answer(self, envelope: Envelope, result: object) -> None:
-        """Answer with the result of a handler, unless that is a `Later`."""
         if result is None:
             if envelope.later is not None:
                 kind = type(envelope.message).__name__
@@ -566,11 +544,11 @@ class Taken(Answers):
             envelope.settle(outcome.Value(result))
 
     def _keep(self, envelope: Envelope, later: Later[Any]) -> None:
-        """Keep a message in flight whose handler has returned a `Later`."""
+        """Keep a message in flight after its handler has returned a `Later`."""
         if later._envelope is not envelope:
             name, message = self._record.name, type(envelope.message).__name__
             raise TypeError(f"actor {name!r}: handling {message} returned the Later of another message")
-        # If the owner has not yet cancelled the handler of a caller that left, it finds the `Later` instead.
+        # The caller may have left before the owner has cancelled the handler; the owner then finds the `Later` instead.
         goes_on = self._interruption is None and (later.open or envelope in self._left)
         if envelope.later is later and goes_on:
             if envelope.scope is HERE:
@@ -583,7 +561,7 @@ class Taken(Answers):
             self._note_settled(later, None)
 
     def _handler_ended(self, envelope: Envelope) -> None:
-        """Free the slot after a handler, unless the `Later` that it has returned keeps it."""
+        """Free the slot after a handler, unless the returned `Later` keeps it."""
         later = envelope.scope
         if not isinstance(later, Later):
             self._finish(envelope)
@@ -600,7 +578,7 @@ class Taken(Answers):
     def _finish(self, envelope: Envelope) -> None:
         """Free the slot of a message that was answered, put back or dropped, and take the next."""
         if envelope.is_call and envelope.open and envelope.holder is self:
-            # Whatever has gone wrong, its caller must not wait forever.
+            # Whatever has gone wrong, the caller must not wait forever.
             envelope.settle(outcome.Error(_unanswered(self.name, envelope)))
         scope = envelope.scope
         if envelope.message.control:
@@ -610,14 +588,14 @@ class Taken(Answers):
         self._in_flight.discard(envelope)
         envelope.scope = envelope.later = envelope.calls = None
         if envelope.holder is self:
-            # Messages that its handler has sent refer to this envelope by their context. With its own context it would
-            # keep the one before alive, and so on: a chain of all messages, back to the first.
+            # Messages sent by the handler refer to this envelope by their context. With its own context it would keep
+            # the one before alive, and so on: a chain of all messages, back to the first.
             del envelope.context
         self._record.mailbox.feed()
 
     @contextmanager
     def _noted(self, message: Message) -> Iterator[Callable[[T], T]]:
-        """Note when a handler begins and ends, around the block that calls it and passes its result through."""
+        """Emit `RequestStarted` and `RequestFinished` around a handler."""
         kind, began = type(message).__name__, trio.current_time()
         self._record.note(events.RequestStarted, message=kind)
         failure: BaseException | None = None
@@ -637,7 +615,7 @@ class Taken(Answers):
             raise
         finally:
             if isinstance(result, Later) and result.open:
-                result._began = began  # it finishes when it is settled
+                result._began = began  # finishes when settled
             else:
                 self._note_finished(kind, began, failure)
             del failure  # whose traceback refers to this frame

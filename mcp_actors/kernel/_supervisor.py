@@ -1,14 +1,12 @@
 """Supervisors: restart failed children, and change the table on request.
 
-`Recovery` counts failures, takes attempts from the budget, waits for the back-off, and restarts a child, parks it, or
-ends the supervisor. `Supervisor`, the actor, makes the first starts, answers the messages about its children, and stops
-them at its end. ``_children`` starts and stops a child, and ``_restart`` has the rules; this file gives those the table
-and Trio's clock. The retry of a parked child follows the wall clock too. A change, or a wait for the end of a child,
-that would deadlock raises an error (``_circles``).
+Failures, requested changes and the supervisor's own end meet in one child table. `Recovery` turns each failure into a
+job, with decisions from ``_restart``; `Supervisor` is the actor around the table. Hard are failures of several children
+at once, and an end that must reach every child while the supervisor itself may be cancelled or killed.
 
-It writes the table and the records of the children, starts the manager, alarms and other tasks in the supervisor's
-nurseries, emits `Restarting` and `GaveUp`, logs, and calls ``park_retry`` of the user and `Backoff.delay` with
-`random.random`. ``_open`` makes a `Supervisor`, programs and the servers nest them, and a `Pool` is one.
+Owns: the child table, the restart budget, and the alarms and waiting tasks in the supervisor's nursery.
+Writes: the records of the children; emits `Restarting` and `GaveUp`.
+Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """
 
 from __future__ import annotations
@@ -75,17 +73,16 @@ if TYPE_CHECKING:
 # --- Restart failed children, within the budget and after a back-off --------------------------------------------------
 
 # Every failure is a job of the manager (see ``_children``), in three steps. (A failed first start that is not an error
-# is the exception: it is decided at once and stops no other child; see `start_first`.)
+# is decided at once and stops no other child; see `start_first`.)
 #
-# 1. *Decide*: is the child restarted, is there an attempt left, how long is the delay, which children are restarted
-#    with it. These are pure functions in ``_restart`` and `Backoff`.
-# 2. *Stop the group*, newest first. Its members are due again with the child that failed (`Child.group`).
-# 3. *Start the due children*, in child-table order, after the delay. A start that fails is a failure like any other, of
-#    the child that did not start: it becomes a job behind the waiting ones, and the rest is due with that child.
+# 1. *Decide*: is the child restarted, with which others, after how long. Pure functions in ``_restart`` and `Backoff`.
+# 2. *Stop the group*, newest first. Its members are due again with the failed child (`Child.group`).
+# 3. *Start the due children*, in child-table order, after the delay. A failed start is a failure like any other: it
+# becomes a job behind the waiting ones, and the rest is due with the child that did not start.
 
 
 class Recovery(Children):
-    """Brings failed children back, as long as the budget lasts. See the comment above."""
+    """Brings failed children back, as long as the budget lasts."""
 
     def __init__(
         self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery, *, budget_per_child: bool
@@ -97,14 +94,14 @@ class Recovery(Children):
         self._failures = count()
 
     def forgive(self, *children: Child) -> None:
-        """Forget the failures of these children, for their back-off and for the budget."""
+        """Forget failures of children, for back-off and budget."""
         for child in children:
             child.failures = 0
             child.probation = None
         self._budget.forget({child.spec.id for child in children})
 
     def revive(self, child: Child) -> None:
-        """Reset the back-off of a child that is started explicitly, and the budget if the child was parked."""
+        """Reset the back-off of a child that is started explicitly, and the budget of a parked child."""
         if self._parks and (child.record.state == "failed" or child.probation):
             self._budget.renew(child.spec.id)
         self.leave(child)
@@ -112,7 +109,7 @@ class Recovery(Children):
         child.probation = None
 
     def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
-        """Begin a stop, and forget the failures of a child that has run for long: it may be started again."""
+        """Begin a stop. Forget the failures of a child that has run for long: a start may follow."""
         if child.run is not None and self._lasted(child.run):
             self.forgive(child)
         return super().ask(child, fate, drain=drain)
@@ -120,7 +117,6 @@ class Recovery(Children):
     # --- failures ---------------------------------------------------------------------------------------------------
 
     async def ended(self, run: Run) -> None:
-        """Handle the end of an incarnation that had started, or that was overdue."""
         child, end = run.child, run.final
         run.forget_error()
         if child.run is not run:
@@ -138,7 +134,7 @@ class Recovery(Children):
         await self._recover(child, end)
 
     def _auto_shutdown(self, child: Child) -> None:
-        """End the supervisor if this child, which has ended for good, is significant enough."""
+        """End the supervisor if a child that has ended for good is significant enough."""
         significant = (other.idle for other in self.table.values() if other.spec.significant)
         if not child.spec.significant or not shuts_down(self._policy.auto_shutdown, significant):
             return
@@ -149,7 +145,7 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _end_once_started(self) -> None:
-        """End the supervisor once it has started: its start must not fail because a child has ended early."""
+        """End the supervisor once started: an early end of a child must not fail the start."""
         await self._life.wait_started()
         self._life.end("shutdown")
 
@@ -169,7 +165,7 @@ class Recovery(Children):
             await self.start_due(group)
 
     def _decide(self, child: Child, end: End) -> float | None:
-        """Decide on another attempt. Return its delay in seconds; None means that the child is not restarted."""
+        """Return the delay of the next attempt in seconds; None if there is none."""
         if end.hopeless or child.probation or not self._spend(child):
             self._end_of_attempts(child, end)
             return None
@@ -186,10 +182,10 @@ class Recovery(Children):
         return delay
 
     def _delay(self, attempt: int) -> float:
-        """Return the delay before an attempt. A class of the program may be derived from `Backoff`, and be wrong."""
+        """Return the delay before an attempt. A program's subclass of `Backoff` may be wrong."""
         backoff = self._policy.backoff
         delay: object = backoff.delay(attempt, random=random.random)
-        if not (is_number(delay) and delay >= 0):  # NaN is not either
+        if not (is_number(delay) and delay >= 0):  # nor NaN
             kind = type(backoff).__name__
             raise ValueError(f"{self._name}: {kind}.delay() returned {shown(delay)}; return seconds, 0 or more")
         return delay
@@ -199,7 +195,7 @@ class Recovery(Children):
         return f"supervisor {self._life.record.name!r}"
 
     def _spend(self, child: Child) -> bool:
-        """Take an attempt from the budget. If it is spent, first forget failures of children that run long enough."""
+        """Take an attempt from the budget. If spent, first forget failures of children that have run long enough."""
         now = trio.current_time()
         if self._budget.spend(now, child.spec.id):
             return True
@@ -214,7 +210,7 @@ class Recovery(Children):
 
     @staticmethod
     def hold(cause: Child, members: Sequence[Child]) -> Group:
-        """Make these children due together, instead of with a group that they were due with before."""
+        """Make children due together, instead of with the groups they were due with before."""
         group = Group(cause, members)
         for member in members:
             if member.group is not None and member.group.cause is member:
@@ -228,14 +224,15 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _alarm(self, scope: trio.CancelScope, sleep: Callable[[], Awaitable[object]], job: Job) -> None:
-        """Wait before a start, in a task of its own, unless the scope is cancelled."""
+        """Wait before a start, unless the scope is cancelled."""
         with scope:
             await sleep()
             self.put_job(job)
 
     async def start_due(self, group: Group) -> None:
-        """Start all children that are due with a group."""
-        # A member inside a foreign shield may still run. Started now, the group would meet an old incarnation of it.
+        # An overdue member, inside a foreign shield, still runs. A group started now would meet an old incarnation of
+        # it, and two incarnations of one actor would own its resource. So the start waits, in a task: the manager must
+        # go on.
         overdue = next((child.run for child in group.due if child.run and child.run.final is None), None)
         if overdue is not None:
             self._nursery.start_soon(self._start_after, overdue, group, name=f"{overdue.child.spec.id}:overdue")
@@ -247,7 +244,7 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _start_after(self, overdue: Run, group: Group) -> None:
-        """Start the due children once an overdue one has ended: the whole group must have stopped first."""
+        """Start the due children once an overdue child has ended: the whole group must have stopped first."""
         await overdue.wait_over()
         self.put_job(partial(self.start_due, group))
 
@@ -255,7 +252,7 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _attempt(self, run: Run, group: Group) -> None:
-        """Make a restart attempt. If it fails, the members that are still due are due with the child that failed."""
+        """Make a restart attempt. After a failure, the members still due are due with the failed child."""
         child, end = run.child, await self.outcome(run)
         if end is None or self._is_settled(child, end):
             return
@@ -266,17 +263,17 @@ class Recovery(Children):
         self.put_job(self._recover_next)
 
     async def _recover_next(self) -> None:
-        """Handle one failed restart attempt, unless that child was stopped or restarted meanwhile.
+        """Handle a failed restart attempt, unless the child was stopped or restarted meanwhile.
 
-        Several concurrent attempts may have failed. The first child in the table comes first: its restart includes the
-        others of its group, and counts as one attempt.
+        Of several failed children, the first in the table comes first: the restart includes the rest of the group, and
+        counts as a single attempt.
         """
         *_, group, end = heappop(self._undecided)
         if group.cause.group is group:
             await self._recover(group.cause, end)
 
     async def start(self, child: Child) -> None:
-        """Make the first start of a child that the supervisor waits for; see `start_first`."""
+        """Make a first start that the supervisor waits for."""
         await trio.lowlevel.checkpoint_if_cancelled()
         run = self.begin(child)
         with self._awaiting(run):
@@ -284,7 +281,7 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def start_first(self, run: Run) -> End | None:
-        """Make a start attempt that is not a restart. Return its `outcome`.
+        """Make a start attempt that is not a restart. Return the `outcome`.
 
         Raises:
             ActorStartError: the start failed and the supervisor is strict.
@@ -305,10 +302,10 @@ class Recovery(Children):
         return end
 
     def _is_settled(self, child: Child, end: End) -> bool:
-        """Handle the outcome of a start attempt that has not started, unless it has failed. Return False then."""
+        """Handle a start attempt ended by a stop, an exit or another child's failure. Return False after a failure."""
         if end is CUT_SHORT or self.pass_on_exit(end):
             return True
-        if child.group is not None:  # another child has failed meanwhile, and restarts this one with it
+        if child.group is not None:  # another child has failed, and restarts this child with its group
             self.drop(child, "restarted", noted=True)
         elif end.error is None:
             self.retire(child, "it had nothing to run", keep_mailbox=end.keeps_mailbox)
@@ -317,13 +314,13 @@ class Recovery(Children):
     # --- the end of attempts ----------------------------------------------------------------------------------------
 
     def give_up(self, child: Child, error: BaseException | None, why: str, *, comes_back: bool = False) -> None:
-        """Stop restarting a child. `restart_child`, or the next incarnation of its supervisor, may start it again.
+        """Stop restarting a child, until `restart_child` or the supervisor's next incarnation.
 
         Args:
             child: the child.
-            error: its last failure.
-            why: the reason, for its callers.
-            comes_back: True if its supervisor ends too and both are restarted, so that its messages keep waiting.
+            error: the last failure.
+            why: the reason, for callers.
+            comes_back: True if the supervisor ends too and both are restarted, so that messages keep waiting.
         """
         self.leave(child)
         retry_in = self._retry_in(child, error)
@@ -339,7 +336,7 @@ class Recovery(Children):
             self._nursery.start_soon(self._alarm, child.probation, sleep, job, name=f"{child.spec.id}:parked")
 
     def _retry_in(self, child: Child, error: BaseException | None) -> float | None:
-        """Return the seconds until a parked child is tried once more; None if it is not."""
+        """Return the seconds until the retry of a parked child; None without a retry."""
         park_retry = self._policy.park_retry
         try:
             seconds = None if park_retry is None else park_retry(error)
@@ -359,7 +356,7 @@ class Recovery(Children):
             await self.start_due(self.hold(child, [child]))
 
     def _end_of_attempts(self, child: Child, end: End) -> None:
-        """Give up on a child: park it, or end the supervisor."""
+        """Park a child, or end the supervisor."""
         why = "restarting cannot help" if end.hopeless else _spent(self._policy)
         what = f"last failure: {failure_text(end.error)}" if end.error is not None else f"last end: {end.reason}"
         if not self._parks:
@@ -377,12 +374,12 @@ def _spent(policy: SupervisorPolicy) -> str:
 
 # --- The supervisor: an actor whose resource is other actors ----------------------------------------------------------
 
-# Its owner task starts the children, sleeps while they are managed (see ``_children``), and stops them at its end:
+# The owner task starts the children, sleeps while they are managed (see ``_children``), and stops them at its end:
 # first the manager, then the children, newest first, inside a shield that each child's own ``shutdown`` bounds.
 #
-# Queries only read the child table, and are answered at once. The manager makes the changes, and begins them in the
-# order in which they were requested. The stop of a child that does not serve is made at once: it ends a start or a
-# back-off. The ``start_order`` decides if a change is complete before the next one begins.
+# Queries read the child table, and are answered at once. The manager begins changes in the order requested. The stop of
+# a child that does not serve is made at once: it ends a start or a back-off. The ``start_order`` decides whether a
+# change is complete before the next begins.
 
 
 T = TypeVar("T")
@@ -390,39 +387,38 @@ T = TypeVar("T")
 
 @explained
 class Supervisor(Actor[M_contra]):
-    """An actor that starts actors, restarts those that fail and stops all of them when it ends.
+    """An actor that starts actors, restarts failed ones, and stops all of them at its end.
 
-    `open_supervisor` makes one and runs it. Make one yourself to nest it in another's child table:
-    ``ChildSpec("x", lambda: Supervisor(...))``.
+    `open_supervisor` makes and runs a supervisor. To nest supervisors: ``ChildSpec("x", lambda: Supervisor(...))``.
 
     Args:
-        specs: the children, in the order in which they start. They stop in reverse order.
-        strategy: the children that are restarted when a child fails: ``"one_for_one"`` only that child,
-            ``"rest_for_one"`` that child and those after it in the table, ``"one_for_all"`` all. The others are
-            stopped first, newest first; then all are started in order, except for temporary ones.
+        specs: the children, in start order. They stop in reverse order.
+        strategy: the children restarted after a failure: ``"one_for_one"`` only the failed child, ``"rest_for_one"``
+            also all later children in the table, ``"one_for_all"`` all. Running children among them are stopped first,
+            newest first; then all are started in order, except for temporary children.
         max_restarts: the restart attempts allowed within ``window``; 0 disables restarts.
         window: seconds; `math.inf` never forgets an attempt.
-        reset_after: after this many seconds of running, the failures of a child no longer count, for its back-off and
-            for the budget. None: as in OTP, attempts only age out of the window.
+        reset_after: seconds of running after which the failures of a child no longer count, for back-off and budget.
+            None: as in OTP, attempts only age out of the window.
         backoff: the delay before each attempt; none by default. If the `Backoff.delay` of a derived class raises, or
-            returns anything but a number of at least 0, the supervisor crashes with that error.
-        on_limit: the reaction when a child needs more restarts than the budget allows, or says that they cannot help.
-            ``"end"`` stops everything and ends with `RestartLimitReached`; ``"park"`` leaves that child in state
-            ``failed``, where ``restart_child`` starts it with a new budget and the same mailbox.
+            returns anything but a number of at least 0, the supervisor crashes with the error.
+        on_limit: the reaction when a child needs more restarts than the budget allows, or declares restarts hopeless.
+            ``"end"`` stops everything and ends with `RestartLimitReached`; ``"park"`` leaves the child in state
+            ``failed``, where ``restart_child`` gives a new budget and keeps the mailbox.
         park_retry: with ``on_limit="park"``, a function from the last failure of a parked child to the seconds until
-            one more attempt, or None for no attempt. The attempt does not renew the budget: unless the child then runs
-            for ``reset_after`` seconds, its next failure parks it again. Time in which the machine is suspended counts.
+            another attempt, or None for no attempt. The attempt does not renew the budget: unless the child then runs
+            for ``reset_after`` seconds, the next failure parks it again. Time in which the machine is suspended counts.
         auto_shutdown: ends the supervisor when a ``significant`` child has ended by itself and is not restarted:
-            ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last of them).
-        start_order: ``"sequential"``, as in OTP, waits for each start, restart and change before the next one, so a
-            child whose start hangs delays the others unless it has a ``start_timeout``. With ``"parallel"`` starts and
-            changes of different children run concurrently.
+            ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last).
+        start_order: ``"sequential"``, as in OTP, waits for each start, restart and change before the next, and a
+            hanging start without a ``start_timeout`` delays all other children. With ``"parallel"``, starts and changes
+            of different children run concurrently.
         stop_order: ``"sequential"`` (each child has stopped before the next is asked) or ``"concurrent"`` (all are
             asked in one step, in reverse order).
-        strict: True makes a failed first start an error that undoes this start, also in ``start_child`` and
+        strict: True makes a failed first start an error that undoes the start, also in ``start_child`` and
             ``restart_child``. False records the failure and retries the start, like a crash.
-        await_start: False starts the supervisor without waiting for its children, whose failed starts are retried. It
-            needs ``strict=False``. True waits for the outcome of each first start.
+        await_start: True waits for the outcome of each first start. False starts the supervisor without waiting for
+            children, and retries failed starts; needs ``strict=False``.
 
     Raises:
         ValueError: an argument or a child is invalid; the message names it.
@@ -430,7 +426,7 @@ class Supervisor(Actor[M_contra]):
 
     default_shutdown: float | Literal["infinity"] = "infinity"
     kind: Literal["worker", "supervisor"] = "supervisor"
-    slow_after: float | None = None  # a change waits for a child, whose start_timeout and shutdown bound that
+    slow_after: float | None = None  # a change waits for a child, bounded by its start_timeout and shutdown
     _control_slots = math.inf
     _budget_per_child = False
 
@@ -454,7 +450,7 @@ class Supervisor(Actor[M_contra]):
                 try:
                     children = self._children.add_all(self._specs)
                     async with trio.open_nursery() as managing:
-                        # In parallel, a first start that hangs must not delay the restart of a child that has started.
+                        # In parallel, a hanging first start must not delay restarts.
                         if self._policy.start_order == "parallel":
                             self._manage_in(managing)
                         await self._start(children)
@@ -477,11 +473,11 @@ class Supervisor(Actor[M_contra]):
         managing.start_soon(self._children.manage, name=f"{self._life.record.name}:manager")
 
     async def _start(self, children: list[Child]) -> None:
-        """Make the first starts, or leave them to the manager if they are not awaited."""
+        """Make the first starts; the manager makes starts that are not awaited."""
         if not self._policy.await_start:
             for child in children:
-                self._children.hold(child, [child])  # so that it can be stopped before its turn
-                child.record.mailbox.reopen()  # messages wait for its turn, also if it was parked or stopped before
+                self._children.hold(child, [child])  # may then be stopped before its turn
+                child.record.mailbox.reopen()  # messages wait for its turn, even after it was parked or stopped
             self._children.put_job(partial(self._start_unawaited, children))
             return
         failures: dict[Child, ActorStartError] = {}
@@ -493,7 +489,7 @@ class Supervisor(Actor[M_contra]):
                     await self._start_awaited(child, failures)
         if failures:
             failure = first_of(failures[child] for child in children if child in failures)
-            self._life.end("crashed", failure)  # at once, so that callers need not wait for the clean-up
+            self._life.end("crashed", failure)  # at once: callers must not wait for the clean-up
             raise failure
 
     async def _start_unawaited(self, children: list[Child]) -> None:
@@ -503,7 +499,7 @@ class Supervisor(Actor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def _start_awaited(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
-        """Make one first start. If it fails and the supervisor is strict, stop later ones that are under way."""
+        """Make a first start. If it fails and the supervisor is strict, stop later starts under way."""
         try:
             await self._children.start(child)
         except ActorStartError as exc:
@@ -514,28 +510,29 @@ class Supervisor(Actor[M_contra]):
                     self._children.ask(later, "closed")
 
     def _stops(self) -> list[tuple[Child, Fate]]:
-        """Return the children, newest first, and what becomes of each when the supervisor stops."""
+        """Return the children, newest first, each with its fate when the supervisor stops."""
         return [
             (child, "restarted" if self._children.comes_back(child) else "closed")
             for child in reversed(self._children.table.values())
         ]
 
     def _begin_to_stop(self) -> None:
-        """Ask the first children that are to stop, in the step in which this supervisor is asked.
+        """Ask the first children to stop, in the step in which the supervisor is asked.
 
-        The owners of several supervisors that are asked in one step wake up in any order. So their children are asked,
-        and seen to stop, in the order of the supervisors.
+        The owners of several supervisors asked in one step wake up in any order. Their children are thus asked, and
+        seen to stop, in the order of the supervisors.
         """
         self._children.ask_first(self._stops())
 
     async def _stop_children(self) -> None:
-        """Stop all running children, newest first, each within its own bound. Only a kill shortens that.
+        """Stop all running children, newest first, each within its own bound. Only a kill is faster.
 
-        A supervisor that is cancelled while it starts is not killed: its children are asked to stop.
+        A supervisor cancelled while starting is not killed: the children are asked to stop.
         """
         plan = self._stops()
-        # Shielded, because a cancelled supervisor must still ask its children to stop. The bound is that of each child;
-        # a kill of the supervisor is passed on by a task, as nothing else can reach in here.
+        # Shielded, because a cancelled supervisor must still ask its children to stop. They are shielded too, so their
+        # nursery would otherwise wait forever for children that nothing has asked. Each child's own time bounds the
+        # shield. A kill of the supervisor cannot reach in here either, so a task passes it on.
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._pass_on_a_kill, plan, name=f"{self._life.record.name}:kill")
@@ -559,7 +556,7 @@ class Supervisor(Actor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     def handle(self, message: WhichChildren | CountChildren | ChildChange) -> Any:
-        """Answer a query at once; make a change, or pass it to the manager, and answer with its result later."""
+        """Answer a query at once. Make a change, or pass it to the manager, and answer later."""
         match message:
             case WhichChildren():
                 return tuple(child.info() for child in self._children.table.values())
@@ -655,6 +652,6 @@ class Supervisor(Actor[M_contra]):
         return self._children.ask(self._find(id), fate, drain=drain)
 
     async def _wait_stopped(self, later: Later[None], run: Run) -> None:
-        # For an overdue child the caller waits, the manager does not.
+        # For an overdue child, the caller waits, but not the manager.
         run.when(run.is_ended, partial(later.reply, None))
         await run.wait_bounded()

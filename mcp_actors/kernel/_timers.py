@@ -1,21 +1,18 @@
 """Timers, late answers, and other messages of an actor to itself.
 
-`Timer` and `Timers` send an actor a message after a delay or periodically; `Later` is an answer that is given later;
-`LaterQueue` keeps such answers in order;
-`OwnMessages` sends an incarnation the messages of its timers and of its monitors of other actors (`OwnMonitor`), and
-removes them when the incarnation ends.
-
-An `Actor` sets timers, watches actors and defers answers. Its incarnation makes and closes `Timers` and `OwnMessages`;
-``_serving`` makes a `Later` and settles it, as its `Settles`. This file imports none of these three. It puts envelopes
-into the mailbox of a record and removes them, has the records of watched actors report to it, starts the task of the
-timers in a nursery that it is given, and reads Trio's clock. If the mailbox raises, it calls a function that it is
-given; if the mailbox is closed, the message is dropped.
+Messages of an incarnation to itself (`OwnMessages`) must be gone once the incarnation ends, and must not belong to the
+trace of a single request forever. A `Later` is settled through the protocol `Settles`; importing the code that serves
+messages would be circular.
 
 Theory of operation
 -------------------
-One task of the incarnation serves all of its timers. It runs while there are any, sleeps until the first of them is
-due, and sends their messages. The heap may hold canceled timers: removing one at once would cost a walk through all, so
-they are dropped when they are due, or when they are more than half of the heap.
+A task of the incarnation serves all timers. It runs while there are any, sleeps until the first is due, and sends the
+messages. Canceled timers stay in the heap, because removing each at once would take a walk through all. They are
+dropped when due, or once they are more than half of the heap.
+
+Owns: the timers and monitors of one incarnation, and the task of the timers.
+Writes: envelopes into the actor's mailbox, and out again; watchers into other actors' records.
+Calls: _envelope, _ref.
 """
 
 from __future__ import annotations
@@ -47,16 +44,16 @@ if TYPE_CHECKING:
 
 
 SHORTEST: Final = 0.001
-"""The shortest period of `Actor.every` in seconds. A shorter one leaves no time to handle a message."""
+"""The shortest period of `Actor.every` in seconds. Less leaves no time to handle a message."""
 
 
 class Timer(Handle):
-    """A message that an actor sends itself later, once or again and again; see `Actor.after` and `Actor.every`.
+    """A message that an actor sends itself later, once or repeatedly; see `Actor.after` and `Actor.every`.
 
     Attributes:
         message: the message.
         seconds: the delay, or the period.
-        skipped: the number of periods without a message, because the one before was still queued.
+        skipped: the number of periods without a message, because the last message was still queued.
     """
 
     __slots__ = ("_canceled", "_due", "_envelope", "_repeats", "_timers", "message", "seconds", "skipped")
@@ -77,18 +74,18 @@ class Timer(Handle):
 
     @property
     def due(self) -> float:
-        """The Trio time of its next message."""
+        """The Trio time of the next message."""
         return self._due
 
     @property
     def over(self) -> bool:
-        """True once its messages are not to be handled: it was canceled, or the actor ends."""
+        """True once messages are not to be handled: the timer was canceled, or the actor ends."""
         return self._canceled or self._timers.own.over
 
     def cancel(self) -> None:
-        """Send no more messages. One that is still queued is removed; one that is being handled is not interrupted.
+        """Send no more messages. A queued message is removed; a message being handled is not interrupted.
 
-        Synchronous, and possible in any state, also in the handler of its own message.
+        Synchronous, and possible in any state, also in the handler of the timer's own message.
         """
         if not self._canceled:
             self._canceled = True
@@ -97,14 +94,14 @@ class Timer(Handle):
             self._timers.note_canceled()
 
     def fire(self, now: float) -> bool:
-        """Send the message. Return True if the timer is due again later."""
+        """Send the message. Return True if another is due later."""
         own = self._timers.own
         if self._repeats and self._envelope is not None and own.has_queued(self._envelope):
             self.skipped += 1
         else:
             self._envelope = own.send(self.message, self)
         if self._repeats:
-            # If the whole program has paused, several periods have passed. One message is enough for all of them.
+            # After a pause of the whole program, one message is enough for all missed periods.
             missed = int((now - self._due) // self.seconds)
             self.skipped += missed
             self._due += (missed + 1) * self.seconds
@@ -113,11 +110,7 @@ class Timer(Handle):
 
 @define(eq=False, repr=False)
 class Timers:
-    """The timers of one incarnation, in a heap. See the top of the file.
-
-    Attributes:
-        own: sends their messages.
-    """
+    """The timers of one incarnation, in a heap."""
 
     own: OwnMessages
     _heap: list[tuple[float, int, Timer]] = field(factory=list, init=False)
@@ -127,7 +120,7 @@ class Timers:
 
     @trio.lowlevel.enable_ki_protection  # half of it would leave timers without the task that serves them
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
-        """Set a timer. It does nothing if the end of the incarnation was decided."""
+        """Set a timer, unless the end of the incarnation was decided."""
         _check(self.own.record.name, seconds, repeats=repeats)
         self.own.record.mailbox.check(message)
         timer = Timer(self, seconds, message, repeats=repeats)
@@ -149,7 +142,7 @@ class Timers:
             self._set_alarm()
 
     def release(self) -> None:
-        """Refer to the timers no more, because the actor has ended. They refer to this object."""
+        """Drop the timers, which refer to this object."""
         self._heap = []
 
     def _push(self, timer: Timer) -> None:
@@ -161,7 +154,6 @@ class Timers:
 
     @trio.lowlevel.enable_ki_protection
     async def _run(self) -> None:
-        """Serve the timers, in a task of the incarnation, until there are none."""
         while self._heap:
             with trio.CancelScope(deadline=self._heap[0][0]) as self._alarm:
                 await trio.sleep_forever()
@@ -169,7 +161,7 @@ class Timers:
         self._alarm = None
 
     def _fire_due(self) -> None:
-        """Send the messages that are due, in the order in which they became due."""
+        """Send all messages that are due, in due order."""
         now = trio.current_time()
         due = []
         while self._heap and self._heap[0][0] <= now:
@@ -204,23 +196,23 @@ class Settles(Protocol):
         """Answer with a value."""
 
     def fail(self, later: Later[T], exc: BaseException) -> bool:
-        """Do what the exception would do if a handler raised it."""
+        """Act on an exception, as if a handler raised it."""
 
 
 @explained_names
 class Later(Handle, Generic[T]):
     """The answer to a message, which any task or step of the actor's tree gives later.
 
-    `Actor.defer` makes one in a handler, `Actor.take` gets one without a handler. It is used once. The message counts
-    as in flight, and keeps its slot, until then. If the incarnation ends first, the caller gets the same error as for a
-    handler that was interrupted.
+    `Actor.defer` makes a `Later` in a handler, `Actor.take` gets one without a handler. Until its only use, the message
+    counts as in flight and keeps the slot. If the incarnation ends first, the caller gets the same error as for an
+    interrupted handler.
 
     Attributes:
         message: the message.
-        on_cancel: called with this object, once, if the caller leaves, its deadline expires, or the incarnation ends.
-            It runs in a step of the owner, in the sender's context variables, before ``running()`` is left. With None,
-            the default, the slot is free at once. If it is set, and the incarnation goes on, the slot is free when
-            `reply` or `fail` is called; the answer is dropped then. An exception from it is a crash.
+        on_cancel: called with this object, once, if the caller leaves, the deadline expires, or the incarnation ends.
+            The call is a step of the owner, in the sender's context variables, before ``running()`` is left. With None,
+            the default, the slot is free at once. Otherwise, while the incarnation goes on, `reply` or `fail` must free
+            the slot; the answer is then dropped. An exception from `on_cancel` is a crash.
         keep_slot: False if the slot is free as soon as the handler has returned.
     """
 
@@ -239,16 +231,16 @@ class Later(Handle, Generic[T]):
 
     @property
     def context(self) -> Context:
-        """The context variables of the sender, for a task that goes on with the message; empty once that is over.
+        """The sender's context variables, for a task that goes on with the message; empty once the message is over.
 
-        So a task that comes too late, because the caller has left, may use it without a check.
+        A task that comes too late, because the caller has left, may thus use the context without a check.
         """
         context: Context | None = getattr(self._envelope, "context", None)
         return Context() if context is None else context
 
     @property
     def open(self) -> bool:
-        """True until the message is answered or put back, its caller has left, or the incarnation ends."""
+        """True until the message is answered or put back, the caller has left, or the incarnation ends."""
         envelope = self._envelope
         return envelope.later is self and not envelope.caller_left
 
@@ -263,8 +255,8 @@ class Later(Handle, Generic[T]):
     def fail(self, exc: BaseException) -> bool:
         """Answer with an exception, as if a handler raised it, and free the slot. Return False if no caller gets it.
 
-        Each caller needs an exception object of its own. `NotSent` returns the message to its old place in the mailbox,
-        and the actor takes no more messages until it calls `Actor.take_again`, or its next incarnation starts.
+        Each caller needs a new exception object. `NotSent` returns the message to its old place in the mailbox, and the
+        actor takes no more messages until `Actor.take_again`, or the start of the next incarnation.
 
         Raises:
             RuntimeError: as for `reply`.
@@ -273,7 +265,7 @@ class Later(Handle, Generic[T]):
 
 
 class LaterQueue(Generic[T]):
-    """Answers that wait, in order. An answer leaves by itself as soon as its caller has left.
+    """Answers that wait, in order. An answer whose caller has left is removed automatically.
 
     ::
 
@@ -304,16 +296,16 @@ class LaterQueue(Generic[T]):
         return iter(tuple(self._laters))
 
     def add(self, later: Later[T]) -> Later[T]:
-        """Add an answer at the end, and return it. If it has an ``on_cancel``, that is called when the caller leaves.
+        """Add an answer at the end, and return it. An ``on_cancel`` of the answer is called when the caller leaves.
 
-        A handler adds it and returns it without an ``await`` between.
+        A handler adds and returns an answer without an ``await`` between.
         """
         self._laters[later] = later.on_cancel
         later.on_cancel = self._left
         return later
 
     def popleft(self) -> Later[T] | None:
-        """Remove the answer that has waited longest, and return it; None if none waits."""
+        """Remove and return the answer that has waited longest; None if none waits."""
         while self._laters:
             later, on_cancel = self._laters.popitem(last=False)
             later.on_cancel = on_cancel
@@ -333,18 +325,18 @@ class LaterQueue(Generic[T]):
         if on_cancel is not None:
             on_cancel(later)
         else:
-            later.reply(cast("T", None))  # which frees the slot; no caller gets it
+            later.reply(cast("T", None))  # frees the slot; no caller gets the answer
 
 
 # --- Messages of an incarnation to itself, from its timers and monitors -----------------------------------------------
 
-# They wait in the mailbox like the messages of others, in their order of arrival, but do not survive their incarnation:
-# the next one has set no timers and watches no actor yet. A full mailbox refuses none of them, whatever its policy:
-# they wait in the entrance then. Each timer and each monitor has at most one message in the mailbox.
+# They wait in the mailbox like other messages, in order of arrival, but do not survive their incarnation: the next has
+# set no timers and watches no actor yet. No full mailbox refuses one, whatever its policy: they wait in the entrance.
+# Each timer and monitor has at most one message there.
 #
-# They are sent in the context variables of ``running()``, not in those of the handler that has set the timer, nor of
-# the task that has ended the watched actor. So a message every second does not belong to the trace of one request
-# forever, and no chain of messages keeps the contexts of earlier ones alive.
+# They are sent in the context variables of ``running()``, not of the handler that has set the timer, nor of the task
+# that has ended the watched actor. So a message every second does not belong to the trace of one request forever, and
+# no chain of messages keeps the contexts of earlier ones alive.
 
 
 class Source(Protocol):
@@ -352,11 +344,11 @@ class Source(Protocol):
 
     @property
     def over(self) -> bool:
-        """True once its messages are not to be handled: it was canceled, or its incarnation ends."""
+        """True once messages are not to be handled: canceled, or the incarnation ends."""
 
 
 class OwnEnvelope(Envelope):
-    """A message of an incarnation to itself. No sender waits for it, so it is never open."""
+    """A message of an incarnation to itself. No sender waits, so the envelope is never open."""
 
     __slots__ = ("_source",)
 
@@ -369,12 +361,11 @@ class OwnEnvelope(Envelope):
 
     @property
     def withdrawn(self) -> bool:
-        """True if it is not to be handled."""
         return self._source.over
 
 
 class OwnMonitor(Monitor):
-    """A monitor of an actor, whose report is a message to that actor."""
+    """A monitor whose report is a message to the watching actor."""
 
     __slots__ = ("_envelope", "_own")
 
@@ -385,11 +376,9 @@ class OwnMonitor(Monitor):
 
     @property
     def over(self) -> bool:
-        """True once its report is not to be handled."""
         return self.canceled or self._own.over
 
     def cancel(self) -> None:
-        """Watch no longer."""
         super().cancel()
         self._own.monitors.pop(self, None)
         if self._envelope is not None:
@@ -402,14 +391,12 @@ class OwnMonitor(Monitor):
 
 @define(eq=False, repr=False)
 class OwnMessages:
-    """Sends an incarnation its own messages, and removes them when it ends.
+    """Sends an incarnation its own messages, and removes them at the end.
 
     Attributes:
-        record: that of the actor.
-        nursery: runs the tasks of the incarnation.
         crash: ends the incarnation with an exception.
         over: True once the end of the incarnation was decided.
-        monitors: those that have not reported yet.
+        monitors: have not reported yet.
     """
 
     record: Record
@@ -417,22 +404,21 @@ class OwnMessages:
     crash: Callable[[BaseException], object]
     over: bool = field(kw_only=True)
     monitors: dict[OwnMonitor, None] = field(factory=dict, init=False)
-    # A walk through a long queue would make each end slow. Weak, because it must keep no message alive.
+    # Walking through a long queue would slow each end. Weak, to keep no message alive.
     _sent: WeakSet[OwnEnvelope] = field(factory=WeakSet, init=False)
 
     def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
-        """Run a function in a task that ends with the incarnation."""
-        assert self.nursery is not None  # the incarnation has begun, and has not ended
+        assert self.nursery is not None  # between begin and end
         self._in_context(partial(self.nursery.start_soon, fn, name=f"{self.record.name}:{name}"))
 
     def _in_context(self, fn: Callable[[], object]) -> None:
-        # A copy: the context itself may be in use, by the owner or, where an actor takes messages without a task, by
-        # another message to itself.
+        # A copy: the owner, or another message to itself where an actor takes messages without a task, may be using the
+        # context.
         assert self.nursery is not None
         self.nursery.parent_task.context.copy().run(fn)
 
     def send(self, message: Message, source: Source) -> OwnEnvelope | None:
-        """Send a message. Return None if the mailbox is closed, because nothing more is handled then."""
+        """Send a message. Return None if the mailbox is closed: nothing more is handled."""
         if self.record.mailbox.refuses:
             return None
         envelope = OwnEnvelope(message, source)
@@ -440,7 +426,7 @@ class OwnMessages:
         try:
             self._in_context(partial(self.record.mailbox.put, envelope, wait=True))
         except BaseException as exc:
-            # Of the key function of a pool. This may be a step of the actor that is watched, which must be completed.
+            # From the key function of a pool. This may be a step of the watched actor, which must be completed.
             self.crash(exc)
         return envelope
 
@@ -465,16 +451,14 @@ class OwnMessages:
         return monitor
 
     def has_queued(self, envelope: OwnEnvelope) -> bool:
-        """Return True while an envelope waits in the mailbox."""
         return envelope.holder is self.record.mailbox and not envelope.withdrawn
 
     def forget(self, envelope: OwnEnvelope) -> None:
-        """Remove an envelope from the mailbox if it waits there."""
-        if getattr(envelope, "holder", None) is self.record.mailbox:  # else it was not queued, or was taken
+        if getattr(envelope, "holder", None) is self.record.mailbox:  # else not queued, or taken
             self.record.mailbox.forget(envelope)
 
     def close(self) -> None:
-        """Remove all envelopes from the mailbox, because the end was decided. None that was taken returns to it."""
+        """Remove all envelopes from the mailbox: the end was decided. None returns to the mailbox later."""
         self.over = True
         for monitor in tuple(self.monitors):
             monitor.cancel()
