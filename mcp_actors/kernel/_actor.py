@@ -1,8 +1,8 @@
 """The base class of actors, and the exceptions that end one.
 
-Programs override `running`, `handle` and a few hooks. The kernel calls some of these hooks within a step of another
-task, so a mistake must fail early: a class is checked when it is made, and an actor before it runs. An actor sees its
-incarnation only as `Life` and `Defers`; importing the incarnation from here would be circular.
+Programs override `running`, `handle` and a few hooks, some of which the kernel calls within a step of another task.
+Mistakes must fail early: a class is checked when made, an actor before it runs. The protocols `Life` and `Defers`
+replace imports that would be circular.
 
 Owns: the tables of handlers of each class of actors.
 Writes: in `Actor.join_handler`, for whom the running task works.
@@ -31,10 +31,10 @@ if TYPE_CHECKING:
     from ._timers import OwnMessages, Timers
 
 
-# --- The base class of actors, and the exceptions that end one --------------------------------------------------------
+# --- The base class, and the exceptions -------------------------------------------------------------------------------
 
 _NOT_ASYNC: Final = ("take", "ending", "is_fatal", "is_hopeless")
-"""Overridable methods that the kernel calls within a step, so they must not be async."""
+"""Hooks that the kernel calls within a step."""
 
 T = TypeVar("T")
 
@@ -69,7 +69,7 @@ class NotSent(Exception):
 
     Meant, together with `Actor.fail`, for a handler that finds the connection lost before sending the first byte: the
     next incarnation serves the message, still under the caller's deadline. If nothing ends the incarnation within a
-    second, the message is answered with an `ActorError` instead of being handled again forever.
+    second, an `ActorError` answers the message instead.
 
     `Actor.take` may raise `NotSent` too, without an end of the incarnation: nothing is taken until `Actor.take_again`.
     """
@@ -79,8 +79,8 @@ class Postpone(Exception):
     """Raised from a handler that cannot handle a message yet, before doing anything.
 
     The message waits aside while the actor handles others, until `Actor.resume` returns the message to its old place in
-    the mailbox. Postponed messages survive a crash: the next incarnation begins with all of them. At most
-    ``mailbox_size`` messages may be postponed. The next is answered with `MailboxFull`, or dropped as a `DeadLetter`.
+    the mailbox. Postponed messages survive a crash: the next incarnation begins with them. At most ``mailbox_size`` may
+    be postponed. The next is answered with `MailboxFull`, or dropped as a `DeadLetter`.
 
     Meant for an actor that must finish something first (a connection, a transaction), in place of a stash, of
     ``become`` and of a selective receive.
@@ -88,7 +88,7 @@ class Postpone(Exception):
 
 
 class Life(Protocol):
-    """An incarnation, as seen by its actor and by the requests."""
+    """An incarnation, as its actor sees it."""
 
     @property
     def record(self) -> Record:
@@ -130,20 +130,20 @@ class Actor(Receives[M_contra]):
     the step that delivers the message.
 
     ``class Counter(Actor[Add | Get])`` declares messages for type checkers, which then refuse all others at the
-    references. Making a class whose handlers do not fit the declaration is a `TypeError`, unless the class overrides
-    `handle` or `take`. A bare ``Actor`` declares nothing.
+    references. Handlers that do not fit the declaration are a `TypeError` when the class is made, unless the class
+    overrides `handle` or `take`. A bare ``Actor`` declares nothing.
 
     Attributes:
         max_in_flight: the number of messages handled at the same time. With 1, the default, no two handlers of the
-            actor ever interleave, except for handlers of control messages (`Message.control`), which run one at a time,
+            actor interleave, except for handlers of control messages (`Message.control`), which run one at a time,
             between two ``await`` of another handler.
         reentrant: True lets a handler call its own actor, which is an error otherwise. The call takes a slot, and is
             still refused if every handler with a slot would then wait for such a call, as with ``max_in_flight = 1``.
             Meant for handlers that run foreign code.
-        slow_after: seconds after which a warning names a message that is still being handled. None disables the
-            warning, and the warning about a start that takes longer than 15 seconds.
-        finish_on_stop: True lets handlers that have begun finish after a request to stop, within the ``shutdown`` time.
-            By default they are cancelled. Queued messages are not begun in either case; see `SupervisorRef.stop_child`.
+        slow_after: seconds after which a warning names a message still being handled. None disables the warning, and
+            the warning about a start that takes longer than 15 seconds.
+        finish_on_stop: True lets begun handlers finish after a request to stop, within the ``shutdown`` time. By
+            default they are cancelled. Queued messages are not begun in either case; see `SupervisorRef.stop_child`.
         default_shutdown: seconds from the request to stop until the actor is killed, unless the `ChildSpec` has another
             value.
         kind: the kind that ``which_children`` reports.
@@ -191,12 +191,12 @@ class Actor(Receives[M_contra]):
         Messages are served while the function is suspended at the yield. An exception before the yield is a failed
         start; an exception at the yield (from a background task of a nursery opened here) is a crash.
 
-        **Cancellation**: when the actor is asked to stop, the function resumes after the yield as usual. If the
-        function does not finish within the ``shutdown`` time, the owner is cancelled: synchronous clean-up still runs,
-        and every ``await`` raises `trio.Cancelled`.
+        **Cancellation**: when the actor is asked to stop, the function resumes after the yield as usual. After the
+        ``shutdown`` time the owner is cancelled: synchronous clean-up still runs, and every ``await`` raises
+        `trio.Cancelled`.
 
-        Ctrl-C is never raised in here, where it could come between acquiring a resource and the block that releases it:
-        the main task gets the interrupt. Tasks started here may be interrupted, like any Trio task.
+        Ctrl-C is never raised in here, between acquiring a resource and the block that releases it, but in the main
+        task. Tasks started here may be interrupted, like any Trio task.
         """
         yield
 
@@ -207,14 +207,14 @@ class Actor(Receives[M_contra]):
         the step that delivers the message. Both run in the sender's context variables. The default calls the method
         with ``@handles(...)`` for the class of the message; a message without a handler is refused when sent.
 
-        An override decides alone. A message that no case of the ``match`` catches is refused with a `TypeError`. The
-        result None gives the miss away: the answer to a ``Call[int]`` is never None, and a message that the annotation
+        An override decides alone. If no case of its ``match`` catches a message, the result None gives that away, and a
+        `TypeError` refuses the message: the answer to a ``Call[int]`` is never None, and a message that the annotation
         of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse unknown messages with ``case _:
         return await super().handle(message)``, in a plain ``def`` without ``await``.
 
-        **Cancellation**: an ``async def`` is cancelled when the caller leaves, and when the incarnation ends. By then
-        the caller has been answered or has left, so a slow clean-up delays no caller, but keeps the in-flight slot
-        until done. A plain ``def`` is never cancelled.
+        **Cancellation**: an ``async def`` is cancelled when the caller leaves, and when the incarnation ends. The
+        caller has been answered or has left by then, so a slow clean-up only keeps the in-flight slot. A plain ``def``
+        is never cancelled.
         """
         if not self._handlers and type(self).handle is not Actor.handle:
             raise no_case(self.ref.name, type(self), type(message))
@@ -228,13 +228,12 @@ class Actor(Receives[M_contra]):
         call runs in a step of the sender, or of the task that freed the slot, in the sender's context variables. Be
         quick: nothing else is offered meanwhile.
 
-        Do not send from here to an actor that takes messages too. Each message would nest in the step of the previous,
-        and a chain of a hundred exceeds Python's recursion limit.
+        Do not send from here to an actor that takes messages too: they nest, and a chain of a hundred exceeds Python's
+        recursion limit.
 
         Returns:
-            True if the actor has taken the message: any task of the actor answers with ``later.reply()`` or
-                ``later.fail()``.
-            False if `handle` is to serve the message.
+            True if the actor has taken the message, and any task of the actor answers with ``later.reply()`` or
+            ``later.fail()``. False if `handle` is to serve the message.
 
         Raises:
             NotSent: nothing can be taken now. The message returns to its old place, and nothing is offered or handled
@@ -246,9 +245,8 @@ class Actor(Receives[M_contra]):
     def ending(self) -> None:
         """Settle messages in flight in the step that decides the end, before the others are answered. For `take`.
 
-        Override `ending` if some messages have had no effect yet, such as lines that wait to be written.
-        ``later.fail(NotSent())`` returns each to its old place, and the next incarnation serves the message. The
-        default does nothing.
+        Override `ending` if some messages have had no effect yet, such as lines that wait to be written:
+        ``later.fail(NotSent())`` returns each to its old place, for the next incarnation. The default does nothing.
         """
 
     def take_again(self) -> None:
@@ -272,7 +270,7 @@ class Actor(Receives[M_contra]):
 
         Raises:
             RuntimeError: the running task does not handle the message, or the message has a `Later` already.
-            TypeError: the class of the message is not derived from `Call`, so there is no answer.
+            TypeError: the class of the message is not derived from `Call`.
         """
         if self._requests is None:
             raise RuntimeError(f"{type(self).__name__} is not running, so there is no message to defer")
@@ -285,7 +283,7 @@ class Actor(Receives[M_contra]):
     def is_hopeless(self, exc: BaseException) -> bool:
         """Return True if a restart cannot help after a failure. The default is False.
 
-        A supervisor treats a hopeless failure like a spent restart budget.
+        A supervisor treats such a failure like a spent restart budget.
         """
         return False
 
@@ -312,7 +310,7 @@ class Actor(Receives[M_contra]):
     def fail(self, exc: BaseException) -> None:
         """End the incarnation as a crash with a cause. Any task of the actor's own tree may call `fail`.
 
-        Call `fail` when the connection of an idle actor is lost. Nothing changes if the end has been decided already,
+        For example when the connection of an idle actor is lost. Nothing changes if the end has been decided already,
         or for `trio.Cancelled`, which is not a failure.
 
         `fail` does not raise. If a handler calls `fail`, the other messages in flight are answered at once, and the
@@ -326,7 +324,7 @@ class Actor(Receives[M_contra]):
             self._current.end("crashed", failure)
 
     def after(self, seconds: float, message: M_contra) -> Timer:
-        """Send this actor a message once, after a delay. See `every` for what both have in common.
+        """Send this actor a message once, after a delay, like `every` in all else.
 
         Args:
             seconds: the delay on Trio's clock; 0 sends the message in the next step of the event loop.
@@ -340,14 +338,13 @@ class Actor(Receives[M_contra]):
     def every(self, seconds: float, message: M_contra) -> Timer:
         """Send this actor a message again and again, the first time after one period.
 
-        The message waits its turn in the mailbox, or in front of a full mailbox, with any policy. A period is skipped
-        while the last message still waits; `Timer.skipped` counts such periods. An exception of the handler is treated
+        The message waits its turn in the mailbox, or in front of a full mailbox, with any policy. While the last
+        message still waits, a period is skipped, and counted by `Timer.skipped`. An exception of the handler is treated
         as for a ``tell``. The message is handled in the context variables of `running`.
 
-        A timer belongs to the incarnation, not to the handler that has set it: a cancelled handler leaves the timer
-        running. The end of the incarnation ends the timer, and removes a message that is still queued. A timer may be
-        set in `running` before the yield; messages are handled once the actor has started. Once the end has been
-        decided, a new timer has no effect.
+        A timer belongs to the incarnation, not to the handler that has set it. The end of the incarnation ends the
+        timer, and removes a queued message. A timer may be set in `running` before the yield; messages are handled once
+        the actor has started. Once the end has been decided, a new timer has no effect.
 
         Args:
             seconds: the period on Trio's clock, at least 0.001.
@@ -365,9 +362,8 @@ class Actor(Receives[M_contra]):
         reason ``"not_running"``. Between two incarnations, the next is watched; if none comes after all, the reason is
         ``"not_running"`` too. A monitor reports once: to see the next end, watch again.
 
-        As with a timer, the `Down` waits its turn in the mailbox, is not refused by a full mailbox, and is handled in
-        the context variables of `running`. When this incarnation ends, its monitors end, and a queued `Down` is
-        removed.
+        The `Down` waits and is handled like the message of a timer (see `every`). When this incarnation ends, its
+        monitors end, and a queued `Down` is removed.
 
         Raises:
             ActorError: the reference is to this actor itself.
@@ -383,10 +379,9 @@ class Actor(Receives[M_contra]):
     def join_handler(self) -> None:
         """Count everything that the running task does from now on, and the tasks it starts, as done by a handler.
 
-        Meant for foreign code that a handler waits for, but that runs in a task outside the handler: a call from there
-        to this actor is then permitted or refused as from the handler itself. The handler is the one whose context
-        variables the task has, else the only running handler. If several run, the waiting handler is unknown, and
-        nothing changes.
+        Meant for foreign code that a handler waits for, in a task outside the handler: a call from there to this actor
+        is then permitted or refused as from the handler. The handler is the one whose context variables the task has,
+        else the only running handler. If several run, nothing changes.
         """
         handled = self._current.record.in_flight
         inherited = serving.get()
@@ -402,7 +397,6 @@ class Actor(Receives[M_contra]):
         return getattr(self, name)(message)
 
     def _find_plain(self, kind: type[Message]) -> Callable[[Any], Any] | None:
-        """Return the handler for messages of a class, if a plain ``def``."""
         if "handle" in self._plain:
             return self.handle
         name = self._found.get(kind) or handler_for(self._handlers, kind)
@@ -413,7 +407,6 @@ class Actor(Receives[M_contra]):
 
     @classmethod
     def _find_handler(cls, actor: str, kind: type[Message]) -> str:
-        """Return the name of the handler for messages of a class. Raise a `TypeError` if there is none."""
         name = cls._found.get(kind) or handler_for(cls._handlers, kind)
         if name is None:
             remedy = f"send another message, or add a method with @handles({kind.__name__})"
@@ -422,7 +415,7 @@ class Actor(Receives[M_contra]):
         return name
 
     def _check_handled(self, message: Message) -> None:
-        """Raise a `TypeError` if ``handle`` has answered with None, and None is not a possible answer."""
+        """Raise a `TypeError` for the answer None, unless None is a possible answer."""
         cls, kind = type(self), type(message)
         if kind not in cls._silent:
             cls._silent[kind] = cls.handle is Actor.handle or may_answer_none(cls.handle, kind)
@@ -489,7 +482,7 @@ _YIELDS: Final = {
 def names_running(actor: Actor | None, error: BaseException) -> BaseException:
     """Return the error of ``running()``, with the function's name if contextlib complains about yields.
 
-    Without an actor, the factory has raised; an error about missing arguments gets a remedy.
+    Without an actor, the factory has raised.
     """
     trace = error.__traceback__ and error.__traceback__.tb_next
     if trace is None or trace.tb_next is not None:  # raised within the function, which names itself

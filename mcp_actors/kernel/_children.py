@@ -1,31 +1,29 @@
 """Start and stop the children of a supervisor, in order.
 
-Changes, failures and first starts of many children overlap, and each must see the table as the changes before have left
-it. One task, the manager, therefore takes job after job from a queue. `Recovery` in ``_supervisor`` adds the decisions
-about failures.
+Changes, failures and first starts of many children overlap, and each must see the table as left by the changes before.
+One task, the manager, therefore takes job after job from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
 Theory of operation
 -------------------
-These tasks run in the supervisor's nursery:
+Tasks in the supervisor's nursery:
 
 - an *owner* per running child (`Run.run`), from start to end. The end becomes a job if the child had started, or was
   overdue;
-- an *alarm* per group in back-off, and per parked child with a retry: sleeps, then puts the start into the queue;
-- a task per group that is due while a member is overdue: waits for the member, then does the same;
-- in an inner nursery, which ends first: the *manager* (`manage`). Not in the queue: awaited first starts, stops of
-  children that do not serve, members that a pool adds and stops, and the stops at the end of the supervisor;
+- an *alarm* per group in back-off, and per parked child with a retry: sleeps, then queues the start;
+- a task per group that is due while a member is overdue: waits for the member, then queues the start;
+- in an inner nursery, which ends first: the *manager* (`manage`). Awaited first starts, stops of children that do not
+  serve, members of a pool, and the stops at the end of the supervisor are not in its queue;
 - with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
 
-While the manager is idle, a requested change begins in the step of the request (`change`) and needs no task but the
-child's own. A start concludes in the step in which the child serves, a stop in the step in which the child has ended.
-Until then the manager takes no job, and the rest of the change comes first after that. Changes thus keep their order.
+While the manager is idle, a requested change begins in the step of the request (`change`), and concludes in the step in
+which the child serves or has ended. Until then the manager takes no job, and the rest of the change comes first after
+that. Changes thus keep their order.
 
-The manager waits as long as ``start_timeout`` and ``shutdown`` allow. A child held up longer by a shield is reported as
-overdue, and the rest of the manager's work becomes a job when the child ends.
+A child that a shield holds up beyond ``start_timeout`` or ``shutdown`` is reported as overdue, and the rest of the
+manager's work becomes a job when the child ends.
 
-With ``start_order="parallel"`` a job begins starts and stops, and waits only for the stops of a restarting group. The
-task that waits for a start handles the result, and must check the child again first: a child may be stopped, or
-restarted with the group, while starting.
+With ``start_order="parallel"`` a job only waits for the stops of a restarting group. The task that waits for a start
+must check the child again first: a stop, or a restart of the group, may have come first.
 
 Owns: the job queue, the manager and the tasks above.
 Writes: the child table; records and mailboxes of the supervisor, its children and actors below.
@@ -66,7 +64,7 @@ if TYPE_CHECKING:
     from ._timers import Later
 
 
-# --- Start and stop children, one job after another -------------------------------------------------------------------
+# --- Start and stop children ------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -75,15 +73,11 @@ Job = Callable[[], Awaitable[None]]
 """A step of the manager."""
 
 Rest: TypeAlias = "Callable[[Later[Any], Run], Awaitable[None]]"
-"""Waits for an incarnation, and answers the request of a change."""
+"""Waits for an incarnation, and answers the request."""
 
 
 class Children(Node, ABC):
-    """The children of one incarnation of a supervisor.
-
-    Attributes:
-        table: the rows, in child-table order.
-    """
+    """The children of one incarnation of a supervisor. ``table`` has the rows, in child-table order."""
 
     def __init__(self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery) -> None:
         self.table: dict[str, Child] = {}
@@ -100,7 +94,7 @@ class Children(Node, ABC):
         self._numbers = count(1)
 
     def release(self) -> None:
-        """Drop all references once the children have ended, to free them."""
+        """Drop all references, to free the children."""
         self._jobs.clear()  # it may hold ends of children
         self.table.clear()
         for name in ("_changes", "_life", "_nursery"):
@@ -136,18 +130,15 @@ class Children(Node, ABC):
         return children
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
-        """Append a row, with a new record unless one is given."""
         record = record or make_record(spec, self._life.record)
         self._records[spec.id] = record
         child = self.table[spec.id] = Child(spec, record, next(self._numbers))
         return child
 
     def comes_back(self, child: Child) -> bool:
-        """Return True if the supervisor's next incarnation has a child. Valid once this end is decided."""
         return self._life.comes_back and child.spec.id in self._static
 
     def remove(self, child: Child, why: str = "it is no longer in the child table") -> None:
-        """Remove a row as soon as the incarnation has ended, and answer the messages."""
         child.record.close(why)
         self.drop(child, "removed", noted=False)
 
@@ -157,13 +148,7 @@ class Children(Node, ABC):
         self.drop(child, "open" if keep_mailbox else "closed", noted=True)
 
     def drop(self, child: Child, fate: Fate, *, noted: bool) -> None:
-        """Apply a fate to a child: now if the incarnation has ended, else when it is no longer overdue.
-
-        Args:
-            child: the child.
-            fate: the new state of the child.
-            noted: True emits the new state.
-        """
+        """Apply a fate to a child: now if the incarnation has ended, else when no longer overdue."""
         if child.run is not None and child.run.final is None:
             self.ask(child, fate)
         else:
@@ -183,7 +168,7 @@ class Children(Node, ABC):
 
     def begin(self, child: Child) -> Run:
         """Begin a start attempt. The caller must ensure that a task waits for the `outcome`."""
-        # Only a failed first start can be an error instead of a reason for the next attempt.
+        # Only a failed first start can be an error.
         retried = child.group is not None or not self._policy.strict
         if child.group is not None and child.record.incarnation:
             child.record.restarts += 1
@@ -191,7 +176,7 @@ class Children(Node, ABC):
         child.record.gave_up = False
         child.record.mailbox.reopen()
         child.run = run = Run(child.record, child, self)
-        # A child supervisor whose start is interrupted stops its own children without a decided end. It learns from
+        # A child supervisor whose start is interrupted stops its own children without a decided end, and learns from
         # this whether it comes back.
         run.comes_back = run.restarts_after("crashed")
         run.retried = retried
@@ -233,16 +218,9 @@ class Children(Node, ABC):
     def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
         """Begin a stop in one synchronous step: leave the group, answer messages in flight, take no more.
 
-        If two stops overlap, the later decides the fate, with two exceptions: a decision to remove the row stays, and a
-        restart of the group does not revive a child that was stopped for good.
-
-        Args:
-            child: the child.
-            fate: the state after the stop.
-            drain: True lets a serving child handle queued messages, and refuse only later ones.
-
-        Returns:
-            The incarnation to wait for; None if the stop is done.
+        Of two overlapping stops the later decides the fate, but a decision to remove the row stays, and a restart of
+        the group does not revive a child that was stopped for good. ``drain`` lets a serving child handle queued
+        messages first. Return the incarnation to wait for; None if the stop is done.
         """
         if fate != "restarted":
             self.leave(child)
@@ -251,7 +229,7 @@ class Children(Node, ABC):
             self._stopped(child, fate, noted=child.record.state == "backoff")
             return None
         if run.fate == fate and run.ending:
-            return run  # a repetition would close all mailboxes below the child a second time
+            return run  # again, it would close all mailboxes below a second time
         first = run.fate is None
         if first or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
             run.fate = fate
@@ -381,19 +359,15 @@ class Children(Node, ABC):
         self._life.end("crashed", end.error)
         return True
 
-    # --- changes that are requested ---------------------------------------------------------------------------------
+    # --- requested changes ------------------------------------------------------------------------------------------
 
     def change(
         self, request: Sender, defer: Callable[[], Later[Any]], begin: Callable[[], Run | None], rest: Rest
     ) -> Later[Any] | None:
         """Make a change after the manager's current jobs, or now if there are none, unless the caller leaves first.
 
-        Args:
-            request: the handling of the caller's message.
-            defer: makes the `Later` of that message.
-            begin: begins the change in one synchronous step. Returns the incarnation to wait for, or None if the change
-                is done.
-            rest: waits for the incarnation, and answers with the result.
+        ``begin`` begins the change in one synchronous step, and returns the incarnation to wait for, or None. ``rest``
+        waits for the incarnation, and answers.
         """
         if self._change.awaited and self._under_way is None:
             run = self.in_context(begin)

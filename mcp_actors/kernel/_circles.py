@@ -1,7 +1,7 @@
 """Detect calls that would deadlock, and note for whom a task works.
 
-A call that closes a circle of waits would hang forever, silently; the last call of a circle raises an error instead.
-The check must cost nearly nothing while nothing is wrong, and never refuse a call that would return.
+A circle of calls would hang forever, silently; the last call of a circle raises an error instead. The check must cost
+nearly nothing while nothing is wrong, and never refuse a call that would return.
 
 Theory of operation
 -------------------
@@ -17,15 +17,15 @@ The nodes of the wait-for graph::
 
 A mailbox is stuck if all slots are; any other node is stuck if a blocker is. The graph is not stored, but walked when a
 node is about to wait. `find_circle` assumes all nodes to be stuck, removes those with nothing to wait for, then nodes
-that waited only for removed nodes, until nothing changes. If the place where the call would wait remains, the wait
-would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
+that waited only for removed nodes, until nothing changes. If the place of the call remains, the wait would never end,
+whether the calls belong to one request (p → q → p) or to two that have crossed.
 
 A handler waits for the tasks below its slot, and so for their calls (`current_sender`), and for calls of a task that
-has joined the handler (`act_for`). A task started in a nursery outside the actor only inherits context variables. Calls
-under a deadline set by the caller end by themselves, and are left out (`is_bounded`).
+has joined the handler (`act_for`). A task in a nursery outside the actor only inherits context variables. Calls under a
+deadline of the caller end by themselves, and are left out (`is_bounded`).
 
-A node that waits for several calls counts as stuck if a single call is. A program that relies on a race between calls
-contains a deadlock.
+A node with several calls is stuck if a single call is: a program that races calls against each other contains a
+deadlock.
 
 Owns: two context variables, for whom a task works.
 Writes: the calls of a sender. Reads Trio's tasks, nurseries, contexts and deadlines.
@@ -79,11 +79,7 @@ class Calls(list["Sender"]):
 
 
 class Sender(Node, ABC):
-    """The handling of a message, or the start or end of an incarnation: makes calls, and is waited for.
-
-    Attributes:
-        calls: the calls made by the sender's code; None without calls.
-    """
+    """The handling of a message, or the start or end of an incarnation: makes calls, and is waited for."""
 
     __slots__ = ()
 
@@ -109,7 +105,7 @@ class Sender(Node, ABC):
         """Return True for the task at the top of the sender's code."""
 
     def place(self) -> Node:
-        """Return the node where the sender is: itself, or a mailbox."""
+        """Return itself, or the mailbox where the sender waits."""
         return self
 
 
@@ -121,9 +117,9 @@ _joined: ContextVar[tuple[Sender | None, float]] = ContextVar("mcp_actors.kernel
 
 
 def effective_deadline() -> float:
-    """Return the effective deadline of the running task, also below a thousand supervisors that are starting.
+    """Return the effective deadline of the running task, also below a thousand starting supervisors.
 
-    Trio asks each scope in turn, in one nested call per scope, unless the innermost knows of a cancellation.
+    Trio asks scope after scope, in nested calls, unless the innermost knows of a cancellation.
     """
     try:
         return trio.current_effective_deadline()
@@ -202,14 +198,9 @@ def labels(calls: Calls | None) -> list[str]:
 
 
 def find_circle(caller: Node, first: Node) -> list[str]:
-    """Return the circle that a caller would close by waiting; empty if the wait would end.
+    """Return the circle that a caller would close by waiting for the first node; empty if the wait would end.
 
-    Args:
-        caller: the node that is about to wait.
-        first: the node to wait for.
-
-    Returns:
-        The labels along the circle, from the caller back to the caller.
+    The labels go from the caller back to the caller.
     """
     if first is not caller and not first.blockers():
         return []  # as nearly always

@@ -1,10 +1,10 @@
 """Messages, reply slots and envelopes.
 
-Every request makes an envelope, so an envelope is at once the message on its way, the reply slot of the sender, and a
-node of the wait-for graph. An answer and a caller that leaves may meet in the same step; whichever comes first counts.
+Every request makes an `Envelope`, which is at once the message on its way, the reply slot of the sender, and a node of
+the wait-for graph, to be cheap. An answer and a caller that leaves may meet in a step; the first counts.
 
 Owns: the reply slots, each settled at most once.
-Writes: nothing but envelopes; wakes the waiting task, or calls the sender's function and logs its exceptions.
+Writes: nothing but envelopes. Wakes waiting tasks, or calls a function of the sender.
 Calls: _circles.
 """
 
@@ -47,8 +47,8 @@ _log: Final = Log("mcp_actors.kernel")
 class Reply(Handle, Generic[T]):
     """A slot that any task may settle, at most once, and exactly one task awaits.
 
-    Unlike a `trio.Event` and a field, this wakes the waiting task directly with the result, and a cancelled waiter runs
-    a hook (`abandoned`) before leaving.
+    Unlike a `trio.Event` and a field, a reply wakes the waiting task directly with the result, and a cancelled waiter
+    runs a hook (`abandoned`) before leaving.
 
     Attributes:
         open: True until there is an answer or the waiting task has left.
@@ -60,7 +60,7 @@ class Reply(Handle, Generic[T]):
 
     @property
     def awaited(self) -> bool:
-        """True once a task waits, or has waited, for the answer, or `on_answer` was called."""
+        """True once a task has begun to wait for the answer, or `on_answer` was called."""
         return self._waiter is not None
 
     def settle(self, answer: outcome.Value[T] | outcome.Error) -> bool:
@@ -80,8 +80,6 @@ class Reply(Handle, Generic[T]):
     def on_answer(self, fn: Callable[[outcome.Value[T] | outcome.Error], object]) -> None:
         """Call a function with the answer in the step that gives it, instead of waiting; at once if there is one.
 
-        Exceptions of the function are only logged.
-
         Raises:
             RuntimeError: a task waits, or has waited, for the answer already.
         """
@@ -94,7 +92,7 @@ class Reply(Handle, Generic[T]):
 
     @trio.lowlevel.enable_ki_protection  # half of it would leave a handler running without a caller
     def withdraw(self) -> None:
-        """Leave without the answer; the slot accepts none from now on."""
+        """Leave without the answer."""
         if self.open:
             self.open = False
             self.abandoned()
@@ -106,7 +104,7 @@ class Reply(Handle, Generic[T]):
         **Cancellation**: the waiter leaves at once, and the slot accepts no answer from then on.
 
         Raises:
-            RuntimeError: a task waits, or has waited, for the answer already.
+            RuntimeError: as for `on_answer`.
         """
         if self._waiter is not None:
             raise _awaited_already()
@@ -122,7 +120,6 @@ class Reply(Handle, Generic[T]):
         return result
 
     def _taken(self) -> outcome.Value[T] | outcome.Error:
-        """Return an answer given before a task has waited."""
         self._waiter = _nothing  # given once
         answer: outcome.Value[T] | outcome.Error | None = getattr(self, "_answer", None)
         if answer is None:
@@ -137,8 +134,8 @@ class Reply(Handle, Generic[T]):
     def abandoned(self) -> None:
         """React to the waiter having left. A hook for subclasses.
 
-        The hook runs inside the canceller's own step, and may only leave a mark and wake a task. Cancelling another
-        scope from here would recurse through chains of waiting actors.
+        Runs inside the canceller's own step, and may only leave a mark and wake a task. Cancelling another scope from
+        here would recurse through chains of waiting actors.
         """
 
 
@@ -173,10 +170,8 @@ class Envelope(Reply[Any], Sender):
         home: the mailbox of the receiver, where the message returns if no handling has begun.
         number: the position in the order of arrival.
         since: the Trio time at which the handling began; unset by a plain handler that answers at once.
-        context: the sender's `contextvars` context when the message was sent.
         scope: the slot of the handler, once there is one; the `later` if no handler runs.
-        later: the `Later` that settles the envelope; None if the handler does.
-        calls: the calls made by the handler; see ``_circles``.
+        later: the `Later` that settles the envelope, if any.
     """
 
     droppable: ClassVar[bool] = True
@@ -308,10 +303,10 @@ class Home(Holder):
         """Return the error of a message without room."""
 
 
-# --- Base classes of messages, typed by their answers and their receivers ---------------------------------------------
+# --- Base classes of messages -----------------------------------------------------------------------------------------
 
-# For type checkers only. A reference is an `ActorRef[Add | Get]`: it receives these messages, so one that receives more
-# is accepted in its place (contravariance). A `Call` says what it answers to whom: ``Add`` gives an ``int`` to whatever
+# For type checkers only. An `ActorRef[Add | Get]` receives these messages, so a reference that receives more is
+# accepted in its place (contravariance). A `Call` says what it answers to whom: ``Add`` gives an ``int`` to whatever
 # receives ``Add``. One protocol thus says for ``ref.call(message)`` whether the message may be sent there, and what the
 # answer is.
 
@@ -397,7 +392,7 @@ class PendingCall(Protocol[T_co]):
         """Leave without the answer, like a cancelled waiter. The function of `on_answer` is then not called."""
 
     def expire(self, exc: BaseException) -> bool:
-        """Answer in the actor's place: the waiting caller gets this exception at once.
+        """Answer in the actor's place: the waiting caller gets an exception at once.
 
         A queued message is not served; the handler of a message that was handed over is cancelled. Any task may call
         `expire`, in any state. Return False, and do nothing, if there is an answer or the caller has left.

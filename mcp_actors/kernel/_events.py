@@ -1,8 +1,8 @@
 """Emit events, as frozen data, to observers and subscribers.
 
-An observer is foreign code called within a step of the kernel, which half done would leave actors running. Observer
-errors are therefore logged, and an exception that ends the program waits until the step is complete. A slow subscriber
-must not hold up the actors: the stream is bounded and drops the oldest events.
+An observer is foreign code, called within a step of the kernel that must not stay half done: its errors are logged, and
+an exception that ends the program waits until the step is complete. A slow subscriber must not hold up the actors, so a
+stream is bounded and drops the oldest events.
 
 Owns: the observers and streams of a tree of actors, or of a group of servers.
 Writes: the log ``mcp_actors.kernel``.
@@ -247,7 +247,7 @@ class EventHub(Handle):
         return f"<EventHub {len(self.observers)} observers>"
 
     def after_stop(self, pass_on: Callable[[], None]) -> None:
-        """Let a supervisor that was asked to stop ask its first child, within this step.
+        """Let a supervisor ask its first child to stop, within this step.
 
         A loop, because a tree may be deeper than Python's stack.
         """
@@ -303,8 +303,8 @@ class EventHub(Handle):
 
         Args:
             level: the level.
-            text: the text, with a ``%`` for each argument. Objects of users are shown by `shown`.
-            args: the arguments.
+            text: the text, with a ``%`` for each argument.
+            args: the arguments. Objects of users are shown by `shown`.
             error: the exception to show.
         """
         try:
@@ -315,8 +315,8 @@ class EventHub(Handle):
     def leave(self, wanted: BaseException) -> None:
         """Make an exception that ends the program leave the outermost block of the tree, after this step.
 
-        The step (the end of an actor, a stop of several children) must be completed first: half of it would leave
-        actors running that are never stopped.
+        Half of the step (the end of an actor, a stop of several children) would leave actors running that are never
+        stopped.
         """
         if self.exit is None:
             assert self.on_exit is not None  # open_actor() and open_supervisor() set it

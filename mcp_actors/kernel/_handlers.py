@@ -36,11 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-# --- Find the handler of a message, and refuse messages that have none ------------------------------------------------
+# --- Find the handler of a message ------------------------------------------------------------------------------------
 
-# Methods with ``@handles(Add)`` make a table, class of messages → name of the method, when their class is made. All
-# mistakes are errors then, also other declared messages (``Actor[Add | Get]``) than handlers. A message without a
-# handler is refused when sent or, if the class of the actor was not known then, when taken.
+# The table of a class, class of messages → name of the method, is made with the class. A message without a handler is
+# refused when sent or, if the class of the actor was not known then, when taken.
 #
 # A class that overrides ``handle`` decides alone. A function that falls through a ``match`` returns None, like one that
 # has handled the message. So None is checked: the class of the message may exclude it (``Call[int]``), and the
@@ -135,12 +134,7 @@ if TYPE_CHECKING:
 
 
 def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:
-    """Return the handlers of a class by class of messages. Raise a `TypeError` if one is wrong.
-
-    Args:
-        cls: the class.
-        actor: `Actor`.
-    """
+    """Return the handlers of a class by class of messages. Raise a `TypeError` if one is wrong."""
     table: dict[type[Message], str] = {}
     for base in reversed(cls.__mro__):
         own: dict[type[Message], str] = {}
@@ -166,13 +160,7 @@ def handler_for(table: Mapping[type[Message], str], kind: type) -> str | None:
 
 
 def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -> None:
-    """Raise a `TypeError` if a class handles other messages than ``Actor[...]`` declares.
-
-    Args:
-        cls: the class.
-        actor: `Actor`.
-        table: the handlers.
-    """
+    """Raise a `TypeError` if a class handles other messages than ``Actor[...]`` declares."""
     declared = _declared(cls, actor)
     members = _members(declared)
     if members is None:
@@ -240,7 +228,7 @@ def no_case(actor: str, cls: type, kind: type[Message]) -> TypeError:
 
 
 def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
-    """Return True if None may be the answer to a message of a class, handled by a method."""
+    """Return True if None may answer a message."""
     replies = [
         get_args(base)[0]
         for each in kind.__mro__
@@ -251,7 +239,6 @@ def may_answer_none(handle: Callable[..., Any], kind: type[Message]) -> bool:
 
 
 def _check(method: str, fn: Any, kind: type[Message]) -> None:
-    """Raise a `TypeError` if a function cannot handle messages of a class."""
     if not isfunction(fn) or isgeneratorfunction(fn) or isasyncgenfunction(fn):
         raise TypeError(
             f"{method}: a handler is a function that returns the answer; write `def` or `async def`, without `yield`"

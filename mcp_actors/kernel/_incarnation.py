@@ -1,7 +1,7 @@
 """One run of an actor: owner task, start, end and bounded stop.
 
 Any task may decide the end at any moment, and every caller needs exactly one answer, at once, not after a slow
-clean-up. `Run` in ``_table`` and `Root` in ``_open`` derive from `Incarnation`; handlers run in ``_requests``.
+clean-up. `Run` in ``_table`` and `Root` in ``_open`` derive from `Incarnation`.
 
 Theory of operation
 -------------------
@@ -14,14 +14,13 @@ blocks nest::
       actor.running()      the resource
         loop               waits until a caller leaves, whose request it cancels, or the end is decided
 
-So the resource is released *before* the handlers are joined.
+So the resource is released *before* the handlers are joined. Before the start nothing is shielded: a deadline around
+the block that opens a tree ends the first starts at once.
 
 The end is decided in one synchronous step (`end`): no more messages are taken, `Actor.ending` may put messages in
 flight back, all others are answered, and their handlers are cancelled. A handler that decides the end still gives its
 own answer; an exception that ends the program replaces an earlier decision. Then the owner wakes up, leaves
 ``running()`` and joins the handlers.
-
-Before the start nothing is shielded: a deadline around the block that opens a tree ends the first starts at once.
 
 Owns: the owner task's blocks, the actor object, requests, timers and monitors of one run.
 Writes: the record; attaches to and closes the mailbox; emits and logs starts and ends, except `Stopped`.
@@ -71,9 +70,9 @@ class Incarnation(Sender):
         killed: True once killed. An interrupted start does not count.
         retried: True if another attempt follows should the start fail.
         comes_back: True if another incarnation follows; until the end is decided, the supervisor's expectation.
-        verdict: the end as decided; an exception of the clean-up may complete it. None before.
+        verdict: the decided end; an exception of the clean-up may complete it.
         final: the end; None while the owner task runs.
-        awaits: for a supervisor, the children whose start or end is awaited.
+        awaits: a supervisor's children whose start or end is awaited.
         pass_on_stop: called in the step that decides a stop; asks a supervisor's first child to stop.
     """
 
@@ -135,7 +134,7 @@ class Incarnation(Sender):
         late: BaseException | None = None
         serving.set(self)
         self._owner = trio.lowlevel.current_task()
-        # No scope with a deadline lies between a supervisor and its children. Asking Trio would take a step per scope.
+        # No scope with a deadline lies below a supervisor; asking Trio would take a step per scope.
         above = self.record.parent and self.record.parent.mailbox.life
         self._outer_deadline = above.outer_deadline if above else effective_deadline()
         self.record.mailbox.life = self
@@ -144,12 +143,12 @@ class Incarnation(Sender):
             self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
-            if self.verdict is None:  # else there would be no time to clean up
+            if self.verdict is None:  # else no time is left to clean up
                 late = await self._live()
         except BaseException as exc:
             late = exc
         try:
-            # A cancellation from outside ends here; the task that waits for the start is cancelled by itself.
+            # A cancellation from outside ends here.
             self.final = self.verdict = self._conclude(None if late is None else collapse(late))
         finally:
             del late  # whose traceback refers to this frame
@@ -164,8 +163,7 @@ class Incarnation(Sender):
     def _release(self) -> None:
         """Drop all references: the actor and tracebacks refer to this object.
 
-        A connection or buffer of the actor must not wait for the garbage collector, which a program may have switched
-        off.
+        An actor's connection must not wait for the garbage collector, which a program may have switched off.
         """
         if self._requests is not None:
             self._requests.release()
@@ -186,7 +184,6 @@ class Incarnation(Sender):
 
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C between acquiring a resource and its block could leak it
     async def _live(self) -> BaseException | None:
-        """Enter the resource, loop, and leave. Return the exception."""
         late: BaseException | None = None
         thrown: BaseException | None = None
         async with trio.open_nursery() as nursery:
@@ -204,9 +201,9 @@ class Incarnation(Sender):
                         thrown = exc
                         raise
             except BaseException as exc:
-                # Carried past the nursery instead of raised through it: Trio calls the `repr` of an exception that
-                # leaves the body of a nursery. If that `repr`, which is foreign code, raises, the nursery is never
-                # closed, and the whole program ends with an internal error of Trio.
+                # Carried past the nursery, not raised through it: Trio calls the `repr` of an exception that leaves the
+                # body. If that foreign code raises, the nursery is never closed, and the whole program ends with an
+                # internal error.
                 late = names_running(self.actor, exc)
             finally:
                 self.record.sweeps.discard(self._report_slow_start)
@@ -253,27 +250,23 @@ class Incarnation(Sender):
         return self._requests
 
     async def _loop(self, requests: Requests) -> None:
-        """Cancel the requests whose callers have left, until the end is decided."""
         try:
             while self.verdict is None:
                 await self._change.wait()
                 requests.cancel_left()
         finally:
-            # An end not yet decided means that the resource has died, and its nursery has cancelled this loop. The
-            # cause comes out of running() only after the clean-up. Callers must not wait for that, so they are answered
-            # now, and `_conclude` adds the cause.
+            # Without a decided end, the resource has died, and its nursery has cancelled this loop. The cause comes out
+            # of running() only after the clean-up, and callers must not wait for that: `_conclude` adds the cause.
             self.end("crashed")
             requests.cancel_left()
 
     def wake(self) -> None:
-        """Let the owner check again whether a caller left or the end was decided."""
         self._change()
 
-    # --- its messages to itself: most actors send none, so these are made when they are first used --------------------
+    # --- its messages to itself, made when first used -----------------------------------------------------------------
 
     @property
     def own(self) -> OwnMessages:
-        """The messages to itself."""
         if self._own is None:
             self._own = OwnMessages(self.record, self.nursery, partial(self.end, "crashed"), over=self.ending)
         return self._own
@@ -288,7 +281,7 @@ class Incarnation(Sender):
         if self._own is not None:
             self._own.close()
 
-    # --- as a node of the wait-for graph; see `_circles` ------------------------------------------------------------
+    # --- as a node of the wait-for graph ----------------------------------------------------------------------------
 
     @property
     def busy(self) -> bool:
@@ -299,19 +292,17 @@ class Incarnation(Sender):
 
     @property
     def label(self) -> str:
-        """The actor's name, and whether it starts or stops."""
         return f"{self.record.name!r} ({'stopping' if self.started else 'starting'})"
 
     @property
     def outer_deadline(self) -> float:
-        """The deadline around a start; infinite once started, and so shielded."""
+        """The deadline around a start; infinite once shielded."""
         return math.inf if self.started else self._outer_deadline
 
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:
         return task is self._owner
 
     def blockers(self) -> list[Node]:
-        """Return the nodes that the start or end waits for."""
         if not self.busy:
             return []
         handlers = self._requests.in_flight if self._requests is not None else []
@@ -321,22 +312,21 @@ class Incarnation(Sender):
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
     def has_outcome(self) -> bool:
-        """Return True once messages are served, or the start has failed or is overdue."""
         return self.started or self.final is not None or self.overdue
 
     async def wait_started(self) -> None:
-        """Wait for `has_outcome`."""
+        """Wait until messages are served, or the start has failed or is overdue."""
         await self._change.until(self.has_outcome)
 
     def when(self, check: Callable[[], object], fn: Callable[[], object]) -> None:
-        """Call a function in the step in which a check succeeds, now or after a later change."""
+        """Call a function in the step in which a check succeeds."""
         if check():
             fn()
         else:
             self._change.call(partial(self.when, check, fn))
 
     def _report_slow_start(self) -> float | None:
-        """Warn of a slow start. Return when to warn again: after twice the time."""
+        """Warn of a slow start. Return when to warn again."""
         if self.ending:
             return None
         name, seconds = self.record.name, trio.current_time() - self.started_at
@@ -363,9 +353,7 @@ class Incarnation(Sender):
     def ask(self, *, comes_back: bool, drain: bool = False) -> None:
         """Ask for a stop: decide the end, now or once the handlers have finished (`Actor.finish_on_stop`).
 
-        Args:
-            comes_back: True if another incarnation follows.
-            drain: True lets the actor handle queued messages first.
+        ``drain`` lets the actor handle queued messages first.
         """
         self._asked = comes_back
         actor = self.actor
@@ -383,7 +371,7 @@ class Incarnation(Sender):
         self._finish()
 
     def _finish(self) -> None:
-        """Decide the end if nothing is left to finish. Called whenever a slot was freed."""
+        """Decide the end if nothing is left to finish."""
         assert self._requests is not None
         if all(each.mailbox.idle for each in self.record.working) if self.draining else self._requests.idle:
             self.end("shutdown")
@@ -406,8 +394,8 @@ class Incarnation(Sender):
             reason: the reason.
             exc: the failure behind it; see `End`.
             comes_back: True if another incarnation follows. None means an end by itself: `restarts_after` decides,
-                queued messages are answered if no incarnation follows, and `ends_by_itself` is called. A caller that
-                gives True or False does all of this.
+                queued messages are answered if no incarnation follows, and `ends_by_itself` is called. Other callers do
+                all of this.
         """
         leaves = exit_in(exc)
         if self.verdict is not None:
@@ -419,7 +407,7 @@ class Incarnation(Sender):
         self.verdict = end = End(reason, exc)
         if self._is_hopeless(exc) and self.verdict is end:
             self.verdict = End(reason, exc, hopeless=True)
-        # A start that ends with an exception is a failure, even with the reason "shutdown".
+        # A start that ends with an exception has failed, even for "shutdown".
         fails = not self.started and exc is not None
         self.comes_back = self.restarts_after("crashed" if fails else reason) if comes_back is None else comes_back
         self.retried = self.retried or comes_back is True
@@ -429,8 +417,8 @@ class Incarnation(Sender):
             self._cancel(f"its end was decided ({reason}) while it was starting")
             return
         # Before any event: take no more messages, and answer those in flight. An observer of the events below may send
-        # a message, which must go to the next incarnation. Answering later, in the owner task, would make callers wait
-        # for the clean-up.
+        # a message, which must go to the next incarnation. Answers of the owner, after this step, would make callers
+        # wait for the clean-up.
         self._requests.close(self._interruption)
         if comes_back is None and not self.comes_back:
             self.record.close(f"it ended by itself: {reason}")
@@ -498,7 +486,7 @@ class Incarnation(Sender):
         self.record.note(events.Overdue, seconds=trio.current_time() - self._asked_at)
 
     def let_go(self) -> None:
-        """Mark as overdue, which ends `wait_started` and `wait_bounded`."""
+        """Mark as overdue, which ends the waits."""
         self.overdue = True
         self._forget_bound()
         self._change()
@@ -511,11 +499,10 @@ class Incarnation(Sender):
         await self._change.until(lambda: self.ending)
 
     async def wait_over(self) -> None:
-        """Wait for the end of the owner's work."""
         await self._change.until(self.is_ended)
 
     def is_bounded(self) -> bool:
-        """Return True once the owner is done, or was reported as overdue."""
+        """Return True once the end is complete, or overdue."""
         return self.final is not None or self.overdue
 
     def is_ended(self) -> bool:
@@ -568,13 +555,13 @@ class Incarnation(Sender):
         return False
 
 
-# --- Stop an incarnation: ask it to stop, then cancel it --------------------------------------------------------------
+# --- Stop an incarnation ----------------------------------------------------------------------------------------------
 
 
 Shutdown = float | Literal["brutal_kill", "infinity"]
 
 SLOW_START: Final = 15.0
-"""Seconds until a start is reported as slow. Most take less than one."""
+"""Seconds until a start is reported as slow."""
 
 OVERDUE_AFTER: Final = 1.0
 """Seconds until a killed incarnation is reported. Synchronous clean-up takes milliseconds; longer means a shield."""

@@ -32,26 +32,24 @@ if TYPE_CHECKING:
     from ._circles import Sender
 
 
-# --- The mailbox: a queue of messages that survives restarts of its actor ---------------------------------------------
+# --- The mailbox ------------------------------------------------------------------------------------------------------
 
 # Theory of operation
 # -------------------
-# Theory of operation
-# -------------------
-# Three lanes, each in the order of arrival:
+# Three lanes, each in the order of arrival, and each with at most ``size`` envelopes:
 #
 # - *control*: overtakes the others, and needs no in-flight slot;
 # - *queue*: the envelopes that incarnations take;
-# - *postponed*: set aside by a handler. They return to the queue, each to its old place, when the actor resumes and
-#   when the next incarnation begins to serve.
+# - *postponed*: set aside by a handler. They return to their old places in the queue when the actor resumes, and when
+#   the next incarnation begins to serve.
 #
-# Each holds at most ``size`` envelopes. Those that find the queue full wait in its *entrance*, and move up as it
-# empties. A ``call`` waits here exactly as in the queue, because its caller waits for the answer anyway; a ``tell``
-# waits until it moves up. If the control lane is full, the sender of a ``tell`` waits until it is taken.
+# Envelopes that find the queue full wait in its *entrance*. A ``call`` waits there as in the queue, because its caller
+# waits for the answer anyway; a ``tell`` waits until it moves up. If the control lane is full, the sender of a ``tell``
+# waits until it is taken.
 #
-# The mailbox has no task of its own. Each change (a sender, a finished request, a starting incarnation) moves all
-# envelopes that can move, in one synchronous step: straight into a request task of the actor whenever a slot is free. A
-# Ctrl-C waits for the end of such a step, or it could lose an envelope between two lanes.
+# Each change (a sender, a finished request, a starting incarnation) moves all envelopes that can move, in one
+# synchronous step: straight to a handler whenever a slot is free. A Ctrl-C waits for the end of the step, or it could
+# lose an envelope between two lanes.
 
 
 OverflowPolicy = Literal["wait", "fail", "drop_oldest"]
@@ -108,7 +106,6 @@ class ControlLane(Node):
         self._mailbox = mailbox
 
     def blockers(self) -> Sequence[Node]:
-        """Return the handlers of control messages, or an incarnation that starts or has to end first."""
         owner, life = self._mailbox.owner, self._mailbox.life
         return owner.controls() if owner is not None else [] if life is None else [life]
 
@@ -118,8 +115,7 @@ class Mailbox(Home):
     """Lanes of envelopes, and the incarnation that takes from them.
 
     Attributes:
-        name: the actor's.
-        size: the maximum number of envelopes in the queue.
+        size: the maximum number of envelopes per lane.
         policy: what happens to an envelope that finds the queue full.
         taker: takes from the queue: the owner; for a pool, the members. None: the queue waits.
         life: the incarnation that starts, runs or ends; None between incarnations.
@@ -128,11 +124,10 @@ class Mailbox(Home):
         on_wait: called when a message has to wait.
         on_fed: called after a slot was freed and nothing more can be taken.
         owner: the attached incarnation.
-        dropped: how many messages were dropped for newer ones.
     """
 
     name: str
-    size: int = field(default=256, kw_only=True)  # well under a megabyte, and a few milliseconds of work
+    size: int = field(default=256, kw_only=True)  # well under a megabyte
     policy: OverflowPolicy = field(default="wait", kw_only=True)
     taker: Taker | None = field(default=None, init=False)
     life: Sender | None = field(default=None, init=False)
@@ -142,7 +137,7 @@ class Mailbox(Home):
     on_fed: Callable[[], object] | None = field(default=None, init=False)
     owner: Owner | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
-    # Envelope → the Trio time since which it waits. One that finds a free slot needs no look at the clock.
+    # Envelope → the Trio time since which it waits. A free slot needs no look at the clock.
     _control: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _queue: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _entrance: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
@@ -167,21 +162,21 @@ class Mailbox(Home):
 
     @property
     def backlog(self) -> Mailbox:
-        """The mailbox in which messages wait for the actor's slots."""
+        """The mailbox where messages wait for the actor's slots."""
         return self
 
     @property
     def label(self) -> str:
-        """The name of a pool, where calls wait for any member; empty for all others."""
+        """The name of a pool, where calls wait for any member; otherwise empty."""
         is_pool = self.taker is not None and self.taker is not self.owner
         return f"{self.name!r} (no member is free)" if is_pool else ""
 
     def is_worked_off(self, sender: Sender) -> bool:
-        """Return True if a handler other than the sender has a slot and waits for nothing: a cheap first check."""
+        """Return True if a handler other than the sender has a slot and waits for nothing: a cheap check."""
         return self.taker is not None and self.taker.works(sender)
 
     def blockers(self) -> Sequence[Node]:
-        """Return the nodes that queued envelopes wait for: slots, or an incarnation that starts or has to end first."""
+        """Return the nodes that queued envelopes wait for."""
         if self.taker is not None:
             return self.taker.slots()
         return [] if self.life is None else [self.life]
@@ -233,7 +228,7 @@ class Mailbox(Home):
         taker = self.taker
         if taker is not None and taker.free > 0 and not self._queue:
             taker.take(envelope)
-            if self._queue:  # the actor has refused it, or has sent messages while taking it
+            if self._queue:  # refused, or the actor has sent messages meanwhile
                 self.feed()
             return True
         if len(self._queue) >= self.size:
@@ -256,8 +251,7 @@ class Mailbox(Home):
         """Drop the oldest envelope of a full lane, let the new one wait, or raise an error, as the policy says."""
         if self.policy == "drop_oldest" and wait is not True:
             self._restore_order()
-            # Several, if some have returned to a full lane or wait in the entrance: all of them are older than the new
-            # one.
+            # Several, if some have returned or wait in the entrance: all are older than the new one.
             while len(lane) >= self.size:
                 # Messages to itself are few, and a `Down` comes only once.
                 oldest = next((each for each in lane if each.droppable), None)
@@ -295,13 +289,12 @@ class Mailbox(Home):
 
     @trio.lowlevel.enable_ki_protection
     def attach(self, owner: Owner) -> None:
-        """Give waiting envelopes to an incarnation that begins to serve, and later envelopes as slots get free."""
+        """Give envelopes to an incarnation that begins to serve, now and as slots get free."""
         self.owner = owner
         self.taker = self.taker or owner
         self.resume()
 
     def detach(self) -> None:
-        """Give no more envelopes to the incarnation, whose end was decided."""
         if self.taker is self.owner:
             self.taker = None
         self.owner = None
@@ -337,7 +330,7 @@ class Mailbox(Home):
     def resume(self) -> None:
         postponed, self._postponed = self._postponed, {}
         for envelope in postponed:
-            self._restore(envelope)  # also if later messages are refused: these are handled before the end
+            self._restore(envelope)  # also if later messages are refused
         self.feed()
 
     @trio.lowlevel.enable_ki_protection
@@ -356,9 +349,9 @@ class Mailbox(Home):
     def _restore(self, envelope: Envelope) -> None:
         if self.on_wait is not None:
             self.on_wait()
-        # Usually this is the oldest. Of several that return, any may be first: they were taken in order, but their
-        # tasks ran in any order. They are sorted together when the next one is taken: finding a place for each would
-        # take a time that grows with the square of their number.
+        # Usually this is the oldest. Of several that return, any may be first, as their tasks ran in any order. They
+        # are sorted together when the next is taken: a place for each would take a time that grows with the square of
+        # their number.
         lane = self._control if envelope.message.control else self._queue
         oldest = next(iter(lane), envelope)
         lane[envelope] = trio.current_time()
@@ -368,8 +361,8 @@ class Mailbox(Home):
             self._in_order = False
 
     def _restore_order(self) -> None:
-        """Sort the envelopes by arrival, if some have returned in another order."""
-        # Sorting for each incarnation would make the time of a crash loop grow with the square of the queue.
+        """Sort the envelopes by arrival."""
+        # A sort per incarnation would make crash loops quadratic.
         if self._in_order:
             return
         self._in_order = True
@@ -424,7 +417,7 @@ class Mailbox(Home):
 
     @property
     def closed(self) -> bool:
-        """True while messages are refused and none of the earlier ones are to be served."""
+        """True while messages are refused and earlier ones are not to be served."""
         return self._refusal is not None and not self._serves_rest
 
     def check_open(self) -> None:

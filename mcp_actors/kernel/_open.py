@@ -1,7 +1,7 @@
 """Open an actor or a supervisor around a block of code.
 
-The root actor and the user's block share a nursery in the user's task. Either may fail first, both may fail, and a
-cancellation or Ctrl-C may hit at any moment; the user must get one exception that says why, after a bounded clean-up.
+The root actor and the user's block share a nursery in the user's task. Either may fail, or both, and a cancellation or
+Ctrl-C may come at any moment. The user must get one exception that says why, after a bounded clean-up.
 
 Theory of operation
 -------------------
@@ -136,7 +136,7 @@ class Root(Incarnation):
 
     Attributes:
         block: around the block, and the tasks of the root.
-        ends: set when the block or the root ends; the root is then stopped.
+        ends: set when the block or the root ends.
     """
 
     _given: Actor
@@ -145,7 +145,6 @@ class Root(Incarnation):
     ends: trio.Event = field(factory=trio.Event, init=False)
 
     def make(self) -> Actor:
-        """Return the given actor, and drop the reference."""
         given = self._given
         del self._given
         return given
@@ -160,7 +159,6 @@ class Root(Incarnation):
             self.block.cancel(f"actor {self.record.name!r} failed")
 
     def is_over(self, end: End) -> None:
-        """End the tree. A failure during the clean-up cancels the block too."""
         record, failed = self.record, end.error is not None
         self._sweeper.stop()
         record.close("it failed" if failed else "it has ended")
@@ -175,16 +173,13 @@ class Root(Incarnation):
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
-    """Run a root actor around a block. Raise the block's exception or the actor's failure, never a group of one.
-
-    A failure of the actor cancels the block in the same step.
-    """
+    """Run a root actor around a block. Raise the block's exception or the actor's failure, never a group of one."""
 
     def exit_now() -> None:
         root.end("crashed", record.hub.exit)
         root.block.cancel("the program is to exit")
 
-    # Not at once: the exit is raised within a step of the kernel, and half of that step would leave actors running.
+    # Not at once: half of the step in which the exit is raised would leave actors running.
     record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
     sweeper = Sweeper()
     record.sweeper = sweeper
@@ -253,11 +248,8 @@ def _verdict(
 ) -> BaseException | None:
     """Return the exception to raise once the root has ended, or None.
 
-    Args:
-        root: the actor.
-        from_block: the exception raised by the user's block.
-        escaped: the exception that left the nursery: the same, or a cancellation or interrupt of this task.
-        entered: False if the actor has not started, or a cancellation came before the block.
+    ``from_block`` is the user's exception; ``escaped`` left the nursery, and may be a cancellation or interrupt of this
+    task. ``entered`` is False if the block has not begun.
     """
     assert root.final is not None
     failure = failure_of(root.final, root.record.name) if entered else root.final.error

@@ -1,11 +1,11 @@
 """Pools: equal actors behind one reference.
 
-A pool is a supervisor of its members. Without a key, all messages wait in the pool's mailbox, and finding the member
-with the most free slots must not cost a search. With a key, the hash of the key chooses the mailbox of one member.
-Control messages are for the pool itself.
+A pool is a supervisor of its members. Without a key, messages wait in the pool's mailbox, and finding the freest member
+must not cost a search. With a key, its hash chooses the mailbox of one member. Control messages are for the pool
+itself.
 
-Owns: the ranks of the members, and two kinds of tasks: `_adjust`, and one that awaits the start of each added member.
-Writes: the records, table and mailboxes of the members; taker, route and checks of the pool's mailbox.
+Owns: the ranks of the members; the task `_adjust`, and a task per added member, until the start.
+Writes: records, table and mailboxes of the members; taker, route and checks of the pool's mailbox.
 Calls: _actor, _envelope, _events, _mailbox, _record, _ref, _restart, _supervisor.
 """
 
@@ -49,23 +49,21 @@ if TYPE_CHECKING:
     from ._table import Child, Run
 
 
-# --- Give each message to the member with the most free slots ---------------------------------------------------------
+# --- Give each message to the freest member ---------------------------------------------------------------------------
 
 # Theory of operation
 # -------------------
-# Theory of operation
-# -------------------
-# Messages wait in the pool's own mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`, with the
-# free slots of the freest member. A member has a mailbox too, its `Lane`, for control messages and for messages to its
-# own reference. A member serves its lane first.
+# Messages wait in the pool's mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`, with the free
+# slots of the freest member. A member has a mailbox too, its `Lane`, for control messages and messages to its own
+# reference, and serves it first.
 #
 # The freest member is found without a search. `Crew` keeps the members in *ranks* by free slots. Freeing a slot moves a
-# member to its rank (`Crew.place`); taking a message does not. Such a member moves only when it is next, and has fewer
-# free slots than its rank says. So a message moves its member at most twice, however many members there are. A member
-# that takes messages from its own lane is in the wrong rank too, until it is next.
+# member to its rank (`Crew.place`). Taking a message, also from its lane, does not: a member that is next and has fewer
+# free slots than its rank says is moved then. So a message moves its member at most twice, however many members there
+# are.
 #
-# Within a rank the last member is next. So a pool with little to do leaves the other members idle until they are
-# stopped, and idle members are in the order in which they became idle.
+# Within a rank the last member is next. So a pool with little to do leaves the others idle until they are stopped, in
+# the order in which they became idle.
 
 
 class Lane(Mailbox):
@@ -77,7 +75,7 @@ class Lane(Mailbox):
 
     @trio.lowlevel.enable_ki_protection
     def attach(self, owner: Owner) -> None:
-        """Serve with an incarnation, whose actor also decides which messages the pool accepts."""
+        """Serve with an incarnation, whose actor also checks messages for the pool."""
         if self.accepts is not None:
             self.crew.mailbox.accepts = partial(_unless_control, self.accepts)
         self.crew.away.pop(self, None)
@@ -86,31 +84,29 @@ class Lane(Mailbox):
     @trio.lowlevel.enable_ki_protection
     def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
         accepted = super().put(envelope, wait=wait)
-        self.feed()  # a member that took it without a task looked busy meanwhile
+        self.feed()  # a member looks busy while it takes without a task
         return accepted
 
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
-        """Fill the free slots from the lane, then from the pool's mailbox. Called for every slot that gets free."""
+        """Fill the free slots from the lane, then from the pool's mailbox."""
         if self._queue or self._control or self.on_fed is not None:
             super().feed()
         if self.taker is not None:
             self.crew.place(self.taker)
-        # Also after the end of the member: a handler that raises `NotSent` then has returned its message to the pool.
+        # After the end too: a handler that raises `NotSent` then has returned its message to the pool.
         self.crew.mailbox.feed()
 
     @property
     def backlog(self) -> Mailbox:
-        """The mailbox where messages wait: the lane's own if any do, else the pool's."""
         return self if self.queued else self.crew.mailbox
 
     def resume(self) -> None:
-        """Return postponed messages, including those that members have postponed for the pool."""
         super().resume()
         self.crew.mailbox.resume()
 
     def detach(self) -> None:
-        if self.taker is not None:  # else an observer ended the member before it was attached
+        if self.taker is not None:  # else ended before it was attached
             self.crew.leave(self.taker)
         super().detach()
         if not self.closed:
@@ -133,10 +129,8 @@ class Crew:
     """The members of a pool, as the taker of the pool's mailbox.
 
     Attributes:
-        name: the pool's.
-        mailbox: the pool's.
         change: wakes the task that adds and stops members.
-        lanes: accept messages. Kept up to date, because looking at all members for each change takes quadratic time.
+        lanes: accept messages. Counting all members at each change would take quadratic time.
         away: the lanes without an incarnation: the members start, stop, wait, or were stopped.
     """
 
@@ -154,7 +148,6 @@ class Crew:
 
     @property
     def free(self) -> int:
-        """The free slots of the member that is next."""
         while self._top:
             rank = self._ranks[self._top]
             if not rank:
@@ -170,11 +163,11 @@ class Crew:
         taker = next(reversed(self._ranks[self._top]))
         taker.take(envelope)
         if taker.free > self._rank.get(taker, taker.free):
-            # Answered in this step. While an actor takes a message without a task, it looks busy.
+            # Answered in this step; a member looks busy while it takes.
             self.place(taker)
 
     def place(self, taker: Taker) -> None:
-        """Put a member at the end of its rank, with the time."""
+        """Put a member at the end of its rank."""
         ranks, free = self._ranks, max(taker.free, 0)  # less while its actor refuses messages
         ranks[self._rank.get(taker, 0)].pop(taker, None)
         self._rank[taker] = free
@@ -185,7 +178,7 @@ class Crew:
             self._top = free
 
     def leave(self, taker: Taker) -> None:
-        # No place yet, if the first message of the member's own lane, taken without a task, has ended it.
+        # No place yet, if the first message of the lane has ended the member.
         self._ranks[self._rank.pop(taker, 0)].pop(taker, None)
         self.change()
 
@@ -194,10 +187,9 @@ class Crew:
         most = len(self._ranks) - 1
         return ((taker.name, since) for taker, since in self._ranks[-1].items() if most and taker.free == most)
 
-    # --- for the detection of deadlocks -----------------------------------------------------------------------------
+    # --- as a node of the wait-for graph ----------------------------------------------------------------------------
 
     def works(self, sender: Sender) -> bool:
-        """Return True if a handler of a member, other than the sender, has made no calls."""
         return any(lane.is_worked_off(sender) for lane in self._all_lanes())
 
     def slots(self) -> list[Node]:
@@ -219,7 +211,7 @@ class Crew:
         self.lanes[lane] = self.away[lane] = None
 
     def closed(self, lane: Lane, refusal: Callable[[], ActorError]) -> None:
-        """Answer what waits and refuse later messages, if no member is left to handle them."""
+        """Answer and refuse messages, if no member is left to handle them."""
         self.lanes.pop(lane, None)
         self.away.pop(lane, None)
         self.change()
@@ -251,34 +243,30 @@ def _unless_control(accepts: Accepts, name: str, kind: type[Message]) -> None:
 
 # --- The pool, a supervisor of equal actors ---------------------------------------------------------------------------
 
-# Who owns what:
+# The pool's owner task enters and leaves `Pool.running`, and in it the children, as for any supervisor.
 #
-# - The pool's owner task enters and leaves `Pool.running`, and in it the children, as for any supervisor. Each member
-#   has an owner task, restarts and a row in the child table.
-# - Messages belong to the pool's mailbox until a member takes them. With a key they belong to the mailbox of one
-#   member, which outlives the member's incarnations: messages wait during a restart, and are refused once the member is
-#   parked.
-# - One task, `Pool._adjust`, adds and stops members. It ends before the members are asked to stop. A pool of fixed size
-#   has none.
+# Messages belong to the pool's mailbox until a member takes them; with a key, to the mailbox of one member, which
+# outlives the member's incarnations: messages wait during a restart, and are refused once the member is parked.
+#
+# One task, `Pool._adjust`, adds and stops members, and ends before the members are asked to stop.
 
 
 GROW_AGAIN: Final = 1.0
-"""Seconds until the pool grows again after an added member failed to start. A database that refuses another connection
-is asked again soon, but not for every message."""
+"""Seconds until the pool grows again after a failed start: a database that refuses another connection is asked again
+soon, but not for every message."""
 
 
 class Pool(Supervisor[M_contra]):
     """Equal actors behind one reference.
 
     Run a pool like any actor: ``ChildSpec("db", lambda: Pool(Connection, size=4))``, or ``open_actor(Pool(...),
-    name="db")``. The reference is used like that of a single actor: one member handles each message. It is also a
-    `SupervisorRef`, with the members as children ``"db-1"`` to ``"db-4"``.
+    name="db")``. Use the reference like that of a single actor: one member handles each message. The reference is also
+    a `SupervisorRef`, with the members as children ``"db-1"`` to ``"db-4"``.
 
     Messages wait in one mailbox, and the member with the most free slots takes the oldest. Messages are thus taken in
     the order of arrival, but those of one sender may be handled at the same time, and begin in another order. With a
-    ``key``, messages with equal keys are handled by the same member, in order. The hash of the key chooses the member,
-    which stays the same as long as the process runs, also after restarts. Each member then has a mailbox of the pool's
-    size.
+    ``key``, the same member handles all messages with equal keys, in order. The hash of the key chooses the member, for
+    as long as the process runs, also after restarts. Each member then has a mailbox of the pool's size.
 
     A member that ends or crashes is restarted like a child of a supervisor with ``strategy="one_for_one"``. A crash
     affects only the messages that the member was handling. The others do the work of a parked member, but with a
@@ -290,10 +278,10 @@ class Pool(Supervisor[M_contra]):
             while messages wait and no slot is free: one for each waiting message.
         key: returns the key of a message, a hashable value. Called in the sender's step; exceptions are raised to the
             sender. Needs a fixed size.
-        shrink_after: seconds after which an idle member is stopped, if the pool has more than the smallest number.
+        shrink_after: seconds after which an idle member above the smallest number is stopped.
         max_restarts: the restart attempts allowed within ``window``, for all members together. None allows one for each
             member: a database that restarts breaks all connections at once.
-        budget_per_member: True allows each member ``max_restarts`` attempts, whatever the others need.
+        budget_per_member: True allows each member ``max_restarts`` attempts of its own.
         separator: the text between the name of the pool and the number of a member.
         window, reset_after, backoff, on_limit, park_retry, strict, await_start: as for `Supervisor`.
         start_timeout, shutdown: as for `ChildSpec`, for each member.
@@ -399,7 +387,6 @@ class Pool(Supervisor[M_contra]):
         return actor
 
     def _record_of(self, spec: ChildSpec, known: Record | None = None) -> Record:
-        """Return the record of a member: the record of an earlier incarnation of the pool, or a new one."""
         pool = self._life.record
         if known is not None and isinstance(known.mailbox, Lane) is not (self._key is None):
             known.forget(f"{pool.name!r} was started again as another kind of actor")
@@ -492,7 +479,7 @@ class Pool(Supervisor[M_contra]):
                     text = "actor %r: no key for %s, and no caller gets the error"
                     record.hub.log(ERROR, text, record.name, message, error=exc)
                     record.note(events.Unhandled, message=message, error=exc)
-            except BaseException:  # no start: they wait for the next, or are answered at the end
+            except BaseException:  # no start: they wait for the next, or the end
                 for each in (envelope, *waiting):
                     record.mailbox.put_back(each)
                 raise
@@ -501,7 +488,6 @@ class Pool(Supervisor[M_contra]):
         record.mailbox.route = route
 
     def _place(self, message: Message) -> int:
-        """Return the hash of the key of a message."""
         assert self._key is not None
         name, kind = self._life.record.name, type(message).__name__
         try:
@@ -511,7 +497,7 @@ class Pool(Supervisor[M_contra]):
                 exc.add_note(f"actor {name!r}: raised by the key function of this pool for {kind}, which was not sent")
             raise
         try:
-            return hash((key,))  # a tuple mixes: the hash of an int is the int, and all may be even
+            return hash((key,))  # a tuple mixes: hashes of ints may all be even
         except TypeError:
             raise TypeError(
                 f"actor {name!r}: the key of {kind} is a {type(key).__name__}, which is not hashable; return a str, an "
@@ -526,13 +512,13 @@ class Pool(Supervisor[M_contra]):
         while True:
             self._grow(nursery, self._missing())
             look_again = self._shrink()
-            # At its greatest size the pool has nothing to decide, so waiting messages need not wake this task.
+            # At its greatest size the pool has nothing to decide.
             mailbox.on_wait = crew.change if len(self._children.table) < self._most else None
             with trio.move_on_at(look_again):
                 await crew.change.wait()
 
     def _missing(self) -> int:
-        """Return the number of members to add: one for each waiting message, minus members about to serve."""
+        """Return the number of members to add: a member for each waiting message, except those about to serve."""
         if trio.current_time() < self._resume_at:
             return 0
         table = self._children.table
@@ -540,7 +526,6 @@ class Pool(Supervisor[M_contra]):
         return min(self._life.record.mailbox.queued - coming, self._most - len(table))
 
     def _grow(self, nursery: trio.Nursery, missing: int) -> None:
-        """Begin to start more members, with the smallest free numbers."""
         if missing <= 0:
             return
         for number in self._take_numbers(missing):
@@ -565,7 +550,7 @@ class Pool(Supervisor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def _added(self, run: Run) -> None:
-        """Wait for the start of an added member. If the start fails, the pool goes on without the member."""
+        """Wait for the start of an added member, and go on without it after a failure."""
         end = await self._children.outcome(run)
         if end is None or end is CUT_SHORT or self._children.pass_on_exit(end):
             return
@@ -611,7 +596,7 @@ class Pool(Supervisor[M_contra]):
 
 
 def _spec(factory: Any, **options: Any) -> ChildSpec:
-    """Return the spec of each member. Programs do not write it, so its errors name the pool."""
+    """Return the spec of each member. Errors name the pool, because programs do not write the spec."""
     try:
         return ChildSpec("member", factory, **options)
     except ValueError as error:

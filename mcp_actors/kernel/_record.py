@@ -1,8 +1,7 @@
 """The record of an actor, which outlives its incarnations.
 
-References, supervisor and incarnations of an actor share a record, also while no incarnation runs. The end of a run
-must reach watchers and waiting tasks in the step in which it happens, although the next incarnation may begin in that
-step.
+References, supervisor and incarnations share a record. The time between two incarnations is the difficult part:
+messages wait, watchers watch the next incarnation, and the state says whether there will be any.
 
 Owns: the mailbox, state, children and watchers of an actor.
 Writes: events to the hub of the tree; closes mailboxes; wakes waiting tasks. Starts and stops nothing.
@@ -32,11 +31,11 @@ if TYPE_CHECKING:
     from ._mailbox import Accepts, Mailbox
 
 
-# --- The end of an incarnation, and the errors that report it ---------------------------------------------------------
+# --- The end of an incarnation, and its errors ------------------------------------------------------------------------
 
 
 SUMMARY: Final = 200
-"""Characters of the summary of a failure: two lines of a terminal."""
+"""Characters of the summary of a failure."""
 
 EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
 
@@ -49,7 +48,7 @@ class End:
         reason: ``"normal"`` (by the actor), ``"shutdown"`` (requested, by the actor, or cancelled while starting),
             ``"crashed"``, ``"ignored"`` (nothing to run).
         error: the failure: of a crash, once known; of a supervisor that gave up.
-        hopeless: True if the actor's `is_hopeless` says that a restart cannot help.
+        hopeless: True if `Actor.is_hopeless` returned True.
         keeps_mailbox: True if messages wait for a later ``restart_child``.
     """
 
@@ -66,8 +65,8 @@ class End:
 def failure_text(failure: BaseException | None) -> str:
     """Return the text of a failure, for the error caused by it.
 
-    An error of this package names the actor, and the text is used as is. A `repr` would be escaped again at every level
-    of a tree, and double in length each time.
+    The text of an error of this package is used as is. A `repr` would be escaped again at every level of a tree, and
+    double in length each time.
     """
     if is_a(failure, ActorError):
         return words_of(failure)
@@ -79,7 +78,7 @@ CUT_SHORT: Final = End("shutdown")
 
 
 def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False) -> ActorStopped:
-    """Return the error of a message not served, or not finished, before the actor stopped."""
+    """Return the error of a message to a stopped actor. ``handed_over``: the handling had begun."""
     what = (
         f"actor {name!r}: has stopped and will not restart by itself ({why}); "
         "call restart_child if its supervisor still lists it"
@@ -88,15 +87,7 @@ def stopped(name: str, why: str = "it was stopped", *, handed_over: bool = False
 
 
 def interrupted(end: End, name: str, number: int, message: str, *, comes_back: bool) -> ActorError:
-    """Return the error of a caller whose message was being handled when the end was decided.
-
-    Args:
-        end: the end, as far as known.
-        name: the actor's.
-        number: the number of the incarnation.
-        message: the class of the message.
-        comes_back: whether another incarnation follows.
-    """
+    """Return the error of a caller whose message was being handled when the end was decided."""
     if not end.crashed and not comes_back:
         return stopped(name, f"it ended ({end.reason}) while it handled {message}", handed_over=True)
     what = (
@@ -128,7 +119,7 @@ def failure_of(end: End, name: str) -> BaseException | None:
     return caused_by(ActorCrashed(what, actor=name), end.error)
 
 
-# --- The record, and the tasks that wait for its changes --------------------------------------------------------------
+# --- The record, and its changes --------------------------------------------------------------------------------------
 
 
 ActorState = Literal["starting", "running", "backoff", "stopping", "stopped", "failed"]
@@ -162,7 +153,7 @@ class ActorStatistics:
 
 
 class Change:
-    """Wakes tasks and calls functions at a change. While nothing waits, a change is a single attribute.
+    """Wakes tasks and calls functions at a change. While nothing waits, a single attribute.
 
     With a `trio.Event`, an idle actor would need 300 bytes more.
     """
@@ -232,14 +223,14 @@ class Record:
         gone: True if no start can follow: the actor was deleted, or the tree has ended. The state is then final.
         reentrant: see `Actor.reentrant`. Set by each incarnation.
         in_flight: the envelopes being handled; empty between incarnations.
-        is_pool: True if the children share the work, as the members of a pool do.
-        children: for a supervisor, child id → record. Outlive the supervisor's incarnations too.
+        is_pool: True if the children share the work.
+        children: for a supervisor, child id → record; kept across incarnations.
         change: wakes tasks that wait for another state.
         actor_class: the class of the running or last actor; None before the first start.
         parent: the supervisor's record; None for an actor opened by a block.
         restarts: starts after a failure, of the actor itself or of its group.
-        last_error: the text of the last failure. The exception's traceback would keep frames alive.
-        sweeper: frees what actors no longer need. Only at the top of a tree.
+        last_error: a text. The exception's traceback would keep frames alive.
+        sweeper: only at the top of a tree.
         opened: the actors and supervisors opened by code of this actor outside its handlers.
     """
 
@@ -285,7 +276,6 @@ class Record:
 
     @property
     def path(self) -> str:
-        """The names from the top of the tree down to the actor."""
         names, above = [self.name], self.parent
         while above is not None:
             names.append(above.name)
@@ -293,7 +283,6 @@ class Record:
         return "/".join(reversed(names))
 
     def become(self, state: ActorState) -> None:
-        """Set the state, and wake the waiting tasks."""
         self.state = state
         self.change()
         if self._watchers and self._stays_down:
@@ -332,10 +321,7 @@ class Record:
     def end_run(self, end: End, late: BaseException | None, *, comes_back: bool) -> None:
         """Report to all watchers that an incarnation has ended and released everything.
 
-        Args:
-            end: the end.
-            late: an exception of the clean-up.
-            comes_back: True if another incarnation is expected.
+        ``late`` is an exception of the clean-up.
         """
         error = late if end.error is None else end.error
         if error is not None:
@@ -378,7 +364,6 @@ class Record:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def note(self, kind: type[Event], **details: object) -> None:
-        """Emit an event about the actor, if there are observers."""
         if self.hub.observers:
             common = {"actor": self.name, "incarnation": self.incarnation, "time": trio.current_time()}
             self.hub.note(kind(**common, **details))  # type: ignore[arg-type]  # each caller knows its kind's fields
@@ -398,7 +383,6 @@ class Record:
             record.mailbox.refuse(partial(stopped, self.name, why))
 
     def statistics(self) -> ActorStatistics:
-        """Return a snapshot."""
         return ActorStatistics(
             state=self.state,
             incarnation=self.incarnation,
@@ -409,7 +393,6 @@ class Record:
         )
 
     def handling(self) -> tuple[HandledMessage, ...]:
-        """Return the messages being handled, oldest first."""
         now = trio.current_time()
         handled = [each for record in self.working for each in record.in_flight if not each.interrupted]
         # A running plain handler has just begun.
@@ -418,7 +401,6 @@ class Record:
 
     @property
     def queued_since(self) -> float | None:
-        """The Trio time since which the longest waiting message waits; None without messages."""
         times = [record.mailbox.queued_since for record in self.working]
         return min((time for time in times if time is not None), default=None)
 
@@ -437,7 +419,7 @@ def elsewhere(name: str) -> RuntimeError:
     )
 
 
-# --- Children of a supervisor, as plain data for callers --------------------------------------------------------------
+# --- Children of a supervisor, as plain data --------------------------------------------------------------------------
 
 
 RestartType = Literal["permanent", "transient", "temporary"]
@@ -446,7 +428,7 @@ RestartType = Literal["permanent", "transient", "temporary"]
 class Spec(Generic[M_contra]):
     """Base of `ChildSpec`, the only subclass.
 
-    Specs make actors, actors know their supervisor, and a supervisor's reference takes specs. Without this class, the
+    A spec makes actors, an actor knows its supervisor, and a reference to a supervisor takes specs: without this class,
     three modules would import each other in a circle.
     """
 
@@ -459,8 +441,7 @@ class ChildInfo:
 
     Attributes:
         id: the child's id.
-        state: the child's state.
-        incarnation: the number of the incarnation, counted from 1; 0 before the first.
+        state, incarnation: as in `ActorStatistics`.
         restart: the restart type.
         kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
     """
@@ -489,13 +470,13 @@ class ChildrenCount:
     supervisors: int
 
 
-# --- A picture of a tree of actors, as data and as text ---------------------------------------------------------------
+# --- A picture of a tree of actors ------------------------------------------------------------------------------------
 
 # No recursion: a tree may be deeper than Python's stack.
 
 
 SHOWN: Final = 100
-"""Characters of a last error in a drawing: an actor's line should fit on a screen."""
+"""Characters of a last error in a drawing: a line should fit on a screen."""
 
 
 @frozen
@@ -524,16 +505,11 @@ class TreeNode:
     Attributes:
         id: the actor's name, unique in its supervisor.
         path: the name after the names of the supervisors above.
-        kind: ``"worker"`` or ``"supervisor"``; a child that has never run counts as a worker.
-        state: the actor's state.
-        incarnation: the number of the incarnation, counted from 1; 0 before the first.
-        queued: messages that wait in the mailbox.
-        in_flight: messages being handled.
+        kind: as in `ChildInfo`.
+        state, incarnation, queued, in_flight, dropped: as in `ActorStatistics`.
         handling: each message in flight, the oldest first.
-        dropped: messages that a full mailbox has dropped for newer ones.
-        oldest_wait: the seconds that the longest waiting queued message has waited; None if none is queued.
-        restarts: how often the supervisor has started the actor again after a failure, of the actor or of another in
-            its group.
+        oldest_wait: the seconds for which the oldest queued message has waited; None if none is queued.
+        restarts: the starts after a failure, of the actor or of another in its group.
         last_error: the text of the last failure, shortened; None without a failure.
         children: the children of a supervisor, in start order, and the actors and supervisors opened by code of this
             actor, outside its handlers.
@@ -566,7 +542,6 @@ class TreeNode:
         return (node for _, node in _rows(self))
 
     def _activity(self) -> str:
-        """Return what is out of the ordinary, as text."""
         facts = [f"{self.in_flight} in flight"] if self.in_flight else []
         facts += [f"({each})" for each in self.handling[:1] if each.seconds >= 1 or each.waits_for]
         facts = [" ".join(facts)] if facts else []
@@ -582,7 +557,6 @@ class TreeNode:
 
 
 def _rows(root: TreeNode) -> Iterator[tuple[str, TreeNode]]:
-    """Yield the nodes from top to bottom, each with its branch."""
     rows = [("", "", root)]
     while rows:
         branch, below, node = rows.pop()

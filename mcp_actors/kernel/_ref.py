@@ -1,8 +1,8 @@
 """References to actors and supervisors, and monitors.
 
-Programs and actors send every message through an `ActorRef`. A reference refuses a message from outside the Trio run,
-and a wait that would never end: before a handler, or an actor that starts or ends, waits without a deadline, the
-wait-for graph is asked for a circle. `SupervisorRef` wraps the messages declared here.
+Every message goes through an `ActorRef`, which refuses messages from outside the Trio run, and waits that would never
+end: before a handler, or an actor that starts or ends, waits without a deadline, the wait-for graph is asked for a
+circle.
 
 Owns: monitors. The record behind a reference belongs to the actor.
 Writes: envelopes into mailboxes, watchers into records, waits into the graph.
@@ -129,8 +129,8 @@ class ActorRef(Handle, Receives[M_contra]):
             ActorCrashed: the incarnation that served the message ended first; the effect is unknown.
             ActorStopped: the actor has stopped and will not restart by itself.
             MailboxFull: the mailbox is full and the policy is ``"fail"``.
-            ActorError: the call would deadlock, because every handler that could serve the message waits for the
-                caller; the error shows the circle. Or the actor called itself from ``handle`` and is not
+            ActorError: the call would deadlock, because every handler that could serve it waits for the caller (the
+                error shows the circle), or because the actor called itself from ``handle`` and is not
                 `~Actor.reentrant`.
             TypeError: the message is not a `Message`.
             RuntimeError: the caller is in another thread, an asyncio program, or another Trio run.
@@ -162,7 +162,7 @@ class ActorRef(Handle, Receives[M_contra]):
         return envelope
 
     def _send_from(self, sender: Sender, envelope: Envelope) -> None:
-        """Send a call for a sender that others may wait for. Raise an `ActorError` if the call would deadlock."""
+        """Send a call for a busy sender. Raise an `ActorError` if the call would deadlock."""
         record = self._record
         if sender in record.in_flight and not record.reentrant:
             raise self._calling_itself(sender)
@@ -190,9 +190,9 @@ class ActorRef(Handle, Receives[M_contra]):
         **Cancellation**: raised only if the message was not accepted, and is never served.
 
         Raises:
-            ActorStopped: the actor has stopped and will not restart by itself.
+            ActorStopped: as for `call`.
             MailboxFull: the mailbox is full and the policy is ``"fail"``. With ``"wait"``, `tell` waits for room,
-                unless waiting would deadlock because every handler that could make room waits for the sender.
+                unless every handler that could make room waits for the sender.
             TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
@@ -217,9 +217,8 @@ class ActorRef(Handle, Receives[M_contra]):
         """Like `tell`, without waiting.
 
         Raises:
-            ActorStopped: the actor has stopped and will not restart by itself.
             MailboxFull: the mailbox is full, and the policy is not ``"drop_oldest"``. Also a `trio.WouldBlock`.
-            TypeError, RuntimeError: as for `call`.
+            ActorStopped, TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
             self._check_run(unknown)
@@ -259,9 +258,8 @@ class ActorRef(Handle, Receives[M_contra]):
         **Cancellation**: only ends the waiting.
 
         Raises:
-            ActorStopped: the actor stays in another state forever: it was deleted, or the tree has ended.
-            ActorError: code of the actor, or of an actor below, waits without a deadline for the actor's end, and so
-                for itself.
+            ActorStopped: the actor stays in another state: it was deleted, or the tree has ended.
+            ActorError: code of the actor, or of an actor below, would wait without a deadline for its own end.
             ValueError: a state is unknown, or none was given.
             RuntimeError: as for `call`.
         """
@@ -283,7 +281,6 @@ class ActorRef(Handle, Receives[M_contra]):
         return record.state
 
     def _check_run(self, unknown: Iterable[str] = ()) -> None:
-        """Raise an error for an unknown argument, or for a caller outside the actor's Trio run."""
         for word in unknown:
             raise unknown_argument(f"actor {self.name!r}", word, ("message",))
         if not self._record.lives_here:
@@ -307,7 +304,6 @@ class ActorRef(Handle, Receives[M_contra]):
 
 
 def _circle(sender: Sender, envelope: Envelope) -> list[str]:
-    """Return the circle that keeps an envelope from being answered, or an empty list."""
     mailbox = envelope.home
     if envelope.holder is not mailbox:
         # Taken in this very step. Its handler may already have sent calls that wait for this sender.
@@ -382,7 +378,7 @@ class Monitor(Handle):
         self._deliver(down)
 
     def _deliver(self, down: Down) -> None:
-        """Pass the report on. A hook for the monitors of actors."""
+        """A hook for the monitors of actors."""
 
     async def wait(self) -> Down:
         """Wait until the incarnation has ended, and return the report. Several tasks may wait.
@@ -406,7 +402,7 @@ class Monitor(Handle):
 def check_not_within(record: Record) -> None:
     """Raise an error if code of an actor, or of an actor below, is about to wait for the actor's end.
 
-    The end waits for that code: handlers are cancelled only then, and `running` is left first.
+    The end waits for that code: handlers are cancelled only then.
     """
     sender = current_sender()
     if sender is None or is_bounded(sender):
@@ -427,16 +423,12 @@ def check_not_within(record: Record) -> None:
 
 @frozen(eq=False)
 class StartChild(Call[ActorRef]):
-    """Add a child and start it."""
-
     control: ClassVar[bool] = True
     spec: ChildSpec
 
 
 @frozen(eq=False)
 class StopChild(Call[None]):
-    """Stop a child; it stays in the table."""
-
     control: ClassVar[bool] = True
     id: str
     keep_mailbox: bool = False
@@ -446,31 +438,23 @@ class StopChild(Call[None]):
 
 @frozen(eq=False)
 class RestartChild(Call[ActorRef]):
-    """Start a child that is not running."""
-
     control: ClassVar[bool] = True
     id: str
 
 
 @frozen(eq=False)
 class DeleteChild(Call[None]):
-    """Remove a child that is not running from the table."""
-
     control: ClassVar[bool] = True
     id: str
 
 
 class WhichChildren(Call[tuple[ChildInfo, ...]]):
-    """List the table."""
-
     __slots__ = ()
 
     control: ClassVar[bool] = True
 
 
 class CountChildren(Call[ChildrenCount]):
-    """Count the table."""
-
     __slots__ = ()
 
     control: ClassVar[bool] = True
@@ -483,11 +467,11 @@ ChildChange = StartChild | StopChild | RestartChild | DeleteChild
 class SupervisorRef(ActorRef[Any]):
     """A reference to a supervisor: an `ActorRef` with a typed method for each message.
 
-    Queries are answered at once. Changes are made one after another, in the order requested; only the stop of a child
-    that starts, ends, or waits for its next start is made at once. With ``start_order="parallel"`` changes begin in
-    that order, and changes of different children run concurrently.
+    Queries are answered at once. Changes are made one after another, in the order requested, except that the stop of a
+    child that starts, ends, or waits for its next start is made at once. With ``start_order="parallel"`` changes begin
+    in that order, and changes of different children run concurrently.
 
-    Queries and changes raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
+    All raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
     """
 
     __slots__ = ()
@@ -499,16 +483,16 @@ class SupervisorRef(ActorRef[Any]):
     @overload
     def child(self, id: str, kind: type[Actor[M]]) -> ActorRef[M]: ...
     def child(self, id: str, kind: type[Receives[Any]] = ActorRef) -> ActorRef:
-        """Return the reference to a child. The reference stays valid across restarts.
+        """Return the reference to a child. Valid across restarts.
 
-        Synchronous; no message is sent. For a child that is itself a supervisor, the result is a `SupervisorRef` once
-        the child has been started for the first time.
+        Synchronous; no message is sent. After the first start of a child that is a supervisor, the result is a
+        `SupervisorRef`.
 
         Args:
             id: the child's id.
             kind: the class of the child, for type checkers: ``child("counter", Counter)`` is an ``ActorRef[Add |
-                Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. Checked only once the
-                child has been started for the first time.
+                Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. Not checked before the
+                first start.
 
         Raises:
             ChildError: the child was not found (``reason="not_found"``).
@@ -554,13 +538,13 @@ class SupervisorRef(ActorRef[Any]):
         Synchronous; no message is sent. An id that contains a ``/`` is found by `child` only.
 
         Args:
-            path: the ids on the way, from a child of this supervisor on, separated by ``/``. A path with a ``/`` in
-                front begins at the top of the tree, as in ``f"/{ref.path}"``.
+            path: the ids on the way from this supervisor, separated by ``/``. With a ``/`` in front, the way begins at
+                the top of the tree, as in ``f"/{ref.path}"``.
             kind: as for `child`.
 
         Raises:
             ChildError: an id on the way was not found (``reason="not_found"``), or its supervisor has never started.
-            TypeError: an actor on the way is not a supervisor, or the last actor is not of this kind.
+            TypeError: an actor on the way is not a supervisor, or the last is not of this kind.
         """
         supervisor, way = self, path
         if path.startswith("/"):
@@ -597,7 +581,7 @@ class SupervisorRef(ActorRef[Any]):
         **Cancellation**: a change that has not begun is not made; a change that has begun continues without the caller.
 
         Returns:
-            The reference to the child, once it has started or, if the supervisor is not strict, the start was tried.
+            The reference to the child, once started or, if the supervisor is not strict, once the start was tried.
 
         Raises:
             ActorStartError: the child did not start and the supervisor is strict, so the child is not in the table; or
@@ -642,8 +626,8 @@ class SupervisorRef(ActorRef[Any]):
         **Cancellation**: as for `start_child`.
 
         Raises:
-            ActorStartError: the child did not start and the supervisor is strict; the child's state is then ``failed``.
-                Or the child was stopped while starting.
+            ActorStartError: the child did not start and the supervisor is strict (the state is then ``failed``), or the
+                child was stopped while starting.
             ChildError: the child was not found (``not_found``), or is running (``running``, ``restarting``).
             TypeError: the child, which was started, is not of this kind.
         """
@@ -655,7 +639,7 @@ class SupervisorRef(ActorRef[Any]):
         **Cancellation**: a change that has not begun is not made.
 
         Raises:
-            ChildError: the child was not found (``not_found``), or is running (``running``, ``restarting``).
+            ChildError: as for `restart_child`.
         """
         await self.call(DeleteChild(id))
 

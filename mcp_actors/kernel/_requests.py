@@ -2,21 +2,21 @@
 
 A handler is foreign code, and may raise anything, leave a cancel scope open, end the incarnation, or send messages that
 come back. The mailbox hands messages over in steps of other actors, so no exception may escape from here. A Ctrl-C may
-interrupt a handler, but not the kernel around a handler.
+interrupt a handler, but not the kernel around it.
 
 Theory of operation
 -------------------
-A request must be cancellable alone, and run in the sender's context variables, so an ``async def`` handler needs a task
-and a cancel scope. Making both for each request would double the cost of a call. A *slot* therefore has both, and
-serves request after request. Cancelling a request cancels the slot too; the next request opens a new slot if none is
-idle. Nearly all requests end by themselves, so an actor rarely opens more slots than there are requests at a time.
+An ``async def`` handler needs a task and a cancel scope: a request must be cancellable alone, and run in the sender's
+context variables. Making both for each request would double the cost of a call. A *slot* therefore has both, and serves
+request after request. Cancelling a request cancels the slot, and the next request may open a new one. As nearly all
+requests end by themselves, an actor rarely opens more slots than it has requests at a time.
 
 *Handed over* means: the slot has begun with the request, or the plain handler or `Actor.take` was called, before the
-caller left and before the incarnation ended. An envelope can go back to the mailbox before that step; afterwards only
-by `NotSent`, or if `Actor.take` leaves the envelope to a handler that has not begun.
+caller left and before the incarnation ended. Later, an envelope can go back to the mailbox only by `NotSent`, or if
+`Actor.take` leaves the envelope to a handler that has not begun.
 
-A task per tree, the `Sweeper`, closes unneeded slots: after a burst of requests all but one, after a minute without
-requests all. A slot is half of the memory of an actor.
+A task per tree, the `Sweeper`, closes idle slots, because a slot is half of the memory of an actor: after a burst of
+requests all but one, after a minute without requests all.
 
 Owns: the slots of one incarnation, and their tasks; the due plain handlers of a Trio run.
 Writes: envelopes, ``in_flight`` and ``reentrant`` of the record.
@@ -50,23 +50,21 @@ if TYPE_CHECKING:
     from ._envelope import Envelope, Message
 
 
-# --- Run plain ``def`` handlers in the step that delivers a message ---------------------------------------------------
+# --- Run plain ``def`` handlers in the delivering step ----------------------------------------------------------------
 
 # Theory of operation
 # -------------------
-# Theory of operation
-# -------------------
 # A message that finds a free slot is handled in the step of its sender, a waiting message in the step that frees the
-# slot. Both are steps of any task, of other actors too. So whatever a handler raises becomes the answer, a log line, or
-# the end of the incarnation, whose own task then leaves ``running()``.
+# slot: steps of any task, of other actors too. So whatever a handler raises becomes the answer, a log line, or the end
+# of the incarnation, whose own task then leaves ``running()``.
 #
-# Messages sent by a plain handler to actors with plain handlers would nest in its step, and two actors that answer each
-# other would exceed Python's recursion limit. Therefore one plain handler runs at a time in a Trio run. Meanwhile other
-# messages take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `AT_ONCE` of
-# them Trio runs other tasks, so two actors that answer each other forever do not stop the program.
+# Messages that a plain handler sends to plain handlers would nest in its step, and two actors that answer each other
+# would exceed Python's recursion limit. So one plain handler runs at a time in a Trio run. Meanwhile other messages
+# take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `AT_ONCE` of them Trio
+# runs other tasks, or two such actors would stop the program.
 #
-# With several slots, a plain handler may begin before the task of an earlier message, because a task begins when Trio
-# runs it. Waiting for that would take a step per message.
+# With several slots, a plain handler may begin before the task of an earlier message; waiting for that would take a
+# step per message.
 #
 # A due message is not handed over yet. If its incarnation ends, it returns to the mailbox; if its caller leaves, it is
 # dropped.
@@ -75,14 +73,13 @@ if TYPE_CHECKING:
 Handler: TypeAlias = "Callable[[Message], Any]"
 
 AT_ONCE: Final = 64
-"""Messages handled in one step before Trio runs other tasks. Plain handlers take microseconds each."""
+"""Messages handled in one step before Trio runs other tasks. Each takes microseconds."""
 
 
 class Steps:
     """The plain handlers of a Trio run.
 
     Attributes:
-        busy: True while a plain handler runs.
         due: the incarnations that have taken due messages, once per message.
     """
 
@@ -159,7 +156,7 @@ class Plain(Taken):
             steps.busy = False
 
     def handle_due(self) -> None:
-        """Handle the oldest due message, unless the end of the incarnation has returned it to the mailbox."""
+        """Handle the oldest due message, if still there."""
         if self._due:
             self._run(*self._due.popleft())
 
@@ -185,7 +182,7 @@ class Plain(Taken):
                 self._answer(envelope, envelope.context.run(call, handler, envelope.message))
         except BaseException as exc:
             self._in_flight.discard(envelope)
-            # Observers, log handlers and `is_fatal` see the sender's variables, as with a task.
+            # Observers and log handlers see the sender's variables, as with a task.
             if envelope.context.run(self._raised, envelope, exc):
                 self._clear_context(envelope)
                 held = self._interruption is None
@@ -214,7 +211,7 @@ class Plain(Taken):
 
 @trio.lowlevel.disable_ki_protection
 def _call(handler: Handler, message: Message) -> object:
-    """Call a plain handler, which a Ctrl-C may interrupt, unlike the kernel around it."""
+    """Call a plain handler, which a Ctrl-C may interrupt."""
     result: object = handler(message)
     if isinstance(result, CoroutineType):
         result.close()
@@ -225,11 +222,11 @@ def _call(handler: Handler, message: Message) -> object:
     return result
 
 
-# --- Run ``async def`` handlers in slots, and close the slots that are idle -------------------------------------------
+# --- Run ``async def`` handlers in slots ------------------------------------------------------------------------------
 
 
 SWEEP_PERIOD: Final = 30.0
-"""Seconds between sweeps. An idle slot is closed after one or two. Opening it again costs half a call."""
+"""Seconds between sweeps; an idle slot is closed after one or two. Opening it again costs half a call."""
 
 SWEEP_STEP: Final = 100
 """Actors whose slots are closed in one step: half a millisecond."""
@@ -278,7 +275,7 @@ class Requests(Plain):
         del self._handle, self._nursery
 
     def cancel_left(self) -> None:
-        """Cancel the requests whose callers have left. Called by the owner."""
+        """Cancel the requests whose callers have left."""
         while self._left:
             left, self._left = self._left, []
             for envelope in left:
@@ -298,9 +295,8 @@ class Requests(Plain):
             self._record.sweeps.discard(check)
         self._record.mailbox.detach()
         self._settle_unsent()
-        # A handler that decides the end is about to answer by itself, for example with `NotSent` after
-        # `self.fail(...)`. An answer from here would be the first, and so the only one. If the handler does not answer,
-        # `_was_cancelled` does.
+        # A handler that decides the end answers by itself, for example with `NotSent` after `self.fail(...)`. An answer
+        # from here would come first, and be the only one. If the handler does not answer, `_was_cancelled` does.
         running = trio.lowlevel.current_task()
         for envelope in sorted(self.in_flight, key=attrgetter("number")):
             scope = envelope.scope
@@ -328,7 +324,7 @@ class Requests(Plain):
         slot = Slot()
 
         def leave(_: trio.lowlevel.RaiseCancelT) -> trio.lowlevel.Abort:
-            if not slot.cancelled:  # the nursery around all slots was cancelled: give none of them a message
+            if not slot.cancelled:  # the nursery around all slots was cancelled
                 self._idle_slots.clear()
             return trio.lowlevel.Abort.SUCCEEDED
 
@@ -344,7 +340,7 @@ class Requests(Plain):
 
     @trio.lowlevel.enable_ki_protection
     async def _serve(self, slot: Slot, envelope: Envelope) -> bool:
-        """Hand an envelope over, unless its caller has left or the incarnation ends. Return False if the slot ends."""
+        """Hand an envelope over, unless the caller has left or the incarnation ends. Return False if the slot ends."""
         try:
             if self._interruption is not None:
                 self._return(envelope)
@@ -359,14 +355,14 @@ class Requests(Plain):
                 result = await interruptible(handle, envelope.message)
                 self._answer(envelope, result)
         except BaseException as exc:
-            # A cancellation stops here too: that of the slot, whose scope is left next.
+            # A cancellation of the slot stops here too: its scope is left next.
             self._in_flight.discard(envelope)
             if self._raised(envelope, exc):
                 await self._not_sent(envelope)
         finally:
             # First the slot, then `_handler_ended`: its `feed` may take the next envelope in this very step, and must
-            # find the slot freed here. The other way round each message of a busy actor would open a new slot. A slot
-            # whose scope was cancelled, or left open by the handler, must never be offered again.
+            # find the slot freed here, or each message of a busy actor would open a new one. A slot whose scope was
+            # cancelled, or left open by the handler, must not be offered again.
             usable = slot.is_usable()
             if usable:
                 self._idle_slots.append(slot)
@@ -385,13 +381,13 @@ class Sweeper:
     """Calls functions of all actors of a tree after some time, in one task."""
 
     def __init__(self) -> None:
-        # The heap refers to no function, which would keep an ended incarnation and its failure alive.
+        # The heap refers to no function, which would keep an ended incarnation alive.
         self._heap: list[tuple[float, int]] = []
         self._sweeps: dict[int, Callable[[], float | None]] = {}
         self._ids: dict[Callable[[], float | None], int] = {}
         self._numbers = count()
         self._news = Change()
-        # Shielded: a cancellation of the block would leave this task as an exception. `stop` always ends it.
+        # Shielded: a cancellation of the block would leave this task as an exception.
         self._scope = trio.CancelScope(shield=True)
 
     def add(self, sweep: Callable[[], float | None], after: float) -> None:
@@ -439,5 +435,5 @@ class Sweeper:
 
 @trio.lowlevel.disable_ki_protection
 async def interruptible(handle: Callable[[Message], Awaitable[object]], message: Message) -> object:
-    """Run a handler, which a Ctrl-C may interrupt, unlike the kernel around it."""
+    """Run a handler, which a Ctrl-C may interrupt."""
     return await handle(message)

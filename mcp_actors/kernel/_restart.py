@@ -1,10 +1,10 @@
 """Child specs, the options of supervisors, and decisions about restarts.
 
-Every decision is a function of plain data, with the time as an argument, so that thousands of programs can be compared
-with Erlang/OTP. ``_children`` and ``_supervisor`` carry the decisions out.
+Every decision is a function of plain data, with the time as an argument: nothing here runs a task, reads a clock, or
+touches a running actor. ``_children`` and ``_supervisor`` carry the decisions out.
 
 Owns: `RestartBudget`, a count of recent attempts.
-Writes: nothing. Runs no task, reads no clock, calls no factory, touches no running actor.
+Writes: nothing.
 Calls: _envelope, _incarnation, _mailbox, _record.
 """
 
@@ -33,11 +33,10 @@ if TYPE_CHECKING:
     from ._record import EndReason
 
 
-# --- The options of a supervisor: their types, defaults and checks ----------------------------------------------------
+# --- The options of a supervisor --------------------------------------------------------------------------------------
 
-# `Supervisor` and the functions that open one take ``**options``, checked by type checkers with `SupervisorOptions`.
-# `SupervisorPolicy` has the defaults and checks, and `shows_options` adds both to the signature for `help` and the
-# reference.
+# Type checkers check ``**options`` with `SupervisorOptions`. `SupervisorPolicy` has the defaults and checks, and
+# `shows_options` adds both to the signature for `help` and the reference.
 
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
@@ -137,7 +136,7 @@ class SupervisorPolicy:
     def check_budget(self, *, per_child: bool) -> None:
         """Raise a `ValueError` if the budget can never be spent, because the back-offs alone take longer.
 
-        Children that share a budget may fail at the same time, and may grow in number.
+        Children that share a budget may fail at the same time.
         """
         needed = self.backoff.total(self.max_restarts) if per_child else 0.0
         if self.max_restarts and needed >= self.window:
@@ -223,10 +222,7 @@ class ChildSpec(Spec[M_contra]):
 def affected(strategy: Strategy, ids: Iterable[str], failed: str) -> Sequence[str]:
     """Return the ids of the children restarted with a failed child, in child-table order.
 
-    Args:
-        strategy: the supervisor's strategy.
-        ids: the child table. Not read for ``"one_for_one"``: the cost of a crash then does not depend on its size.
-        failed: the id of the failed child.
+    ``"one_for_one"`` does not read ``ids``, so the cost of a crash does not depend on the table.
     """
     if strategy == "one_for_one":
         return [failed]
@@ -238,8 +234,6 @@ class Row(NamedTuple):
     """The data of a child for a decision.
 
     Attributes:
-        id: the child's id.
-        restart: the restart type.
         up: True if the child is running or about to start.
         parked: True if only ``restart_child`` starts the child again.
     """
@@ -251,26 +245,17 @@ class Row(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """The stops and starts after a failure.
-
-    Attributes:
-        stops: the ids to stop, newest first.
-        starts: the ids to start afterwards, oldest first.
-    """
+    """The ids to stop after a failure, newest first, and the ids to start afterwards, oldest first."""
 
     stops: tuple[str, ...]
     starts: tuple[str, ...]
 
 
 def plan_restart(group: Sequence[Row], failed: str) -> Plan:
-    """Plan the restart of a group.
+    """Plan the restart of a group, in child-table order. The failed child has ended already.
 
     As in OTP, all members are started again, even after a normal end or an explicit stop. Temporary children are only
     stopped.
-
-    Args:
-        group: the failed child and the children restarted with it, in child-table order.
-        failed: the id of the failed child, which has ended already.
     """
     return Plan(
         stops=tuple(row.id for row in reversed(group) if row.up and row.id != failed),
@@ -281,9 +266,7 @@ def plan_restart(group: Sequence[Row], failed: str) -> Plan:
 def shuts_down(auto_shutdown: AutoShutdown, others_idle: Iterable[bool]) -> bool:
     """Return True if a supervisor ends after the final end of a significant child.
 
-    Args:
-        auto_shutdown: the setting of the supervisor.
-        others_idle: for each significant child left in the table, True if neither running nor about to start.
+    ``others_idle``: for each significant child left in the table, True if neither running nor about to start.
     """
     return auto_shutdown == "any_significant" or (auto_shutdown == "all_significant" and all(others_idle))
 
@@ -326,7 +309,6 @@ class RestartBudget:
 
 
 def restarts_after(restart: RestartType, reason: EndReason) -> bool:
-    """Return True if a child of a restart type is restarted after an end for a reason."""
     if reason == "ignored" or restart == "temporary":
         return False
     return restart == "permanent" or reason == "crashed"

@@ -1,31 +1,30 @@
 """Decide how each message ends, and serve messages without a task.
 
 Every message must be answered exactly once, although handlers, senders, callers that leave and the end of the
-incarnation may all touch the message in the same step. `Answers` decides what an exception means. `Taken` serves
-messages without a task: through `Actor.take`, and after a handler has returned a `Later`. Neither starts a task.
+incarnation may meet in one step. `Answers` decides what an exception means. `Taken` serves messages without a task: for
+`Actor.take`, and after a handler has returned a `Later`.
 
 Theory of operation
 -------------------
-A message handled by an ``async def`` has a task from beginning to end. Without a task, these steps share the work:
+The task of an ``async def`` handler owns a message from beginning to end. Without a task, these steps share the work:
 
 - A step of the *sender*, of a task that frees a slot or calls `Taken.take_again`, or of a beginning incarnation calls
   `Actor.take` in a copy of the sender's context. The message is in flight and has a slot by then, so `Actor.take` may
   send, answer, or end the incarnation.
-- Any step of the *actor's tree* settles (`Taken.reply`, `Taken.fail`): it answers, frees the slot unless a handler
-  still runs, and so has the next message offered. Only the latest `Later` of a message is valid (`Envelope.later`).
+- Any step of the *actor's tree* settles (`Taken.reply`, `Taken.fail`): answers, and frees the slot unless a handler
+  still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
 - A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`). Trio may be delivering a
   cancellation in that step; another from there would recurse through chains of actors.
-- The step that *ends the incarnation* calls `Actor.ending`, which may put messages back, and answers all others
-  (`_abandon`), except the message whose `take` or plain handler is running.
+- The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back (`_abandon`), except
+  the message whose `take` or plain handler is running.
 - The *owner* calls `Later.on_cancel` for all marked messages, in order, before ``running()`` is left, and frees their
   slots unless the actor does.
 
-After a `NotSent` from `Actor.take`, or to a `Later` without a running handler, the message is in its old place, and all
-slots count as taken until `Taken.take_again`. Otherwise the mailbox would offer the same message forever, or a younger
-one. A control message needs no slot, and gets an error instead.
+After a `NotSent` without a running handler, all slots count as taken until `Taken.take_again`. Otherwise the mailbox
+would offer the returned message forever, or a younger one. A control message needs no slot, and gets an error instead.
 
-While a handler runs, its `Later` is only an early answer, and the handler keeps the slot: `Envelope.scope` is the scope
-around the handler, or a mark. Once returned, the `Later` replaces the handler there.
+While a handler runs, its `Later` is only an early answer, and `Envelope.scope` is the handler's slot, or a mark. Once
+returned, the `Later` takes that place.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
 Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.
@@ -66,9 +65,8 @@ class Slot:
     """A task that runs handler after handler, and the cancel scope around it.
 
     Attributes:
-        task: None before the task has begun.
         left_open: True if a handler has left a cancel scope open, as an unexhausted asynchronous generator does. The
-            next handler would run in that scope, so the task ends, with a `RuntimeError` of Trio.
+            next handler would run in there, so the task ends, with a `RuntimeError` of Trio.
     """
 
     __slots__ = ("_context", "_next", "_status", "_waits", "cancelled", "left_open", "scope", "task")
@@ -81,7 +79,6 @@ class Slot:
         self._next: Envelope | None = None
 
     def begin(self) -> None:
-        """Note the calling task, which is in the scope."""
         self.task = trio.lowlevel.current_task()
         self._status = self.task._cancel_status  # private; nothing public shows which scope a task is in
 
@@ -90,7 +87,6 @@ class Slot:
         self.scope.cancel(why)
 
     def is_usable(self) -> bool:
-        """Return True if another handler may run."""
         assert self.task is not None
         self.left_open = self.task._cancel_status is not self._status
         return not (self.cancelled or self.left_open)
@@ -121,13 +117,13 @@ class Slot:
 
 # --- Decide how each message ends -------------------------------------------------------------------------------------
 
-# Whatever a handler raises becomes an answer here and nowhere else: a `trio.Cancelled` must not leave its task, and an
-# exit must not end the caller.
+# Only here do exceptions become answers: a `trio.Cancelled` must not leave its task, and an exit must not end the
+# caller.
 
 
 NOT_SENT_PATIENCE: Final = 1.0
-"""Seconds from a `NotSent` until the incarnation must have ended. A task that reads from a connection notices a loss
-within milliseconds of the handler that writes."""
+"""Seconds from a `NotSent` until the incarnation must have ended. A reading task notices a lost connection within
+milliseconds of a writing handler."""
 
 
 class Answers(Holder):
@@ -144,7 +140,7 @@ class Answers(Holder):
         self._interruption: Callable[[Envelope], ActorError] | None = None
 
     def forget(self, envelope: Envelope) -> None:
-        """Wake the owner, which cancels the request of a caller that has left; see `Reply.abandoned`."""
+        """Wake the owner, which cancels the request; see `Reply.abandoned`."""
         self._left.append(envelope)
         self._incarnation.wake()
 
@@ -175,17 +171,17 @@ class Answers(Holder):
             self._was_cancelled(envelope)
         else:
             # An exit leaves the outermost block of the tree, after clean-up. Raised in the caller's task, it would end
-            # that task; so would any other foreign one, such as asyncio's CancelledError.
+            # that task, as would other foreign ones, such as asyncio's CancelledError.
             self._incarnation.end("crashed", verdict)
             self._interrupt(envelope)
         return False
 
     async def _not_sent(self, envelope: Envelope) -> None:
-        """Return an envelope to the mailbox for the next incarnation; fail it if this incarnation goes on."""
+        """Return an envelope to the mailbox for the next incarnation; without an end, fail it."""
         if self._interruption is None:
-            # Keep the slot while waiting: a free slot would take the same message again. And do wait: if several
-            # handlers find a connection lost, the last of them may decide the end, or a task that reads. Failing the
-            # message now would report an error where the next incarnation could serve it.
+            # Keep the slot while waiting: a free slot would take the same message again. And wait: of several handlers
+            # that find a connection lost, the last may decide the end, or a reading task. Without the wait the caller
+            # would get an error although the next incarnation could serve the message.
             with trio.move_on_after(NOT_SENT_PATIENCE):
                 await self._incarnation.wait_ending()
         if self._interruption is not None:
@@ -202,7 +198,6 @@ class Answers(Holder):
         )
 
     def _failed(self, envelope: Envelope, exc: Exception) -> None:
-        """Answer with an exception, and end the incarnation if it is fatal."""
         if not (envelope.is_call and envelope.settle(outcome.Error(exc))):
             self._unhandled(envelope, exc)
         try:
@@ -230,9 +225,8 @@ class Answers(Holder):
             envelope.settle(outcome.Error(self._interruption(envelope)))
 
     def _postpone(self, envelope: Envelope) -> None:
-        """Keep a message aside, or return it to the mailbox if the incarnation ends."""
         self._clear_context(envelope)
-        # Without an owner the mailbox gives this incarnation no more messages, so it could not resume this one.
+        # Without an owner, nothing would resume this message.
         if self._interruption is not None or self._record.mailbox.owner is None or envelope.withdrawn:
             self._return(envelope)
             return
@@ -243,8 +237,8 @@ class Answers(Holder):
 
     @staticmethod
     def _clear_context(envelope: Envelope) -> None:
-        # Its context refers to it since it was offered, and may be the running one. Both would be cyclic garbage if it
-        # is never served.
+        # Its context has referred to it since the offer, and may be the running one: cyclic garbage if it is never
+        # served.
         envelope.context = envelope.context.copy()
         envelope.context.run(serving.set, None)
 
@@ -271,13 +265,13 @@ class Answers(Holder):
         return bool(hub.observers) and hub.wants_requests
 
 
-# --- Serve messages without a task: `Actor.take`, and handlers that return a `Later` ----------------------------------
+# --- Serve messages without a task ------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
 
 DEFERRED_PATIENCE: Final = 1.0
-"""Seconds that a message waits behind deferred answers before a warning: another message should answer them."""
+"""Seconds behind deferred answers until a warning: another message should answer them."""
 
 HERE: Final = object()
 """The `Envelope.scope` of a message in a plain handler."""
@@ -316,7 +310,6 @@ class Taken(Answers):
         del self._actor, self._take
 
     def works(self, sender: Sender) -> bool:
-        """Return True if a message with a slot, other than the sender, has made no calls."""
         for envelope in self._in_flight:
             if envelope.calls is None and envelope is not sender and envelope.holder is self and _has_slot(envelope):
                 return True
@@ -332,14 +325,13 @@ class Taken(Answers):
 
     @property
     def idle(self) -> bool:
-        """True if nothing is being handled."""
         return self.free == self._size and self.free_control == self._actor._control_slots
 
     @property
     def in_flight(self) -> list[Envelope]:
         return [envelope for envelope in self._in_flight if envelope.holder is self]
 
-    # --- messages that are handled for too long ---------------------------------------------------------------------
+    # --- slow messages ----------------------------------------------------------------------------------------------
 
     def _watch_slow(self) -> None:
         self._watched = True
@@ -353,7 +345,7 @@ class Taken(Answers):
         in_flight = self.in_flight
         self._reported.intersection_update(in_flight)
         others = [each for each in in_flight if each not in self._reported]
-        # Compare and return sums: a rounded difference could ask for the next check in no time.
+        # Sums: a rounded difference could ask for the next check in no time.
         for envelope in [each for each in others if each.since + limit <= now]:
             self._reported.add(envelope)
             others.remove(envelope)
@@ -395,8 +387,8 @@ class Taken(Answers):
         envelope.scope = envelope.later = self._offered = later
         envelope.since = self._now()
         self._in_flight.add(envelope)
-        # All slots count as taken while `take` runs. It may free a slot, by answering, and so feed the mailbox. Without
-        # this, a younger message would be offered meanwhile, and overtake this one if this one is refused.
+        # All slots count as taken while `take` runs, which may answer and so free a slot. Otherwise a younger message
+        # would be offered meanwhile, and overtake this one if this one is refused.
         self.free -= 1 + self._size
         taken: object = True
         try:
@@ -507,14 +499,14 @@ class Taken(Answers):
             self._incarnation.end("crashed", exc)
 
     def _abandon(self, envelope: Envelope) -> None:
-        """Answer a message without a task because the incarnation ends. The owner calls `Later.on_cancel`."""
+        """Answer a message without a task, for the end of the incarnation."""
         self._interrupt(envelope)
         envelope.later = None
         self._in_flight.discard(envelope)
         self._left.append(envelope)
 
     def _cancel_later(self, envelope: Envelope, later: Later[Any]) -> None:
-        """Notify the actor that no answer is needed, and free the slot unless the actor does."""
+        """Call `on_cancel`, and free the slot unless the actor does."""
         on_cancel, later.on_cancel = later.on_cancel, None
         if on_cancel is not None:
             try:
@@ -544,11 +536,10 @@ class Taken(Answers):
             envelope.settle(outcome.Value(result))
 
     def _keep(self, envelope: Envelope, later: Later[Any]) -> None:
-        """Keep a message in flight after its handler has returned a `Later`."""
         if later._envelope is not envelope:
             name, message = self._record.name, type(envelope.message).__name__
             raise TypeError(f"actor {name!r}: handling {message} returned the Later of another message")
-        # The caller may have left before the owner has cancelled the handler; the owner then finds the `Later` instead.
+        # If the owner has not yet cancelled the handler of a caller that left, it finds the `Later` instead.
         goes_on = self._interruption is None and (later.open or envelope in self._left)
         if envelope.later is later and goes_on:
             if envelope.scope is HERE:
@@ -576,7 +567,7 @@ class Taken(Answers):
         self._record.mailbox.feed()
 
     def _finish(self, envelope: Envelope) -> None:
-        """Free the slot of a message that was answered, put back or dropped, and take the next."""
+        """Free the slot of a finished message, and take the next."""
         if envelope.is_call and envelope.open and envelope.holder is self:
             # Whatever has gone wrong, the caller must not wait forever.
             envelope.settle(outcome.Error(_unanswered(self.name, envelope)))
@@ -589,13 +580,12 @@ class Taken(Answers):
         envelope.scope = envelope.later = envelope.calls = None
         if envelope.holder is self:
             # Messages sent by the handler refer to this envelope by their context. With its own context it would keep
-            # the one before alive, and so on: a chain of all messages, back to the first.
+            # the previous one alive, and so on, back to the first.
             del envelope.context
         self._record.mailbox.feed()
 
     @contextmanager
     def _noted(self, message: Message) -> Iterator[Callable[[T], T]]:
-        """Emit `RequestStarted` and `RequestFinished` around a handler."""
         kind, began = type(message).__name__, trio.current_time()
         self._record.note(events.RequestStarted, message=kind)
         failure: BaseException | None = None

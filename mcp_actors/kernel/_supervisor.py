@@ -1,8 +1,7 @@
 """Supervisors: restart failed children, and change the table on request.
 
-Failures, requested changes and the supervisor's own end meet in one child table. `Recovery` turns each failure into a
-job, with decisions from ``_restart``; `Supervisor` is the actor around the table. Hard are failures of several children
-at once, and an end that must reach every child while the supervisor itself may be cancelled or killed.
+Failures, requested changes and the supervisor's own end meet in one child table. The hard parts are failures of several
+children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
 Owns: the child table, the restart budget, and the alarms and waiting tasks in the supervisor's nursery.
 Writes: the records of the children; emits `Restarting` and `GaveUp`.
@@ -70,15 +69,15 @@ if TYPE_CHECKING:
     from ._timers import Later
 
 
-# --- Restart failed children, within the budget and after a back-off --------------------------------------------------
+# --- Restart failed children ------------------------------------------------------------------------------------------
 
-# Every failure is a job of the manager (see ``_children``), in three steps. (A failed first start that is not an error
-# is decided at once and stops no other child; see `start_first`.)
+# Every failure is a job of the manager (see ``_children``), in three steps, except a failed first start that is not an
+# error (`start_first`).
 #
 # 1. *Decide*: is the child restarted, with which others, after how long. Pure functions in ``_restart`` and `Backoff`.
 # 2. *Stop the group*, newest first. Its members are due again with the failed child (`Child.group`).
-# 3. *Start the due children*, in child-table order, after the delay. A failed start is a failure like any other: it
-# becomes a job behind the waiting ones, and the rest is due with the child that did not start.
+# 3. *Start the due children*, in child-table order, after the delay. A failed start becomes a job behind the waiting
+#    ones, and the rest is due with the child that did not start.
 
 
 class Recovery(Children):
@@ -94,14 +93,12 @@ class Recovery(Children):
         self._failures = count()
 
     def forgive(self, *children: Child) -> None:
-        """Forget failures of children, for back-off and budget."""
         for child in children:
             child.failures = 0
             child.probation = None
         self._budget.forget({child.spec.id for child in children})
 
     def revive(self, child: Child) -> None:
-        """Reset the back-off of a child that is started explicitly, and the budget of a parked child."""
         if self._parks and (child.record.state == "failed" or child.probation):
             self._budget.renew(child.spec.id)
         self.leave(child)
@@ -134,7 +131,6 @@ class Recovery(Children):
         await self._recover(child, end)
 
     def _auto_shutdown(self, child: Child) -> None:
-        """End the supervisor if a child that has ended for good is significant enough."""
         significant = (other.idle for other in self.table.values() if other.spec.significant)
         if not child.spec.significant or not shuts_down(self._policy.auto_shutdown, significant):
             return
@@ -145,12 +141,11 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _end_once_started(self) -> None:
-        """End the supervisor once started: an early end of a child must not fail the start."""
+        """An early end of a child must not fail the start."""
         await self._life.wait_started()
         self._life.end("shutdown")
 
     async def _recover(self, child: Child, end: End) -> None:
-        """Restart a failed child: decide, stop the group, start the due children."""
         delay = self._decide(child, end)
         if delay is None:
             return
@@ -210,7 +205,7 @@ class Recovery(Children):
 
     @staticmethod
     def hold(cause: Child, members: Sequence[Child]) -> Group:
-        """Make children due together, instead of with the groups they were due with before."""
+        """Make children due together, instead of with earlier groups."""
         group = Group(cause, members)
         for member in members:
             if member.group is not None and member.group.cause is member:
@@ -224,15 +219,13 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _alarm(self, scope: trio.CancelScope, sleep: Callable[[], Awaitable[object]], job: Job) -> None:
-        """Wait before a start, unless the scope is cancelled."""
         with scope:
             await sleep()
             self.put_job(job)
 
     async def start_due(self, group: Group) -> None:
-        # An overdue member, inside a foreign shield, still runs. A group started now would meet an old incarnation of
-        # it, and two incarnations of one actor would own its resource. So the start waits, in a task: the manager must
-        # go on.
+        # An overdue member, inside a foreign shield, still runs, and a group started now would meet an old incarnation.
+        # So the start waits, in a task of its own, because the manager must go on.
         overdue = next((child.run for child in group.due if child.run and child.run.final is None), None)
         if overdue is not None:
             self._nursery.start_soon(self._start_after, overdue, group, name=f"{overdue.child.spec.id}:overdue")
@@ -244,7 +237,7 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _start_after(self, overdue: Run, group: Group) -> None:
-        """Start the due children once an overdue child has ended: the whole group must have stopped first."""
+        """Start the due children once an overdue child has ended."""
         await overdue.wait_over()
         self.put_job(partial(self.start_due, group))
 
@@ -273,7 +266,6 @@ class Recovery(Children):
             await self._recover(group.cause, end)
 
     async def start(self, child: Child) -> None:
-        """Make a first start that the supervisor waits for."""
         await trio.lowlevel.checkpoint_if_cancelled()
         run = self.begin(child)
         with self._awaiting(run):
@@ -320,7 +312,7 @@ class Recovery(Children):
             child: the child.
             error: the last failure.
             why: the reason, for callers.
-            comes_back: True if the supervisor ends too and both are restarted, so that messages keep waiting.
+            comes_back: True if supervisor and child are both restarted, so that messages keep waiting.
         """
         self.leave(child)
         retry_in = self._retry_in(child, error)
@@ -351,12 +343,10 @@ class Recovery(Children):
         return seconds
 
     async def _try_once_more(self, child: Child, probation: trio.CancelScope) -> None:
-        """Start a parked child, unless it was started, stopped or deleted meanwhile."""
         if not probation.cancel_called:
             await self.start_due(self.hold(child, [child]))
 
     def _end_of_attempts(self, child: Child, end: End) -> None:
-        """Park a child, or end the supervisor."""
         why = "restarting cannot help" if end.hopeless else _spent(self._policy)
         what = f"last failure: {failure_text(end.error)}" if end.error is not None else f"last end: {end.reason}"
         if not self._parks:
@@ -372,14 +362,10 @@ def _spent(policy: SupervisorPolicy) -> str:
     return f"restart limit reached ({restarts}{span})"
 
 
-# --- The supervisor: an actor whose resource is other actors ----------------------------------------------------------
+# --- The supervisor ---------------------------------------------------------------------------------------------------
 
 # The owner task starts the children, sleeps while they are managed (see ``_children``), and stops them at its end:
-# first the manager, then the children, newest first, inside a shield that each child's own ``shutdown`` bounds.
-#
-# Queries read the child table, and are answered at once. The manager begins changes in the order requested. The stop of
-# a child that does not serve is made at once: it ends a start or a back-off. The ``start_order`` decides whether a
-# change is complete before the next begins.
+# first the manager, then the children, newest first, in a shield bounded by each child's ``shutdown``.
 
 
 T = TypeVar("T")
@@ -402,9 +388,9 @@ class Supervisor(Actor[M_contra]):
             None: as in OTP, attempts only age out of the window.
         backoff: the delay before each attempt; none by default. If the `Backoff.delay` of a derived class raises, or
             returns anything but a number of at least 0, the supervisor crashes with the error.
-        on_limit: the reaction when a child needs more restarts than the budget allows, or declares restarts hopeless.
-            ``"end"`` stops everything and ends with `RestartLimitReached`; ``"park"`` leaves the child in state
-            ``failed``, where ``restart_child`` gives a new budget and keeps the mailbox.
+        on_limit: the reaction when the budget is spent, or `Actor.is_hopeless` returns True. ``"end"`` stops everything
+            and ends with `RestartLimitReached`; ``"park"`` leaves the child in state ``failed``, where
+            ``restart_child`` gives a new budget and keeps the mailbox.
         park_retry: with ``on_limit="park"``, a function from the last failure of a parked child to the seconds until
             another attempt, or None for no attempt. The attempt does not renew the budget: unless the child then runs
             for ``reset_after`` seconds, the next failure parks it again. Time in which the machine is suspended counts.
@@ -417,8 +403,8 @@ class Supervisor(Actor[M_contra]):
             asked in one step, in reverse order).
         strict: True makes a failed first start an error that undoes the start, also in ``start_child`` and
             ``restart_child``. False records the failure and retries the start, like a crash.
-        await_start: True waits for the outcome of each first start. False starts the supervisor without waiting for
-            children, and retries failed starts; needs ``strict=False``.
+        await_start: True waits for the outcome of each first start. False waits for none, and retries failed starts;
+            needs ``strict=False``.
 
     Raises:
         ValueError: an argument or a child is invalid; the message names it.
@@ -426,7 +412,7 @@ class Supervisor(Actor[M_contra]):
 
     default_shutdown: float | Literal["infinity"] = "infinity"
     kind: Literal["worker", "supervisor"] = "supervisor"
-    slow_after: float | None = None  # a change waits for a child, bounded by its start_timeout and shutdown
+    slow_after: float | None = None  # a change waits for a child, which has its own limits
     _control_slots = math.inf
     _budget_per_child = False
 
@@ -477,7 +463,7 @@ class Supervisor(Actor[M_contra]):
         if not self._policy.await_start:
             for child in children:
                 self._children.hold(child, [child])  # may then be stopped before its turn
-                child.record.mailbox.reopen()  # messages wait for its turn, even after it was parked or stopped
+                child.record.mailbox.reopen()  # messages wait for its turn
             self._children.put_job(partial(self._start_unawaited, children))
             return
         failures: dict[Child, ActorStartError] = {}
@@ -499,7 +485,7 @@ class Supervisor(Actor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def _start_awaited(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
-        """Make a first start. If it fails and the supervisor is strict, stop later starts under way."""
+        """Make a first start. A failure of a strict supervisor stops later starts under way."""
         try:
             await self._children.start(child)
         except ActorStartError as exc:
@@ -510,7 +496,7 @@ class Supervisor(Actor[M_contra]):
                     self._children.ask(later, "closed")
 
     def _stops(self) -> list[tuple[Child, Fate]]:
-        """Return the children, newest first, each with its fate when the supervisor stops."""
+        """Return the children, newest first, each with its fate."""
         return [
             (child, "restarted" if self._children.comes_back(child) else "closed")
             for child in reversed(self._children.table.values())
@@ -519,20 +505,17 @@ class Supervisor(Actor[M_contra]):
     def _begin_to_stop(self) -> None:
         """Ask the first children to stop, in the step in which the supervisor is asked.
 
-        The owners of several supervisors asked in one step wake up in any order. Their children are thus asked, and
-        seen to stop, in the order of the supervisors.
+        The owners of several supervisors wake up in any order; their children are thus still asked in the order of the
+        supervisors.
         """
         self._children.ask_first(self._stops())
 
     async def _stop_children(self) -> None:
-        """Stop all running children, newest first, each within its own bound. Only a kill is faster.
-
-        A supervisor cancelled while starting is not killed: the children are asked to stop.
-        """
+        """Stop all running children, newest first, each within its own bound. Only a kill is faster."""
         plan = self._stops()
-        # Shielded, because a cancelled supervisor must still ask its children to stop. They are shielded too, so their
-        # nursery would otherwise wait forever for children that nothing has asked. Each child's own time bounds the
-        # shield. A kill of the supervisor cannot reach in here either, so a task passes it on.
+        # Shielded: a cancelled supervisor must still ask its children to stop. They are shielded too, so their nursery
+        # would otherwise wait forever for children that nothing has asked. Each child's own time bounds the shield. A
+        # kill cannot reach in here either, so a task passes it on.
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._pass_on_a_kill, plan, name=f"{self._life.record.name}:kill")

@@ -1,7 +1,7 @@
 """The child table of a supervisor, and functions on its records.
 
-A row survives the incarnations of its child, and says which of them is running and which group starts the next one.
-Hard: a child may be in any combination of both while stops, failures and starts overlap.
+A row outlives the incarnations of its child, and says which of them runs and which group starts the next. Both vary
+independently while stops, failures and starts overlap.
 
 Owns: nothing; ``_children`` writes the table, and no task runs here.
 Writes: closes mailboxes, and emits `Stopped` and dead letters. Calls the factories of programs.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from ._restart import ChildSpec
 
 
-# --- The child table: only data, no task runs here --------------------------------------------------------------------
+# --- The child table --------------------------------------------------------------------------------------------------
 
 # A *group* is a failed child and the children that are restarted with it.
 #
@@ -47,11 +47,11 @@ if TYPE_CHECKING:
 #                      ▲                    │ begin (it starts), or leave (it was stopped, or is given up)
 #                      └────────────────────┘
 #
-# Every combination is possible. A member of a group is first *live and due*, then, asked to stop, *stopping and due*,
-# then, stopped, only *due*; when the group starts, it is *live*. Without both, a child is *idle*.
+# Every combination is possible: a restarted member of a group is *live and due*, *stopping and due*, only *due*, then
+# *live*. Without both, a child is *idle*.
 #
-# A child is in one group at most: if another child fails meanwhile, ``hold`` moves it to the new group. The start of a
-# group starts the members that still refer to it, so a group that has lost all members does nothing.
+# A child is in one group at most: if another child fails meanwhile, ``hold`` moves it to the new group. A group starts
+# the members that still refer to it, so a group that has lost all does nothing.
 
 
 Fate = Literal["closed", "open", "restarted", "removed"]
@@ -60,7 +60,7 @@ with its group or supervisor; or the row is removed."""
 
 
 class Keeper(Protocol):
-    """The supervisor, as seen by incarnations of its children."""
+    """The supervisor, as seen by its children."""
 
     def bound_end(self, run: Run) -> None:
         """Bound the clean-up of a child that ends by itself."""
@@ -137,8 +137,6 @@ class Child:
     """A row of the child table. See the drawing above.
 
     Attributes:
-        spec: how to run the child.
-        record: the part that outlives incarnations.
         number: greater than in the rows before.
         run: the incarnation; None between two.
         group: the group that will start the child again.
@@ -218,7 +216,7 @@ def note_ended(records: Sequence[Record]) -> None:
 def has_ended(record: Record) -> bool:
     """Return True if an actor, and all actors below, were closed after the end.
 
-    A tree stops from its leaves upward. Without this check, each level would close all levels below again.
+    Without this check, each level of a stopping tree would close all levels below again.
     """
     return record.mailbox.closed and record.state in ("stopped", "failed")
 

@@ -110,8 +110,6 @@ class Timer(Handle):
 
 @define(eq=False, repr=False)
 class Timers:
-    """The timers of one incarnation, in a heap."""
-
     own: OwnMessages
     _heap: list[tuple[float, int, Timer]] = field(factory=list, init=False)
     _numbers: Iterator[int] = field(factory=count, init=False)
@@ -120,7 +118,7 @@ class Timers:
 
     @trio.lowlevel.enable_ki_protection  # half of it would leave timers without the task that serves them
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
-        """Set a timer, unless the end of the incarnation was decided."""
+        """Set a timer, unless the end was decided."""
         _check(self.own.record.name, seconds, repeats=repeats)
         self.own.record.mailbox.check(message)
         timer = Timer(self, seconds, message, repeats=repeats)
@@ -133,7 +131,6 @@ class Timers:
         return timer
 
     def note_canceled(self) -> None:
-        """Drop the canceled timers if they are more than half of the heap."""
         self._canceled += 1
         if 2 * self._canceled > len(self._heap):
             self._canceled = 0
@@ -142,7 +139,6 @@ class Timers:
             self._set_alarm()
 
     def release(self) -> None:
-        """Drop the timers, which refer to this object."""
         self._heap = []
 
     def _push(self, timer: Timer) -> None:
@@ -161,7 +157,6 @@ class Timers:
         self._alarm = None
 
     def _fire_due(self) -> None:
-        """Send all messages that are due, in due order."""
         now = trio.current_time()
         due = []
         while self._heap and self._heap[0][0] <= now:
@@ -190,7 +185,7 @@ T = TypeVar("T")
 
 
 class Settles(Protocol):
-    """The requests of an incarnation, as a `Later` sees them."""
+    """The requests, as a `Later` sees them."""
 
     def reply(self, later: Later[T], value: T) -> bool:
         """Answer with a value."""
@@ -209,10 +204,10 @@ class Later(Handle, Generic[T]):
 
     Attributes:
         message: the message.
-        on_cancel: called with this object, once, if the caller leaves, the deadline expires, or the incarnation ends.
-            The call is a step of the owner, in the sender's context variables, before ``running()`` is left. With None,
-            the default, the slot is free at once. Otherwise, while the incarnation goes on, `reply` or `fail` must free
-            the slot; the answer is then dropped. An exception from `on_cancel` is a crash.
+        on_cancel: called with this object, once, if the caller leaves, the deadline expires, or the incarnation ends,
+            in a step of the owner, in the sender's context variables, before ``running()`` is left. With None, the
+            default, the slot is free at once. Otherwise, while the incarnation goes on, `reply` or `fail` must free the
+            slot; the answer is dropped. An exception of the function is a crash.
         keep_slot: False if the slot is free as soon as the handler has returned.
     """
 
@@ -233,7 +228,7 @@ class Later(Handle, Generic[T]):
     def context(self) -> Context:
         """The sender's context variables, for a task that goes on with the message; empty once the message is over.
 
-        A task that comes too late, because the caller has left, may thus use the context without a check.
+        So no check is needed in a task that comes too late, because the caller has left.
         """
         context: Context | None = getattr(self._envelope, "context", None)
         return Context() if context is None else context
@@ -328,15 +323,15 @@ class LaterQueue(Generic[T]):
             later.reply(cast("T", None))  # frees the slot; no caller gets the answer
 
 
-# --- Messages of an incarnation to itself, from its timers and monitors -----------------------------------------------
+# --- Messages of an incarnation to itself -----------------------------------------------------------------------------
 
 # They wait in the mailbox like other messages, in order of arrival, but do not survive their incarnation: the next has
-# set no timers and watches no actor yet. No full mailbox refuses one, whatever its policy: they wait in the entrance.
-# Each timer and monitor has at most one message there.
+# set no timers and watches no actor yet. A full mailbox refuses none, whatever its policy: they wait in the entrance,
+# at most one for each timer and monitor.
 #
 # They are sent in the context variables of ``running()``, not of the handler that has set the timer, nor of the task
-# that has ended the watched actor. So a message every second does not belong to the trace of one request forever, and
-# no chain of messages keeps the contexts of earlier ones alive.
+# that has ended the watched actor. So no message belongs to the trace of one request forever, or keeps the contexts of
+# earlier ones alive.
 
 
 class Source(Protocol):
@@ -348,7 +343,7 @@ class Source(Protocol):
 
 
 class OwnEnvelope(Envelope):
-    """A message of an incarnation to itself. No sender waits, so the envelope is never open."""
+    """A message of an incarnation to itself. Never open, because no sender waits."""
 
     __slots__ = ("_source",)
 
@@ -395,7 +390,7 @@ class OwnMessages:
 
     Attributes:
         crash: ends the incarnation with an exception.
-        over: True once the end of the incarnation was decided.
+        over: True once the end was decided.
         monitors: have not reported yet.
     """
 
@@ -404,7 +399,7 @@ class OwnMessages:
     crash: Callable[[BaseException], object]
     over: bool = field(kw_only=True)
     monitors: dict[OwnMonitor, None] = field(factory=dict, init=False)
-    # Walking through a long queue would slow each end. Weak, to keep no message alive.
+    # Instead of a walk through a long queue at each end. Weak, to keep no message alive.
     _sent: WeakSet[OwnEnvelope] = field(factory=WeakSet, init=False)
 
     def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
@@ -412,13 +407,12 @@ class OwnMessages:
         self._in_context(partial(self.nursery.start_soon, fn, name=f"{self.record.name}:{name}"))
 
     def _in_context(self, fn: Callable[[], object]) -> None:
-        # A copy: the owner, or another message to itself where an actor takes messages without a task, may be using the
-        # context.
+        # A copy: the owner, or another such message, may be using the context.
         assert self.nursery is not None
         self.nursery.parent_task.context.copy().run(fn)
 
     def send(self, message: Message, source: Source) -> OwnEnvelope | None:
-        """Send a message. Return None if the mailbox is closed: nothing more is handled."""
+        """Send a message. Return None if the mailbox is closed."""
         if self.record.mailbox.refuses:
             return None
         envelope = OwnEnvelope(message, source)
@@ -426,12 +420,11 @@ class OwnMessages:
         try:
             self._in_context(partial(self.record.mailbox.put, envelope, wait=True))
         except BaseException as exc:
-            # From the key function of a pool. This may be a step of the watched actor, which must be completed.
+            # From a pool's key function. This may be a step of the watched actor, which must be completed.
             self.crash(exc)
         return envelope
 
     def watch(self, ref: ActorRef) -> OwnMonitor:
-        """Watch an actor, unless the end of the incarnation was decided."""
         if not isinstance(ref, ActorRef):  # type: ignore[redundant-expr,unused-ignore]  # users may get it wrong
             raise TypeError(
                 f"actor {self.record.name!r}: watch() takes an ActorRef, not {ref!r}; a supervisor gives it by the id "
@@ -458,7 +451,7 @@ class OwnMessages:
             self.record.mailbox.forget(envelope)
 
     def close(self) -> None:
-        """Remove all envelopes from the mailbox: the end was decided. None returns to the mailbox later."""
+        """Remove all envelopes from the mailbox: the end was decided."""
         self.over = True
         for monitor in tuple(self.monitors):
             monitor.cancel()
