@@ -96,11 +96,11 @@ class Life(Protocol):
 
     @property
     def own(self) -> OwnMessages:
-        """The incarnation's messages to itself."""
+        """Messages to itself."""
 
     @property
     def timers(self) -> Timers:
-        """The incarnation's timers."""
+        """The timers."""
 
     def end(self, reason: EndReason, exc: BaseException | None = None) -> None:
         """Decide the end. The first decision counts."""
@@ -195,8 +195,8 @@ class Actor(Receives[M_contra]):
         ``shutdown`` time the owner is cancelled: synchronous clean-up still runs, and every ``await`` raises
         `trio.Cancelled`.
 
-        Ctrl-C is never raised in here, between acquiring a resource and the block that releases it, but in the main
-        task. Tasks started here may be interrupted, like any Trio task.
+        Ctrl-C is never raised in here, where it could separate acquiring a resource from the block that releases it;
+        the main task gets the interrupt. Tasks started here may be interrupted, like any Trio task.
         """
         yield
 
@@ -207,10 +207,10 @@ class Actor(Receives[M_contra]):
         the step that delivers the message. Both run in the sender's context variables. The default calls the method
         with ``@handles(...)`` for the class of the message; a message without a handler is refused when sent.
 
-        An override decides alone. If no case of its ``match`` catches a message, the result None gives that away, and a
-        `TypeError` refuses the message: the answer to a ``Call[int]`` is never None, and a message that the annotation
-        of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse unknown messages with ``case _:
-        return await super().handle(message)``, in a plain ``def`` without ``await``.
+        An override decides alone. If no case of its ``match`` catches a message, the result is None, and a `TypeError`
+        refuses the message if None cannot be the answer: a ``Call[int]`` is never answered with None, and a message
+        that the annotation of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse unknown
+        messages with ``case _: return await super().handle(message)``, in a plain ``def`` without ``await``.
 
         **Cancellation**: an ``async def`` is cancelled when the caller leaves, and when the incarnation ends. The
         caller has been answered or has left by then, so a slow clean-up only keeps the in-flight slot. A plain ``def``
@@ -443,7 +443,6 @@ async def _awaitable(answer: Any) -> Any:
 
 
 def check_actor(owner: str, actor: object) -> None:
-    """Raise a `TypeError` or `ValueError` if an object cannot run as an actor."""
     if isinstance(actor, type) and issubclass(actor, Actor):
         raise TypeError(f"{owner}: got the class {actor.__name__}, not an instance; write {actor.__name__}(...)")
     if not isinstance(actor, Actor):

@@ -17,13 +17,13 @@ Tasks in the supervisor's nursery:
 
 While the manager is idle, a requested change begins in the step of the request (`change`), and concludes in the step in
 which the child serves or has ended. Until then the manager takes no job, and the rest of the change comes first after
-that. Changes thus keep their order.
+that.
 
 A child that a shield holds up beyond ``start_timeout`` or ``shutdown`` is reported as overdue, and the rest of the
 manager's work becomes a job when the child ends.
 
 With ``start_order="parallel"`` a job only waits for the stops of a restarting group. The task that waits for a start
-must check the child again first: a stop, or a restart of the group, may have come first.
+must then check the child again: a stop, or a restart of the group, may have come first.
 
 Owns: the job queue, the manager and the tasks above.
 Writes: the child table; records and mailboxes of the supervisor, its children and actors below.
@@ -94,7 +94,6 @@ class Children(Node, ABC):
         self._numbers = count(1)
 
     def release(self) -> None:
-        """Drop all references, to free the children."""
         self._jobs.clear()  # it may hold ends of children
         self.table.clear()
         for name in ("_changes", "_life", "_nursery"):
@@ -329,7 +328,7 @@ class Children(Node, ABC):
         return bool(self._jobs) and self._under_way is None
 
     def in_context(self, fn: Callable[[], T]) -> T:
-        """Call a function in the supervisor's context variables, which the tasks it starts inherit."""
+        """Call a function in the supervisor's context variables, inherited by the tasks it starts."""
         return self._context.copy().run(fn)
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:

@@ -64,7 +64,7 @@ class Node:
 
     @property
     def label(self) -> str:
-        """The name and the activity of an actor, for an error; empty for a node that only leads to others."""
+        """The name and activity of an actor, for an error; empty for a node that only leads to others."""
         return ""
 
     def blockers(self) -> Sequence[Node]:
@@ -113,13 +113,13 @@ serving: ContextVar[Sender | None] = ContextVar("mcp_actors.kernel.serving", def
 """The sender that the current task acts for, or has only inherited; see `current_sender`."""
 
 _joined: ContextVar[tuple[Sender | None, float]] = ContextVar("mcp_actors.kernel.joined", default=(None, 0.0))
-"""The sender that a task elsewhere has joined explicitly, and the deadline around that task then."""
+"""The sender that a task elsewhere has joined, and the deadline around the task then."""
 
 
 def effective_deadline() -> float:
     """Return the effective deadline of the running task, also below a thousand starting supervisors.
 
-    Trio asks scope after scope, in nested calls, unless the innermost knows of a cancellation.
+    Trio asks scope after scope in nested calls.
     """
     try:
         return trio.current_effective_deadline()

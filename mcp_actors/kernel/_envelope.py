@@ -92,7 +92,6 @@ class Reply(Handle, Generic[T]):
 
     @trio.lowlevel.enable_ki_protection  # half of it would leave a handler running without a caller
     def withdraw(self) -> None:
-        """Leave without the answer."""
         if self.open:
             self.open = False
             self.abandoned()
@@ -209,7 +208,6 @@ class Envelope(Reply[Any], Sender):
 
     @property
     def actor(self) -> str:
-        """The actor that has, or has handled, the message: of a pool, the member."""
         return self.holder.name
 
     @property
@@ -218,7 +216,6 @@ class Envelope(Reply[Any], Sender):
         return self.is_call and not self.open
 
     withdrawn = caller_left
-    """True if the message is not to be handled."""
 
     @property
     def interrupted(self) -> bool:

@@ -364,11 +364,9 @@ class Outward:
 
     @property
     def wants_requests(self) -> bool:
-        """True if an outer observer wants `RequestStarted` and `RequestFinished`."""
         return self._hub.wants_requests
 
     def __call__(self, event: Event, /) -> None:
-        """Pass an event on."""
         self._hub.note(event)
 
 

@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 
 # --- Find the handler of a message ------------------------------------------------------------------------------------
 
-# The table of a class, class of messages → name of the method, is made with the class. A message without a handler is
+# The table of a class (class of messages → name of the method) is made with the class. A message without a handler is
 # refused when sent or, if the class of the actor was not known then, when taken.
 #
 # A class that overrides ``handle`` decides alone. A function that falls through a ``match`` returns None, like one that
-# has handled the message. So None is checked: the class of the message may exclude it (``Call[int]``), and the
-# annotation of ``handle`` may exclude the message. A call that returns a value pays nothing.
+# has handled the message. So None is checked against ``Call[int]`` and the annotation of ``handle``. A call that
+# returns a value pays nothing.
 
 
 A = TypeVar("A")
@@ -134,7 +134,7 @@ if TYPE_CHECKING:
 
 
 def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:
-    """Return the handlers of a class by class of messages. Raise a `TypeError` if one is wrong."""
+    """Return class of messages → handler. Raise a `TypeError` for a wrong handler."""
     table: dict[type[Message], str] = {}
     for base in reversed(cls.__mro__):
         own: dict[type[Message], str] = {}
@@ -206,7 +206,7 @@ def _is_actor(base: Any, actor: type) -> bool:
 
 
 def _members(declared: Any) -> list[type[Message]] | None:
-    """Return the classes of messages of a declared type; None if they cannot be checked."""
+    """Return the classes of messages of a declared type; None if unknown."""
     if declared in (Never, NoReturn):
         return []
     members = [

@@ -113,7 +113,7 @@ class Incarnation(Sender):
 
     @abstractmethod
     def restarts_after(self, reason: EndReason) -> bool:
-        """Return True if another incarnation follows an end for a reason."""
+        """Return True if another incarnation follows."""
 
     @abstractmethod
     def ends_by_itself(self) -> None:
@@ -178,7 +178,7 @@ class Incarnation(Sender):
         self.awaits.clear()
 
     def forget_error(self) -> None:
-        """Forget a failure that was handled: the traceback refers to this object."""
+        """Forget a handled failure: the traceback refers to this object."""
         if self.final is not None and self.final.error is not None:
             self.final = self.verdict = evolve(self.final, error=None)
 
@@ -208,7 +208,7 @@ class Incarnation(Sender):
             finally:
                 self.record.sweeps.discard(self._report_slow_start)
                 # Only once the resource was left: the scope is around running(), so an earlier cancellation would cut
-                # the clean-up short. Without it the tasks of idle slots would sleep forever, and the nursery would
+                # the clean-up short. Without any, the tasks of idle slots would sleep forever, and the nursery would
                 # never be joined.
                 self._scope.cancel("the incarnation has ended")
         try:
@@ -296,7 +296,6 @@ class Incarnation(Sender):
 
     @property
     def outer_deadline(self) -> float:
-        """The deadline around a start; infinite once shielded."""
         return math.inf if self.started else self._outer_deadline
 
     def is_run_by(self, task: trio.lowlevel.Task) -> bool:

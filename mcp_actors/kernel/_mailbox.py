@@ -4,7 +4,7 @@ Every change moves all movable messages in one synchronous step, whatever task m
 a handler that returns a message must neither lose nor double a message, nor change the order.
 
 Owns: the lanes of envelopes, and the refusal of a closed mailbox.
-Writes: holder, home, number and context of each envelope; answers envelopes that are dropped or refused.
+Writes: holder, home, number and context of envelopes; answers dropped or refused envelopes.
 Calls: _circles, _envelope.
 """
 
@@ -187,7 +187,6 @@ class Mailbox(Home):
     # --- senders ----------------------------------------------------------------------------------------------------
 
     def check(self, message: object) -> None:
-        """Raise a `TypeError` for anything but a message that the actor handles, as far as known."""
         if not isinstance(message, Message):
             of_class = isinstance(message, type)
             remedy = "send an instance of it" if of_class else "derive its class from Message or Call[...]"
@@ -203,9 +202,7 @@ class Mailbox(Home):
     def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
         """Give an envelope to an incarnation with a free slot, else put it into a lane.
 
-        Args:
-            envelope: a new envelope.
-            wait: whether an envelope waits, or is refused, if the queue is full. None leaves this to the policy.
+        ``wait`` says whether an envelope that finds the queue full waits or is refused; None leaves this to the policy.
 
         Returns:
             True if accepted, False if the envelope waits in the entrance.
@@ -318,7 +315,6 @@ class Mailbox(Home):
             self.on_fed()
 
     def postpone(self, envelope: Envelope) -> MailboxFull | None:
-        """Keep an envelope aside until `resume`. Return the error if too many wait aside already."""
         if len(self._postponed) >= self.size:
             what = f"{type(envelope.message).__name__} cannot be postponed ({self.size} messages wait so already)"
             return self.full(f"{what}; call self.resume() when the actor can handle them, or raise mailbox_size")
@@ -417,7 +413,7 @@ class Mailbox(Home):
 
     @property
     def closed(self) -> bool:
-        """True while messages are refused and earlier ones are not to be served."""
+        """True while messages are refused and none are left to be served."""
         return self._refusal is not None and not self._serves_rest
 
     def check_open(self) -> None:

@@ -1,7 +1,7 @@
 """Open an actor or a supervisor around a block of code.
 
-The root actor and the user's block share a nursery in the user's task. Either may fail, or both, and a cancellation or
-Ctrl-C may come at any moment. The user must get one exception that says why, after a bounded clean-up.
+The root actor and the user's block share a nursery. Either may fail, or both, and a cancellation or Ctrl-C may come at
+any moment. The user must get one exception that says why, after a bounded clean-up.
 
 Theory of operation
 -------------------

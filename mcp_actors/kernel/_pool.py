@@ -58,9 +58,8 @@ if TYPE_CHECKING:
 # reference, and serves it first.
 #
 # The freest member is found without a search. `Crew` keeps the members in *ranks* by free slots. Freeing a slot moves a
-# member to its rank (`Crew.place`). Taking a message, also from its lane, does not: a member that is next and has fewer
-# free slots than its rank says is moved then. So a message moves its member at most twice, however many members there
-# are.
+# member to its rank (`Crew.place`). Taking a message does not: a member that is next, but has fewer free slots than its
+# rank says, is moved then. So a message moves its member at most twice.
 #
 # Within a rank the last member is next. So a pool with little to do leaves the others idle until they are stopped, in
 # the order in which they became idle.
@@ -131,7 +130,7 @@ class Crew:
     Attributes:
         change: wakes the task that adds and stops members.
         lanes: accept messages. Counting all members at each change would take quadratic time.
-        away: the lanes without an incarnation: the members start, stop, wait, or were stopped.
+        away: the lanes without an incarnation.
     """
 
     def __init__(self, record: Record, *, shrinks: bool) -> None:
@@ -259,9 +258,9 @@ soon, but not for every message."""
 class Pool(Supervisor[M_contra]):
     """Equal actors behind one reference.
 
-    Run a pool like any actor: ``ChildSpec("db", lambda: Pool(Connection, size=4))``, or ``open_actor(Pool(...),
-    name="db")``. Use the reference like that of a single actor: one member handles each message. The reference is also
-    a `SupervisorRef`, with the members as children ``"db-1"`` to ``"db-4"``.
+    Run a pool like any actor: ``ChildSpec("db", lambda: Pool(Connection, size=4))``, or
+    ``open_actor(Pool(...), name="db")``. One member handles each message to the reference, which is also a
+    `SupervisorRef`, with the members as children ``"db-1"`` to ``"db-4"``.
 
     Messages wait in one mailbox, and the member with the most free slots takes the oldest. Messages are thus taken in
     the order of arrival, but those of one sender may be handled at the same time, and begin in another order. With a

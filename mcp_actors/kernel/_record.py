@@ -98,7 +98,7 @@ def interrupted(end: End, name: str, number: int, message: str, *, comes_back: b
 
 
 def not_started(end: End, name: str) -> BaseException:
-    """Return the error for the block that opens an actor, if the actor has not started."""
+    """Return the error for the block that opens an actor."""
     if is_a(end.error, ActorStartError):
         return end.error
     if end.error is not None:
@@ -319,10 +319,7 @@ class Record:
         self._watchers.pop(report, None)
 
     def end_run(self, end: End, late: BaseException | None, *, comes_back: bool) -> None:
-        """Report to all watchers that an incarnation has ended and released everything.
-
-        ``late`` is an exception of the clean-up.
-        """
+        """Report to all watchers that an incarnation has ended and released everything. ``late``: a clean-up error."""
         error = late if end.error is None else end.error
         if error is not None:
             text = words_of(error) if is_a(error, McpActorsError) else shown(flattened(error))
@@ -340,7 +337,6 @@ class Record:
     # --- incarnations -----------------------------------------------------------------------------------------------
 
     def adopt(self, actor_class: type, accepts: Accepts | None, *, has_children: bool) -> None:
-        """Prepare for an incarnation, perhaps of another class than before."""
         self.actor_class = actor_class
         self.mailbox.accepts = accepts
         self.is_pool = False
@@ -406,7 +402,6 @@ class Record:
 
     @property
     def working(self) -> tuple[Record, ...]:
-        """The record and, for a pool, the members' records."""
         return (self, *self.children.values()) if self.is_pool and self.children else (self,)
 
 
@@ -428,8 +423,7 @@ RestartType = Literal["permanent", "transient", "temporary"]
 class Spec(Generic[M_contra]):
     """Base of `ChildSpec`, the only subclass.
 
-    A spec makes actors, an actor knows its supervisor, and a reference to a supervisor takes specs: without this class,
-    three modules would import each other in a circle.
+    Without this class, the modules of specs, actors and references would import each other in a circle.
     """
 
     __slots__ = ()

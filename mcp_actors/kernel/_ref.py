@@ -1,11 +1,10 @@
 """References to actors and supervisors, and monitors.
 
-Every message goes through an `ActorRef`, which refuses messages from outside the Trio run, and waits that would never
-end: before a handler, or an actor that starts or ends, waits without a deadline, the wait-for graph is asked for a
-circle.
+Every message goes through an `ActorRef`, which refuses messages from outside the Trio run, and waits without a deadline
+that would deadlock.
 
 Owns: monitors. The record behind a reference belongs to the actor.
-Writes: envelopes into mailboxes, watchers into records, waits into the graph.
+Writes: envelopes into mailboxes, watchers into records, waits into the wait-for graph.
 Calls: _circles, _envelope, _events, _record.
 """
 
@@ -52,7 +51,7 @@ T = TypeVar("T")
 R = TypeVar("R", bound="ActorRef[Any]")
 
 ENDED: Final = frozenset[str](("stopped", "failed"))
-"""The states of an actor that has ended."""
+"""States after the end of an actor."""
 
 
 @explained_methods
@@ -192,7 +191,7 @@ class ActorRef(Handle, Receives[M_contra]):
         Raises:
             ActorStopped: as for `call`.
             MailboxFull: the mailbox is full and the policy is ``"fail"``. With ``"wait"``, `tell` waits for room,
-                unless every handler that could make room waits for the sender.
+                unless that would deadlock: every handler that could make room waits for the sender.
             TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
@@ -490,9 +489,9 @@ class SupervisorRef(ActorRef[Any]):
 
         Args:
             id: the child's id.
-            kind: the class of the child, for type checkers: ``child("counter", Counter)`` is an ``ActorRef[Add |
-                Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. Not checked before the
-                first start.
+            kind: the class of the child, for type checkers: ``child("counter", Counter)`` is an
+                ``ActorRef[Add | Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. Not
+                checked before the first start.
 
         Raises:
             ChildError: the child was not found (``reason="not_found"``).
@@ -555,7 +554,6 @@ class SupervisorRef(ActorRef[Any]):
         return supervisor.child(last, kind)
 
     def _top(self, path: str) -> tuple[SupervisorRef, str]:
-        """Return the top of the tree, and the rest of a path after the name of the top."""
         top = SupervisorRef(self._record.top)
         top_path = f"/{top.name}/"
         if not path.startswith(top_path):

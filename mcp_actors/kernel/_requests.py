@@ -54,9 +54,9 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# A message that finds a free slot is handled in the step of its sender, a waiting message in the step that frees the
-# slot: steps of any task, of other actors too. So whatever a handler raises becomes the answer, a log line, or the end
-# of the incarnation, whose own task then leaves ``running()``.
+# A plain handler runs in the step of the sender, or in the step that frees a slot: steps of any task, of other actors
+# too. So whatever the handler raises becomes the answer, a log line, or the end of the incarnation, whose own task then
+# leaves ``running()``.
 #
 # Messages that a plain handler sends to plain handlers would nest in its step, and two actors that answer each other
 # would exceed Python's recursion limit. So one plain handler runs at a time in a Trio run. Meanwhile other messages
@@ -92,7 +92,6 @@ class Steps:
         self._token = trio.lowlevel.current_trio_token()
 
     def go_on(self) -> None:
-        """Handle due messages, at most `AT_ONCE` in this step."""
         if self._later:
             return
         for _ in range(AT_ONCE):
@@ -124,8 +123,6 @@ def steps_of_run() -> Steps:
 
 
 class Plain(Taken):
-    """Messages in flight, some of them in plain handlers."""
-
     __slots__ = ("_due", "_nursery", "_running", "_steps")
 
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:

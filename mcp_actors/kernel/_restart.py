@@ -108,8 +108,6 @@ class SupervisorPolicy:
     await_start: bool = True
 
     def __attrs_post_init__(self) -> None:
-        """Raise a `ValueError` that names the invalid argument."""
-
         def check(name: str, wanted: str, *, valid: bool) -> None:
             check_option("Supervisor", name, getattr(self, name), wanted, valid=valid)
 
@@ -188,7 +186,6 @@ class ChildSpec(Spec[M_contra]):
     overflow: OverflowPolicy = field(default="wait", kw_only=True)
 
     def __attrs_post_init__(self) -> None:
-        """Raise a `ValueError` that names the invalid argument."""
         id: object = self.id
         if not is_name(id):
             raise ValueError(f"ChildSpec: id must be a non-empty str of one line, not {id!r}")
@@ -298,7 +295,6 @@ class RestartBudget:
         return True
 
     def spenders(self) -> set[str]:
-        """Return the ids of the children whose attempts count."""
         return {child for _, child in self._spent}
 
     def forget(self, children: Collection[str]) -> None:

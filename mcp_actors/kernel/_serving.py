@@ -127,8 +127,6 @@ milliseconds of a writing handler."""
 
 
 class Answers(Holder):
-    """The messages that one incarnation has taken."""
-
     __slots__ = ("_actor", "_in_flight", "_incarnation", "_interruption", "_left", "_record")
 
     def __init__(self, incarnation: Life, actor: Actor) -> None:

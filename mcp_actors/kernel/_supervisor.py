@@ -258,7 +258,7 @@ class Recovery(Children):
     async def _recover_next(self) -> None:
         """Handle a failed restart attempt, unless the child was stopped or restarted meanwhile.
 
-        Of several failed children, the first in the table comes first: the restart includes the rest of the group, and
+        Of several failed children, the first in the table comes first. The restart includes the rest of the group, and
         counts as a single attempt.
         """
         *_, group, end = heappop(self._undecided)
@@ -328,7 +328,6 @@ class Recovery(Children):
             self._nursery.start_soon(self._alarm, child.probation, sleep, job, name=f"{child.spec.id}:parked")
 
     def _retry_in(self, child: Child, error: BaseException | None) -> float | None:
-        """Return the seconds until the retry of a parked child; None without a retry."""
         park_retry = self._policy.park_retry
         try:
             seconds = None if park_retry is None else park_retry(error)
@@ -505,7 +504,7 @@ class Supervisor(Actor[M_contra]):
     def _begin_to_stop(self) -> None:
         """Ask the first children to stop, in the step in which the supervisor is asked.
 
-        The owners of several supervisors wake up in any order; their children are thus still asked in the order of the
+        The owners of several supervisors wake up in any order; their children are still asked in the order of the
         supervisors.
         """
         self._children.ask_first(self._stops())

@@ -3,7 +3,7 @@
 A row outlives the incarnations of its child, and says which of them runs and which group starts the next. Both vary
 independently while stops, failures and starts overlap.
 
-Owns: nothing; ``_children`` writes the table, and no task runs here.
+Owns: nothing; ``_children`` writes the table.
 Writes: closes mailboxes, and emits `Stopped` and dead letters. Calls the factories of programs.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
@@ -75,7 +75,7 @@ class Run(Incarnation):
 
     Attributes:
         fate: the state of the child after its stop; None while live.
-        ended_at: the Trio time of the child's own decision to end; infinite before.
+        ended_at: the Trio time of an end by itself; infinite before.
     """
 
     child: Child
@@ -114,11 +114,10 @@ class Run(Incarnation):
 
 @define(eq=False)
 class Group:
-    """Children that are started again together.
+    """Children that are started again together. A child is a member only while `Child.group` is this group.
 
     Attributes:
         cause: the failed child.
-        members: in child-table order. A child is a member only while `Child.group` is this group.
         delay: the cancel scope around the back-off of the cause.
     """
 
@@ -128,7 +127,6 @@ class Group:
 
     @property
     def due(self) -> list[Child]:
-        """The remaining members."""
         return [child for child in self.members if child.group is self]
 
 

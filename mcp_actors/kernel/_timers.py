@@ -1,14 +1,13 @@
 """Timers, late answers, and other messages of an actor to itself.
 
 Messages of an incarnation to itself (`OwnMessages`) must be gone once the incarnation ends, and must not belong to the
-trace of a single request forever. A `Later` is settled through the protocol `Settles`; importing the code that serves
-messages would be circular.
+trace of a single request forever.
 
 Theory of operation
 -------------------
 A task of the incarnation serves all timers. It runs while there are any, sleeps until the first is due, and sends the
-messages. Canceled timers stay in the heap, because removing each at once would take a walk through all. They are
-dropped when due, or once they are more than half of the heap.
+messages. Canceled timers stay in the heap, because removing each at once would take a walk through all, until they are
+due or more than half of the heap.
 
 Owns: the timers and monitors of one incarnation, and the task of the timers.
 Writes: envelopes into the actor's mailbox, and out again; watchers into other actors' records.
