@@ -53,7 +53,7 @@ class StopActor(Exception):
 
 
 class IgnoreStart(Exception):
-    """Raised from ``running()`` before the yield if there is nothing to run. Not a failure (OTP's ``ignore``).
+    """Raised from ``running()`` before the yield if there is nothing to run, which is not a failure (OTP's ``ignore``).
 
     Args:
         keep_mailbox: True if there is nothing to run *yet*: messages wait for a ``restart_child``.
@@ -222,14 +222,14 @@ class Actor(Receives[M_contra]):
         return answer if "handle" in self._plain else _awaitable(answer)
 
     def take(self, later: Later[Any]) -> bool:
-        """Take a message without a task, if the actor can answer later. To override; the default returns False.
+        """Take a message without a task, if the actor can answer later. Override this; the default returns False.
 
         Each message for which there is a slot is offered here, in order, before `handle`; control messages are not. The
-        call runs in a step of the sender, or of the task that freed the slot, in the sender's context variables. Be
-        quick: nothing else is offered meanwhile.
+        call runs in a step of the sender, or of the task that freed the slot, in the sender's context variables. So
+        `take` must be quick: nothing else is offered meanwhile.
 
-        Do not send from here to an actor that takes messages too: they nest, and a chain of a hundred exceeds Python's
-        recursion limit.
+        Do not send from here to an actor that takes messages too: such messages nest, and a chain of a hundred exceeds
+        Python's recursion limit.
 
         Returns:
             True if the actor has taken the message, and any task of the actor answers with ``later.reply()`` or
@@ -310,7 +310,7 @@ class Actor(Receives[M_contra]):
     def fail(self, exc: BaseException) -> None:
         """End the incarnation as a crash with a cause. Any task of the actor's own tree may call `fail`.
 
-        For example when the connection of an idle actor is lost. Nothing changes if the end has been decided already,
+        Call `fail` when the connection of an idle actor is lost. Nothing changes if the end has been decided already,
         or for `trio.Cancelled`, which is not a failure.
 
         `fail` does not raise. If a handler calls `fail`, the other messages in flight are answered at once, and the

@@ -16,9 +16,9 @@ The nodes of the wait-for graph::
     taker (`Answers`)         nothing; has taken a message and not begun to handle it
 
 A mailbox is stuck if all slots are; any other node is stuck if a blocker is. The graph is not stored, but walked when a
-node is about to wait. `find_circle` assumes all nodes to be stuck, removes those with nothing to wait for, then nodes
-that waited only for removed nodes, until nothing changes. If the place of the call remains, the wait would never end,
-whether the calls belong to one request (p → q → p) or to two that have crossed.
+node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then nodes that
+are no longer stuck without the removed ones, until nothing changes. If the place of the call remains, the wait would
+never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
 
 A handler waits for the tasks below its slot, and so for their calls (`current_sender`), and for calls of a task that
 has joined the handler (`act_for`). A task in a nursery outside the actor only inherits context variables. Calls under a
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""Remembered calls of a handler before answered calls are dropped; later, twice the unanswered calls more."""
+"""Calls of a handler to remember until answered calls are dropped; later, twice the unanswered ones more."""
 
 
 class Node:

@@ -374,9 +374,12 @@ class PendingCall(Protocol[T_co]):
         """The name of the actor that has or has handled the message: of a pool, the member."""
 
     async def wait(self) -> T_co:
-        """Wait for the answer, as `ActorRef.call` does. Exactly one task may wait, once; otherwise a `RuntimeError`.
+        """Wait for the answer, as `ActorRef.call` does.
 
         **Cancellation**: as for `ActorRef.call`.
+
+        Raises:
+            RuntimeError: a task waits, or has waited, for the answer already.
         """
 
     def on_answer(self, fn: Callable[[outcome.Value[Any] | outcome.Error], object]) -> None:

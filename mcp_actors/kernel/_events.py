@@ -46,7 +46,7 @@ class Event:
 
     @property
     def at(self) -> datetime:
-        """The wall-clock time of the event, in UTC. Comparable between Trio, asyncio and other processes."""
+        """The wall-clock time of the event, in UTC, comparable between Trio, asyncio and other processes."""
         from datetime import UTC, datetime  # here: Trio and attrs do without, and few programs ask
 
         return datetime.fromtimestamp(self._wall, UTC)
@@ -117,7 +117,7 @@ class Restarting(Event):
 class GaveUp(Event):
     """The supervisor gives up: the budget is spent, or retrying cannot help. ``error`` is the last failure.
 
-    ``retry_in`` is the number of seconds until one more attempt (`Supervisor`'s ``park_retry``); None without one.
+    ``retry_in`` is the number of seconds until one more attempt (`Supervisor`'s ``park_retry``); None means no attempt.
     """
 
     error: BaseException | None = field(eq=False)
@@ -233,8 +233,8 @@ class EventHub(Handle):
 
     Attributes:
         exit: the first exception raised within a step of the kernel that ends the program; None until then.
-        on_exit: called when `exit` is set. ``open_actor`` or ``open_supervisor`` sets it; must not act within the same
-            step.
+        on_exit: called when `exit` is set. ``open_actor`` or ``open_supervisor`` sets the function, which must not act
+            within the same step.
     """
 
     observers: tuple[Observer, ...] = field(default=(), converter=_checked)
@@ -249,7 +249,7 @@ class EventHub(Handle):
     def after_stop(self, pass_on: Callable[[], None]) -> None:
         """Let a supervisor ask its first child to stop, within this step.
 
-        A loop, because a tree may be deeper than Python's stack.
+        This is a loop, because a tree may be deeper than Python's stack.
         """
         self._stops.append(pass_on)
         if len(self._stops) > 1:  # a call further up goes through them

@@ -172,7 +172,6 @@ class Mailbox(Home):
         return f"{self.name!r} (no member is free)" if is_pool else ""
 
     def is_worked_off(self, sender: Sender) -> bool:
-        """Return True if a handler other than the sender has a slot and waits for nothing: a cheap check."""
         return self.taker is not None and self.taker.works(sender)
 
     def blockers(self) -> Sequence[Node]:
@@ -331,10 +330,6 @@ class Mailbox(Home):
 
     @trio.lowlevel.enable_ki_protection
     def put_back(self, envelope: Envelope) -> bool:
-        """Return an envelope whose handling has not begun to its old place.
-
-        Return False if a closed mailbox has refused it instead.
-        """
         envelope.holder = self
         if self._refusal is not None:
             envelope.settle(outcome.Error(self._refusal()))

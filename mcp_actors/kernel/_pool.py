@@ -275,8 +275,8 @@ class Pool(Supervisor[M_contra]):
         factory: called once for each incarnation of a member; returns a new actor each time.
         size: the number of members, or the smallest and the greatest number, as in ``(1, 8)``. Members are then added
             while messages wait and no slot is free: one for each waiting message.
-        key: returns the key of a message, a hashable value. Called in the sender's step; exceptions are raised to the
-            sender. Needs a fixed size.
+        key: returns the key of a message, a hashable value. The function is called in the sender's step, and its
+            exceptions are raised to the sender. A key needs a fixed size.
         shrink_after: seconds after which an idle member above the smallest number is stopped.
         max_restarts: the restart attempts allowed within ``window``, for all members together. None allows one for each
             member: a database that restarts breaks all connections at once.

@@ -56,7 +56,7 @@ ENDED: Final = frozenset[str](("stopped", "failed"))
 
 @explained_methods
 class ActorRef(Handle, Receives[M_contra]):
-    """A reference to an actor. Valid across restarts; raises `ActorStopped` after the last one.
+    """A reference to an actor, valid across restarts. It raises `ActorStopped` after the last one.
 
     For a type checker, an ``ActorRef[Add | Get]`` takes only these messages. A bare ``ActorRef`` takes any.
 
@@ -216,7 +216,7 @@ class ActorRef(Handle, Receives[M_contra]):
         """Like `tell`, without waiting.
 
         Raises:
-            MailboxFull: the mailbox is full, and the policy is not ``"drop_oldest"``. Also a `trio.WouldBlock`.
+            MailboxFull: the mailbox is full, and the policy is not ``"drop_oldest"``. It is also a `trio.WouldBlock`.
             ActorStopped, TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
@@ -470,7 +470,7 @@ class SupervisorRef(ActorRef[Any]):
     child that starts, ends, or waits for its next start is made at once. With ``start_order="parallel"`` changes begin
     in that order, and changes of different children run concurrently.
 
-    All raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
+    Queries and changes raise `ActorStopped` if the supervisor has stopped, or stops meanwhile.
     """
 
     __slots__ = ()
@@ -482,7 +482,7 @@ class SupervisorRef(ActorRef[Any]):
     @overload
     def child(self, id: str, kind: type[Actor[M]]) -> ActorRef[M]: ...
     def child(self, id: str, kind: type[Receives[Any]] = ActorRef) -> ActorRef:
-        """Return the reference to a child. Valid across restarts.
+        """Return the reference to a child, valid across restarts.
 
         Synchronous; no message is sent. After the first start of a child that is a supervisor, the result is a
         `SupervisorRef`.
@@ -490,8 +490,8 @@ class SupervisorRef(ActorRef[Any]):
         Args:
             id: the child's id.
             kind: the class of the child, for type checkers: ``child("counter", Counter)`` is an
-                ``ActorRef[Add | Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. Not
-                checked before the first start.
+                ``ActorRef[Add | Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. It is
+                not checked before the first start.
 
         Raises:
             ChildError: the child was not found (``reason="not_found"``).
@@ -562,7 +562,7 @@ class SupervisorRef(ActorRef[Any]):
         return top, path.removeprefix(top_path)
 
     def tree(self) -> TreeNode:
-        """Return a picture of this supervisor and all actors below; ``print(supervisor.tree())`` draws the tree.
+        """Return this supervisor and all actors below as they are now; ``print(supervisor.tree())`` draws the tree.
 
         Synchronous; no message is sent, so `tree` also works while an actor is busy, hangs or has stopped.
 
@@ -650,7 +650,7 @@ class SupervisorRef(ActorRef[Any]):
         return await self.call(CountChildren())
 
     def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[EventStream]:
-        """Subscribe to the events of this supervisor's whole tree: ``async with`` yields the stream.
+        """Subscribe to the events of the whole tree that this supervisor is in: ``async with`` yields the stream.
 
         The stream ends with the block or with the tree.
 

@@ -314,7 +314,6 @@ class Taken(Answers):
         return False
 
     def slots(self) -> list[Envelope]:
-        """Return the messages with slots; empty if a slot is free or a message not handed over."""
         held = [envelope for envelope in self.in_flight if _has_slot(envelope)]
         return held if len(held) == self._size else []
 

@@ -402,7 +402,7 @@ class Supervisor(Actor[M_contra]):
             asked in one step, in reverse order).
         strict: True makes a failed first start an error that undoes the start, also in ``start_child`` and
             ``restart_child``. False records the failure and retries the start, like a crash.
-        await_start: True waits for the outcome of each first start. False waits for none, and retries failed starts;
+        await_start: True waits for the outcome of each first start. False waits for none, retries failed starts, and
             needs ``strict=False``.
 
     Raises:
