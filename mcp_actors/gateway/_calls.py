@@ -1,12 +1,12 @@
 """Pass a request of a client on, or refuse it.
 
-A `Call` prepares its request to a server, sends it without a task, and gives the session the result as the server has
-sent it. A task finishes it if its first attempt has failed, if the result is large (`is_large`), or if a legacy client
-must be asked what a modern server wants to know: each `Question` waits for the answer of the client. `error_of` makes
-the error for a client from an exception; `Refused` is one of a request that is answered before anything is sent.
-`malformed` finds the messages that are not even requests.
+A call is sent and answered in the steps of the readers, so a plain call wakes no task. A task takes over if the first
+attempt fails, if the result is large, or if a legacy client must be asked for input. Clients of this package retry by
+the outcome in an error (`error_of`), so ``not_sent`` must never describe a request already carried out.
 
-`Session` makes the calls, writes the answers and runs the tasks.
+Owns: one request of a client, until answered or withdrawn.
+Writes: the answer, through the session of the client.
+Calls: servers, servers.requests, transports, _front.
 """
 
 from __future__ import annotations
@@ -45,34 +45,32 @@ Json: TypeAlias = dict[str, Any]
 Id: TypeAlias = str | int
 
 Prepare: TypeAlias = "Callable[..., PendingRequest[Any]]"
-"""Prepares a request to a server."""
 
 logger = Log("mcp_actors.gateway")
 
 OF_A_HOP: Final = "io.modelcontextprotocol/"
-"""How the keys of a ``_meta`` begin that belong to one hop."""
+"""The prefix of keys of ``_meta`` that belong to one hop."""
 
 QUESTIONS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
-"""The questions that a server may ask a client, each with the capability of the client for it."""
+"""Question of a server → the capability of a client that answers."""
 
 ASKED: Final = frozenset(QUESTIONS.values())
-"""The capabilities that a server asks for during a request. `NotSupported` is raised before it is sent for others."""
+"""Capabilities that servers use during a request. For others, `NotSupported` is raised before sending."""
 
 SERVER_ERROR: Final = -32000
 
 INVALID_ANSWER: Final = "the client's answer is not valid"
 
 MESSAGE: Final = 1024 * 1024
-"""Characters of the text of an exception that a client is sent: errors of this package are shorter."""
+"""Characters of an exception's text for a client. Errors of this package are shorter."""
 
 LARGE_TEXT: Final = 256 * 1024
-"""Characters of a text or blob from which a result is not written in the step that has read it, so that others get a
-turn between."""
+"""Characters of a text or blob. A task writes larger results, so that others get a turn first."""
 
 
 @frozen
 class Malformed:
-    """Replaces a message of a client that is not valid: the id, if that can be found, and the error of its answer."""
+    """Replaces an invalid message: the id if found, and the error to answer with."""
 
     id: Id | None
     code: int
@@ -80,7 +78,7 @@ class Malformed:
 
 
 def parsed(text: bytes) -> Any:
-    """Return the message in a text; if it cannot be parsed, `Malformed`, or for an answer one with an error."""
+    """Return the message in a text: `Malformed` for invalid JSON, or an answer with an error for an answer."""
     try:
         return from_json(text)
     except ValueError as exc:
@@ -91,17 +89,17 @@ def parsed(text: bytes) -> Any:
 
 
 def is_id(value: object) -> TypeGuard[Id]:
-    """Return True if a value may be the id of a request. A boolean may not, although it is an `int` in Python."""
+    """Return True for a valid id. A bool is an `int` in Python, but not an id."""
     return type(value) is str or type(value) is int
 
 
 def is_answer(message: Any) -> bool:
-    """Return True if a message answers a question. It is never answered itself, even if it is not valid."""
+    """Return True for an answer, valid or not. Answers are never answered."""
     return type(message) is dict and "method" not in message and ("result" in message or "error" in message)
 
 
 def malformed(message: Any) -> Malformed | None:
-    """Return the reason to refuse a message that is not an answer; None if it is a valid request or notification."""
+    """Return why to refuse a request or notification; None if valid."""
     if type(message) is not dict:
         problem = "the message is not a JSON object; batches are not supported"
         return message if type(message) is Malformed else Malformed(None, INVALID_REQUEST, problem)
@@ -121,7 +119,7 @@ def malformed(message: Any) -> Malformed | None:
 
 
 class Refused(Exception):
-    """A request that this gateway answers with an error, before anything is sent."""
+    """The gateway answers a request with an error, before sending anything."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
         super().__init__(message)
@@ -129,11 +127,11 @@ class Refused(Exception):
 
 
 class Unknown(Refused):
-    """The request names a prompt or resource that no server lists."""
+    """No server lists the requested prompt or resource."""
 
 
 class Unwritable(Refused):
-    """The server has carried out the request, and its result cannot be written."""
+    """The server has carried out the request, but the result cannot be written."""
 
     def __init__(self, method: str, exc: Exception) -> None:
         problem = f"{method}: the result cannot be passed on: {words_of(exc)}; the request may have taken effect"
@@ -141,13 +139,13 @@ class Unwritable(Refused):
 
 
 def full_line(request_id: object) -> bytes:
-    """Return the answer to a request that was skipped while it arrived, because there was no room for it."""
+    """Return the answer to a request skipped on arrival, for lack of room."""
     problem = "the requests of all clients take too much memory; nothing was sent; send it again later"
     return error_line(request_id if is_id(request_id) else None, not_sent(problem, "LimitExceeded").error)
 
 
 def too_large(method: str, size: int, limit: int) -> Refused:
-    """Return the error of a request whose result may not wait for its client, because too much waits already."""
+    """Return the error for a result without room to wait for its client."""
     problem = f"{method}: the result has {size} bytes, and {limit} bytes may wait for all clients until they are read"
     remedy = "request less data, or lower max_line_bytes or max_body_bytes of the server"
     message = f"{problem}; the request may have taken effect; {remedy}"
@@ -155,14 +153,14 @@ def too_large(method: str, size: int, limit: int) -> Refused:
 
 
 def error_of(exc: Exception, *, begun: bool = False) -> Json:
-    """Return the error of a client's request for an exception of ours or of a server.
+    """Return the error to answer with for an exception.
 
-    An error of ours says in its ``data`` what has become of the request. One of a server passes as it is; without that
-    member of its ``data``, which would make the client send a request again that was carried out.
+    Errors of this package report the outcome of the request in ``data``. Errors of servers lose this member, or the
+    client would repeat a request already carried out.
 
     Args:
         exc: the exception.
-        begun: whether an earlier round of the request was carried out.
+        begun: an earlier round of the request was carried out.
     """
     if isinstance(exc, Refused):
         return exc.error
@@ -174,35 +172,28 @@ def error_of(exc: Exception, *, begun: bool = False) -> Json:
                 error["data"] = {key: value for key, value in exc.data.items() if key != OURS}
         return error
     message, error_name = words_of(exc, limit=MESSAGE), type(exc).__name__
-    if not isinstance(exc, McpActorsError):  # of middleware, for example: its attributes mean something else
+    if not isinstance(exc, McpActorsError):  # foreign attributes mean something else
         return our_error(SERVER_ERROR, message, "unknown", error_name)
     invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
     refused = invalid or (isinstance(exc, NotSupported) and exc.capability not in ASKED)
     outcome = getattr(exc, "outcome", "not_sent" if refused else "unknown")
     if begun and outcome == "not_sent":
         outcome, message = "unknown", f"{message}; an earlier round of it was sent and may have taken effect"
-    # The further attributes of our errors by which a group on the other side makes the same error.
+    # A group on the other side makes the same error from these attributes.
     further = ("state", "retry_at", "seconds", "limit")
     facts = {name: value for name in further if (value := getattr(exc, name, None)) is not None}
     return our_error(INVALID_PARAMS if invalid else SERVER_ERROR, message, outcome, error_name, **facts)
 
 
 def our_error(code: int, message: str, outcome: str, error: str, **facts: Any) -> Json:
-    """Return an error of this gateway."""
     return {"code": code, "message": message, "data": {OURS: {"outcome": outcome, "error": error, **facts}}}
 
 
 def not_sent(message: str, error: str) -> Refused:
-    """Return the refusal of a request of which nothing was sent to a server."""
     return Refused(**our_error(SERVER_ERROR, message, "not_sent", error))
 
 
 def text_in(params: Json, name: str) -> str:
-    """Return a member of params that is a string.
-
-    Raises:
-        Refused: it is not.
-    """
     value = params.get(name)
     if type(value) is not str:
         raise Refused(INVALID_PARAMS, f"params.{name} is not a string")
@@ -210,11 +201,6 @@ def text_in(params: Json, name: str) -> str:
 
 
 def prompt_of(front: Front, name: str) -> tuple[ServerRef, str]:
-    """Return the server of a prompt, and its name there.
-
-    Raises:
-        Refused: there is none.
-    """
     found = front.find_prompt(name)
     if found is None:
         raise Unknown(INVALID_PARAMS, f"no prompt is called {name!r:.80}")
@@ -222,11 +208,6 @@ def prompt_of(front: Front, name: str) -> tuple[ServerRef, str]:
 
 
 def resource_of(front: Front, uri: str) -> ServerRef:
-    """Return the server of a resource.
-
-    Raises:
-        Refused: there is none.
-    """
     ref = front.find_resource(uri)
     if ref is None:
         raise Unknown(INVALID_PARAMS, "no server lists this resource, or a template that matches it", {"uri": uri})
@@ -234,23 +215,21 @@ def resource_of(front: Front, uri: str) -> ServerRef:
 
 
 def json_id(request_id: Id) -> bytes:
-    """Return an id as JSON."""
     return b"%d" % request_id if type(request_id) is int else json.dumps(request_id).encode()
 
 
 def error_line(request_id: Id | None, error: Json) -> bytes:
-    """Return the answer with an error; None is the id of a message that has none."""
     shown = b"null" if request_id is None else json_id(request_id)
     try:
         text = written(error)
-    except Exception:  # a server in this process may give anything as its data
+    except Exception:  # servers in this process may put anything into data
         logger.exception("the error of a request cannot be written; its data is dropped")
         text = written({"code": error["code"], "message": error["message"]})
     return b'{"jsonrpc":"2.0","id":%b,"error":%b}\n' % (shown, text)
 
 
 def written(value: Any) -> bytes:
-    """Return a value as JSON text. Lone surrogates, which UTF-8 cannot encode, are replaced."""
+    """Return JSON. Lone surrogates, impossible in UTF-8, are replaced."""
     try:
         return to_json(value, inf_nan_mode="null", fallback=str)
     except PydanticSerializationError:
@@ -259,8 +238,8 @@ def written(value: Any) -> bytes:
 
 
 def is_large(result: Json) -> bool:
-    """Return True if a result has a large text or blob; large structured content nearly always comes with a text."""
-    parts = result.get("content") or result.get("contents")  # of any type, unless the SDK knows this kind of results
+    """Return True for a result with a large text or blob. Large structured content nearly always comes with a text."""
+    parts = result.get("content") or result.get("contents")  # any type, unless the SDK knows the kind of result
     for part in parts if type(parts) is list else ():
         if type(part) is dict:
             holder = embedded if type(embedded := part.get("resource")) is dict else part
@@ -271,17 +250,17 @@ def is_large(result: Json) -> bool:
 
 
 class Outlet(Protocol):
-    """Takes the lines for one client. It never waits. With one stream for all of them, only the lines matter."""
+    """Takes the lines for one client. Never waits."""
 
     def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
-        """Take the answer to a request, or to an invalid message; `code` is that of its error, 0 for a result."""
+        """Take the answer to a request, or to an invalid message; `code` is the code of an error, 0 for a result."""
 
     def tell(self, line: bytes, about: Id | None) -> None:
-        """Take a notification or a question; `about` is the request that it belongs to, if that is known."""
+        """Take a notification or question; `about` is the related request, if known."""
 
 
 class Client(Protocol):
-    """The session of a client, as its calls, its news and its own servers see it."""
+    """The session of a client, as seen by calls, news and own servers."""
 
     calls: dict[Id, Any]
     modern: bool | None
@@ -305,19 +284,14 @@ class Client(Protocol):
 
 
 class Call:
-    """A request of a client that a server answers.
+    """A request of a client to a server.
 
     Args:
-        session: the session of the client.
-        request_id: the id of the request there.
-        method: its method.
-        ref: the server.
-        prepare: prepares the request to it, again for each round of questions.
-        passing: the parts of the request that are of this client; None for a request that asks nothing.
+        prepare: prepares the request, again for each round of questions.
+        passing: the parts that belong to this client; None for requests without questions.
 
     Attributes:
-        id, method, ref: see above.
-        level: the least severe log messages that the client wants meanwhile; None for none.
+        level: the least severe log messages wanted meanwhile; None for none.
     """
 
     __slots__ = (
@@ -343,16 +317,15 @@ class Call:
         self._passing = passing
         self._pending: PendingRequest[Any] = prepare()
         self._scope: trio.CancelScope | None = None
-        self._rounds: Rounds | None = None  # most calls need none
-        self._left = math.inf  # seconds that the client has for all its answers
+        self._rounds: Rounds | None = None
+        self._left = math.inf  # seconds left for all answers of the client
 
     def begin(self) -> None:
-        """Send the request."""
         self._pending.pass_on(self._passing)
         self._pending.send(self._settle)
 
     def _settle(self, answer: Any) -> None:
-        """Take the answer, or let a task finish the request: also to pass on the log messages that came before."""
+        """Take the answer. A failure, a question, a large result, or earlier log messages need a task."""
         value = None if answer is None else answer.value
         is_plain = answer is not None and self.level is None and not self._is_question(value)
         if is_plain and self._succeed(value, even_large=False):
@@ -365,7 +338,7 @@ class Call:
         with self._scope:
             try:
                 value = await self._pending.finish() if value is None else value
-                # In these turns of the event loop tasks pass on what the server has said before its answer.
+                # During these turns, tasks pass on log messages that the server sent before its answer.
                 for _ in range(5 if self.level is not None else 0):
                     await trio.lowlevel.checkpoint()
                 while self._is_question(value):
@@ -378,11 +351,11 @@ class Call:
                 self._succeed(value)
 
     def _is_question(self, value: Any) -> bool:
-        """Return True if the server asks something that this client does not understand as an answer."""
+        """Return True for a question that only a modern client would understand as an answer."""
         return not self._session.modern and isinstance(value, InputRequiredResult)
 
     async def _ask_client(self, value: InputRequiredResult) -> Any:
-        """Ask a legacy client what a modern server wants to know, and send the request again with the answers."""
+        """Ask a legacy client for a modern server's input, and repeat the request with the answers."""
         self._rounds = self._rounds or Rounds()
         try:
             await self._rounds.begin(value)
@@ -399,9 +372,9 @@ class Call:
         return await self._pending.finish()
 
     async def _answer_in_time(self, method: str, params: Json) -> Json:
-        """Ask one question, within the time that a callback has for one, and ten times that for all of a request.
+        """Ask one question, within the time for a callback, and ten times as long for all questions of a request.
 
-        Meanwhile the server has no request, so that no other limit holds.
+        The server has no request meanwhile, so no other limit holds.
         """
         timeout, began = self.ref._record.callbacks.timeout, trio.current_time()
         self._left = min(self._left, MAX_ROUNDS * timeout)
@@ -417,15 +390,15 @@ class Call:
         raise ServerError(what, server=self.ref.name)
 
     def _succeed(self, value: Any, *, even_large: bool = True) -> bool:
-        """Answer with a result, or with an error if it cannot be passed on; return False for a large one, if so asked.
+        """Answer with a result; return False for a large result unless `even_large`.
 
-        The value may be anything: middleware has made it, or a server in this process.
+        Middleware and servers in this process may return anything, so every failure becomes an error.
         """
         try:
             result = self._pending.result_of(value)
             if not even_large and is_large(result):
                 return False
-            result = dict(result)  # which is not to be changed
+            result = dict(result)  # not ours to change
             if "_meta" in result:
                 meta = result.pop("_meta") or {}
                 if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:
@@ -445,14 +418,15 @@ class Call:
                 self._session.news.expect(self.ref, exc)
 
     def _end(self) -> bool:
-        """Return False if the request was cancelled meanwhile: then its id may be that of another."""
+        """Remove the call from the session; return False if cancelled."""
+        # Ids are reused: after a cancellation, `calls` may have another request under this id. Comparing the object and
+        # not the id keeps a late result from answering the newer request, whose own answer would then be dropped.
         if self._session.calls.get(self.id) is not self:
             return False
         del self._session.calls[self.id]
         return True
 
     def withdraw(self) -> None:
-        """Withdraw the request from the server."""
         self._pending.withdraw()
         if self._scope is not None:
             self._scope.cancel("the client has cancelled the request")
@@ -466,7 +440,6 @@ class Question:
         self._message: Json = {}
 
     def answer(self, message: Json) -> None:
-        """Take the answer."""
         self._message = message
         self._answered.set()
 
@@ -474,7 +447,7 @@ class Question:
         """Wait for the answer, and return its result.
 
         Raises:
-            MCPError: it is an error.
+            MCPError: the answer is an error.
         """
         await self._answered.wait()
         if type(result := self._message.get("result")) is dict:

@@ -1,14 +1,13 @@
-"""Make the lists that clients see; find who answers a name.
+"""Make the lists for clients, and find the server behind a name.
 
-`Front` makes the lists of tools, prompts, resources and templates from those of the servers, with the public names of
-the group, and finds the server behind a name or URI. It keeps the lists of prompts and resources of each server, and
-requests them again when they may have changed (`Front.follow`, a task of the gateway, with one more for each list
-that is being requested). Of tools it keeps nothing: the group has them. `Changed` says which lists have changed.
+Servers come, go and change their lists at any moment. The group keeps the tools, this file the prompts and resources,
+requested again when they may have changed (`Front.follow`). A resource belongs to the first server, in configured
+order, that lists its URI, or else to the first with a matching template. Tools are read from the servers' records,
+because the group's catalogue keeps no icons.
 
-A resource belongs to the first server, in configured order, that lists its URI; one that no server lists to the first
-with a template that matches. `OneServer` is the front for a client that has named one of the servers. ``_session`` asks
-it, ``_serve`` runs it. It uses `ServerGroup`, and reads the tools as the servers list them from the records, because
-the catalogue of the group keeps no icons.
+Owns: the prompts and resources of each server, and a task for each list being requested.
+Writes: its entry in the group's observers; wakes a lazy server whose list a client waits for.
+Calls: servers, servers.connection.
 """
 
 from __future__ import annotations
@@ -41,29 +40,28 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 
 Changed: TypeAlias = Literal["tools", "prompts", "resources", "servers"]
-"""A kind of list that has changed; ``servers`` if one is connected now, whatever it lists."""
+"""A kind of changed list; ``servers`` after a server has connected."""
 
 KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 
 logger = Log("mcp_actors.gateway")
 
 FIRST_LIST: Final = 5.0
-"""Seconds for which the first list, and what names an unknown thing, waits for servers that are being connected."""
+"""Seconds for which the first list, or a request for an unknown name, waits for connecting servers."""
 
 
 LIST_METHODS: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
-"""The lists that are kept, each with the method of `ServerRef` that requests it. Each is requested in its own task."""
+"""List → the method of `ServerRef` that requests it."""
 
 
 @define(eq=False)
 class Kept:
-    """The prompts and resources of one server, as the server lists them, in JSON.
+    """The prompts and resources listed by one server, in JSON.
 
     Attributes:
-        prompts, resources, templates: the lists; empty for a server without them.
-        asked: the lists that were requested at least once, with success or not; ``tools`` once it was connected.
-        outdated: the lists that have changed since they were requested.
-        asking: the lists that a task requests now.
+        asked: lists requested at least once, with or without success; ``tools`` once connected.
+        outdated: lists changed since the last request.
+        asking: lists being requested by a task.
     """
 
     prompts: tuple[Json, ...] = ()
@@ -77,17 +75,14 @@ class Kept:
 class Front:
     """The lists of a group, for its clients.
 
-    Attributes:
-        group: the servers of its own.
-        naming: the template of the public names of tools and prompts.
-        starting: the names of lazy servers that are about to be started.
-        required: the names of servers without which the gateway is not ready. They are opened as servers that may fail.
-        files: what the file with the servers says of them; empty if they come from a program.
-
     Args:
-        group: the servers.
-        naming: the template.
-        shared: the lists of the servers that all clients share, if these are those that one client has for itself.
+        naming: the template of public names.
+        shared: the lists of the shared servers, if `group` is for one client.
+
+    Attributes:
+        starting: names of lazy servers about to start.
+        required: names of servers without which the gateway is not ready, although opened as optional.
+        files: the state of the configuration file; empty for servers of a program.
     """
 
     wants_requests: ClassVar[bool] = False
@@ -113,22 +108,18 @@ class Front:
     # --- tools ------------------------------------------------------------------------------------------------------
 
     def find_tool(self, public_name: str) -> tuple[ServerRef, str]:
-        """Return the server of a tool, and its name there.
-
-        Raises:
-            ToolNotFound: no tool has that name now.
-        """
+        """Return the server of a tool, and the tool's name there. Raises `ToolNotFound`."""
         if not self._found:
             self._found = {tool.public_name: (self.group[tool.server], tool.name) for tool in self.group.tools}
         if (found := self._found.get(public_name)) is not None:
             return found
         if self._shared is not None:
             return self._shared.find_tool(public_name)
-        tool = self.group.find_tool(public_name)  # which raises
+        tool = self.group.find_tool(public_name)
         return self.group[tool.server], tool.name
 
     def tools(self) -> tuple[Json, ...]:
-        """Return all tools under their public names; the same object while nothing has changed."""
+        """Return all tools under their public names; the same object until something changes."""
         own = self._own_tools()
         if self._shared is None:
             return own
@@ -140,7 +131,6 @@ class Front:
     def _not_hidden(
         self, own: tuple[Json, ...], shared: tuple[Json, ...], find: Callable[[str], tuple[ServerRef, str] | None]
     ) -> tuple[Json, ...]:
-        """Return the shared tools or prompts whose names are not those of own ones, which are used for these names."""
         taken = {item["name"] for item in own}
         hidden = {item["name"] for item in shared if item["name"] in taken}
         for name in hidden:
@@ -158,11 +148,10 @@ class Front:
         return self._tools[1]
 
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
-        """Return the servers whose tools are shown, and these tools, each with its name for clients."""
         return self.group.configured, ((tool, tool.public_name) for tool in self.group.tools)
 
     def find_mirrored(self, public_name: str) -> Any:
-        """Return the schema of a tool of whose arguments clients over HTTP put some into headers; None for others."""
+        """Return the input schema of a tool with arguments mirrored in HTTP headers; None for other tools."""
         if self._mirrored is None:
             self._mirrored = {
                 tool["name"]: tool["inputSchema"] if x_mcp_header_map(tool["inputSchema"]) else None
@@ -175,7 +164,6 @@ class Front:
     # --- prompts and resources --------------------------------------------------------------------------------------
 
     def prompts(self) -> tuple[Json, ...]:
-        """Return all prompts under their public names."""
         own = tuple({**prompt, "name": name} for name, (_, prompt) in self._named_prompts().items())
         if self._shared is None:
             return own
@@ -189,21 +177,17 @@ class Front:
         return named
 
     def find_prompt(self, public_name: str) -> tuple[ServerRef, str] | None:
-        """Return the server of a prompt, and its name there; None if no server lists it."""
         if (found := self._named_prompts().get(public_name)) is not None:
             return self.group[found[0]], found[1]["name"]
         return None if self._shared is None else self._shared.find_prompt(public_name)
 
     def resources(self) -> tuple[Json, ...]:
-        """Return all resources, each once."""
         return self._once("uri", "resources")
 
     def templates(self) -> tuple[Json, ...]:
-        """Return all templates of resources, each once."""
         return self._once("uriTemplate", "templates")
 
     def _once(self, key: str, kind: str) -> tuple[Json, ...]:
-        """Return the items of a kind, each once: the own ones first."""
         own = self._owned(kind, key)
         shared = () if self._shared is None else getattr(self._shared, kind)()
         return (*(item for _, item in own.values()), *(item for item in shared if item[key] not in own))
@@ -221,12 +205,11 @@ class Front:
             self._note_hidden(server, name, f"server {owner!r}")
 
     def _note_hidden(self, server: str, name: str, owner: str) -> None:
-        if (name, server) not in self._collisions and len(self._collisions) < 100:  # a server may list others for ever
+        if (name, server) not in self._collisions and len(self._collisions) < 100:  # lists may grow for ever
             self._collisions.add((name, server))
             logger.warning("server %r: %.200r is hidden, because %s lists it, too", server, name, owner)
 
     def find_resource(self, uri: str) -> ServerRef | None:
-        """Return the server of a resource; None if no server lists it, and no template matches."""
         if (found := self._owned("resources", "uri").get(uri)) is not None:
             return self.group[found[0]]
         for text, (server, _) in self._owned("templates", "uriTemplate").items():
@@ -235,37 +218,32 @@ class Front:
         return None if self._shared is None else self._shared.find_resource(uri)
 
     def find_template(self, text: str) -> ServerRef | None:
-        """Return the server that lists a template; None if none does."""
         if (found := self._owned("templates", "uriTemplate").get(text)) is not None:
             return self.group[found[0]]
         return self.find_resource(text) if self._shared is None else self._shared.find_template(text)
 
     def _all(self) -> Iterable[tuple[str, Kept]]:
-        """Return what is kept of each server that is shown, in configured order."""
         return [(ref.name, self._kept[ref.name]) for ref in self.group.configured if ref.name in self._kept]
 
     def lasting(self, method: str) -> int | None:
-        """Return for how many milliseconds the answer to a method that lists holds: the least of all servers."""
+        """Return the milliseconds for which the answer to a list method holds: the least of all servers."""
         each = [ref._record.catalog.lasting.get(method, 0) for ref in self.servers()]
         return int(least) if math.isfinite(least := min(each, default=0)) else 0
 
     # --- the servers as a whole -------------------------------------------------------------------------------------
 
     def servers(self) -> tuple[ServerRef, ...]:
-        """Return all servers."""
         return self.group.configured + (() if self._shared is None else self._shared.servers())
 
     def own_servers(self) -> tuple[ServerRef, ...]:
-        """Return all servers but the shared ones."""
         return self.group.configured
 
     @property
     def groups(self) -> tuple[ServerGroup, ...]:
-        """The groups behind the lists; the last is its own."""
         return (self.group,) if self._shared is None else (*self._shared.groups, self.group)
 
     def status(self) -> dict[str, ServerStatus]:
-        """Return a snapshot of every server, for ``observe``: with `required` as it is configured."""
+        """Return a snapshot of every server, with ``required`` as configured."""
         found = {} if self._shared is None else self._shared.status()
         for name, each in self.group.status().items():
             found[name] = evolve(each, required=each.required or name in self.required)
@@ -273,18 +251,16 @@ class Front:
 
     @property
     def sources(self) -> tuple[SourceStatus, ...]:
-        """The sources of the configuration, for ``observe``."""
         shared = () if self._shared is None else self._shared.sources
         return (*shared, *self.files, *self.group.sources)
 
     def failed_in(self, done: ReloadSummary) -> dict[str, str]:
-        """Return why entries, and servers that a reload has added or changed, cannot be used."""
+        """Return why entries of a reload, or servers added or changed by it, cannot be used."""
         lives = {ref.name: ref._record.life for ref in self.own_servers() if ref.name in (*done.added, *done.changed)}
         found = {**done.failed, **{name: life.error or life.overdue for name, life in lives.items()}}
         return {name: str(problem) for name, problem in found.items() if problem is not None}
 
     def instructions(self) -> str | None:
-        """Return the instructions of the connected servers, each under its name if there are several."""
         connected = [ref for group in self.groups for ref in group.connected]
         given = [(ref.name, ref.info.instructions) for ref in connected if ref.info.instructions]
         if sum(map(len, self.groups)) == 1:
@@ -292,28 +268,26 @@ class Front:
         return "\n\n".join(f"# {name}\n\n{text}" for name, text in given) or None
 
     def has_changed(self, kind: Changed) -> bool:
-        """Return True if a list that has changed in the group may have changed here, and clients have seen one."""
+        """Return True if a change in the group may matter here: clients have seen a list before."""
         return self.listed
 
     @property
     def listed(self) -> bool:
-        """True once `wait_listed` would not wait."""
         return self._settled.is_set() and (self._shared is None or self._shared.listed)
 
     async def wait_listed(self, kind: str = "tools") -> None:
-        """Wait until each server has its lists or has failed, for `FIRST_LIST` seconds at most since the start."""
+        """Wait until each server has its lists or has failed, for `FIRST_LIST` seconds at most."""
         await self._settled.wait()
         if self._shared is not None:
             await self._shared.wait_listed(kind)
 
     @property
     def complete(self) -> bool:
-        """True if no server is on its way to its first lists: what is unknown now stays unknown."""
+        """True if no server is about to get its first lists: unknown names stay unknown."""
         own = not any(map(self._is_awaited, self.group.configured))
         return own and (self._shared is None or self._shared.complete)
 
     async def wait_complete(self) -> None:
-        """Wait until no server is on its way to its first lists, for `FIRST_LIST` seconds at most."""
         with trio.move_on_after(FIRST_LIST):
             while any(map(self._is_awaited, self.group.configured)):
                 await self._news.wait()
@@ -323,10 +297,7 @@ class Front:
     # --- follow the changes -----------------------------------------------------------------------------------------
 
     async def follow(self, on_change: Callable[[Changed], None]) -> None:
-        """Keep the lists up to date, and call a function for each that has changed. Does not return.
-
-        **Cancellation**: ends it.
-        """
+        """Keep the lists up to date, and call `on_change` for each change. Does not return."""
         self._on_change = on_change
         self.group._hub.add(self)
         try:
@@ -345,7 +316,6 @@ class Front:
             self.group._hub.remove(self)
 
     def __call__(self, event: Event) -> None:
-        """Take an event of the group, as an observer."""
         match event:
             case StateChanged(new="ready" | "degraded"):
                 self._look_again(event.server, *LIST_METHODS)
@@ -367,7 +337,6 @@ class Front:
         self._note_news()
 
     async def _settle(self) -> None:
-        """Let lists be answered once every server is connected and listed, or has failed, or the time is over."""
         await self.wait_complete()
         self._settled.set()
 
@@ -384,7 +353,7 @@ class Front:
 
     def _look_again(self, server: str, *kinds: str) -> None:
         kept = self._kept.setdefault(server, Kept())
-        kept.asked.add("tools")  # by the group, before it was connected
+        kept.asked.add("tools")  # listed by the group, before it was connected
         kept.outdated.update(kinds)
         if self._nursery is not None:
             for kind in set(kinds) - kept.asking:
@@ -392,28 +361,31 @@ class Front:
                 self._nursery.start_soon(self._ask, server, kept, kind)
 
     async def _ask(self, server: str, kept: Kept, kind: str) -> None:
-        """Request a list until it is up to date. After a failure it stays as it is, and is requested again."""
+        """Request a list until it is up to date. A failure keeps the former list, and is retried."""
 
         def describe(error: Exception, wait: float) -> str | None:
             kept.asked.add(kind)
             self._note_news()
             if server not in self.group or self.group[server].state not in ("ready", "degraded"):
-                return None  # the end of the attempts: its next connection has the list requested again
+                return None  # stop trying: the next connection requests the list
             return f"server {server!r}: its {kind} could not be listed: {problem_of(error)}; again in {wait:.3g} s"
 
+        # A change that arrives during a request sets `outdated` again and starts no second task, because `asking` has
+        # the kind. So clear `outdated` before the request, and leave `asking` without a checkpoint after the last look;
+        # otherwise a change in between is lost, and clients keep an old list.
         while kind in kept.outdated:
             kept.outdated.discard(kind)
             await keep_trying(partial(self._request, server, kind, kept), AFTER_FAILURE, describe)
             kept.asked.add(kind)
             self._note_news()
-        kept.asking.discard(kind)  # no checkpoint since the look at `outdated`, so no change is missed
+        kept.asking.discard(kind)
 
     async def _request(self, server: str, kind: str, kept: Kept) -> None:
         found: tuple[Json, ...] = ()
         try:
             found = tuple(map(json_of, await getattr(self.group[server], LIST_METHODS[kind])()))
         except MCPError as exc:
-            if exc.code != METHOD_NOT_FOUND:  # then the list is empty
+            if exc.code != METHOD_NOT_FOUND:  # otherwise the list is empty
                 raise
         if found != getattr(kept, kind):
             setattr(kept, kind, found)
@@ -421,13 +393,9 @@ class Front:
 
 
 class OneServer(Front):
-    """One server of a front under its own names, for a client that has named it.
+    """One server of a front under its own names, for a client that names the server.
 
-    Each tool, prompt and resource that the client names is asked of that server, which knows best what it has.
-
-    Args:
-        front: the front, which follows the changes.
-        name: the server.
+    The server gets requests for any tool, prompt or resource, and answers unknown names itself.
     """
 
     def __init__(self, front: Front, name: str) -> None:
@@ -441,11 +409,7 @@ class OneServer(Front):
 
     @property
     def ref(self) -> ServerRef:
-        """The server.
-
-        Raises:
-            ServerUnavailable: the gateway does not have it any more.
-        """
+        """The server, or `ServerUnavailable` if removed from the gateway."""
         found = self.group._roster.members.get(self._name)
         if found is None:
             gone = f"server {self._name!r} was removed from the gateway; nothing was sent; add it there again"
@@ -453,23 +417,19 @@ class OneServer(Front):
         return found.ref
 
     def find_tool(self, public_name: str) -> tuple[ServerRef, str]:
-        """See `Front.find_tool`."""
         return self.ref, public_name
 
     def find_prompt(self, public_name: str) -> tuple[ServerRef, str]:
-        """See `Front.find_prompt`."""
         return self.ref, public_name
 
     def find_resource(self, uri: str) -> ServerRef:
-        """See `Front.find_resource`."""
         return self.ref
 
     def find_template(self, text: str) -> ServerRef:
-        """See `Front.find_template`."""
         return self.ref
 
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
-        # Each session has a front like this, and looks at it at each change of the group: not at all tools.
+        # Each session has such a front, and looks here at each change of the group, so don't look at all tools.
         found = self.group.get(self._name)
         return [] if found is None else [found], ((tool, tool.name) for tool in self.group.tools.of(self._name))
 
@@ -477,34 +437,26 @@ class OneServer(Front):
         return [(self._name, self._kept[self._name])] if self._name in self._kept else []
 
     def own_servers(self) -> tuple[ServerRef, ...]:
-        """See `Front.own_servers`."""
         return (self.ref,)
 
     servers = own_servers
 
     def instructions(self) -> str | None:
-        """See `Front.instructions`."""
         info = self.ref._record.info
         return None if info is None else info.instructions
 
     def has_changed(self, kind: Changed) -> bool:
-        """See `Front.has_changed`."""
         kinds = ("resources", "templates") if kind == "resources" else (kind,)
         now = [getattr(self, each)() for each in kinds]
         before, self._seen[kind] = self._seen.get(kind), now
-        return now != before and all(map(self._has, kinds))  # a client waits for that, and has seen no list before
+        return now != before and all(map(self._has, kinds))  # otherwise clients wait, and have seen no list
 
     @property
     def complete(self) -> bool:
-        """True: it takes any name."""
         return True
 
     async def wait_listed(self, kind: str = "tools") -> None:
-        """Start the server if it is lazy, and wait until it has this list.
-
-        Raises:
-            ServerUnavailable: it has none, because it is not connected.
-        """
+        """Start the server if lazy, and wait for its list. Raises `ServerUnavailable` if not connected."""
         ref = self.ref
         if ref._record.life.wanted.mode == "rest" and not self._has(kind):
             ref._caller.wake()
@@ -528,14 +480,13 @@ class OneServer(Front):
 
 
 def json_of(model: Any) -> Json:
-    """Return an object of the SDK as JSON."""
     dumped: Json = model.model_dump(by_alias=True, mode="json", exclude_none=True)
     return dumped
 
 
 def _tool(tool: Any, public_name: str) -> Json:
     shown = {**json_of(tool), "name": public_name}
-    shown.pop("execution", None)  # it is about tasks, which a gateway does not pass on
+    shown.pop("execution", None)  # about tasks, which are not passed on
     return shown
 
 

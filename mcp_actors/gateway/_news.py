@@ -1,12 +1,13 @@
-"""Tell a client what changes, and what its servers log.
+"""Notify a client of changes and of its servers' log messages.
 
-`News` is the part of a session that speaks without being asked. It keeps what the client wants to hear, which depends
-on the era: a legacy client subscribes to each resource, sets one log level, and hears of changed lists once it is
-initialized; since 2026-07-28 a client opens streams of notifications and names its log level in each request. Each
-subscription and each stream is a task of the session, and ends with it. `Latest` keeps what a client can change without
-end down to one task.
+The eras differ. A legacy client subscribes to each resource, sets one log level, and hears of changed lists once
+initialized. Since 2026-07-28 a client opens streams of notifications, and names a log level in each request.
+Subscriptions and streams are tasks of the session; a client can open and close them without end, so `Latest` and the
+limits bound them.
 
-`Session` takes the requests, and gives the notices to the client. It uses the refs of the servers only.
+Owns: the subscriptions, streams, log level and awaited pages of one client.
+Writes: notifications, through the session; the log levels of servers.
+Calls: servers, _calls, _output.
 """
 
 from __future__ import annotations
@@ -38,28 +39,28 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
-"""The log levels, from the lowest to the highest."""
+"""Lowest first."""
 
 MAX_WATCHED: Final = 200
-"""Subscriptions of a client to resources. One more is refused. With a thousand, steps take a third of a second."""
+"""Subscriptions of a client to resources. One more is refused: with a thousand, steps take a third of a second."""
 
 MAX_URI: Final = 64 * 1024
-"""Characters in the URI of a subscription, which is kept."""
+"""Characters of the URI of a subscription."""
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
 CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
     kind: (f"notifications/{kind}/list_changed", f"{kind}ListChanged") for kind in ("tools", "prompts", "resources")
 }
-"""The notice that a list has changed, and the name of a client's wish for it."""
+"""Kind → notification of a changed list, and the name of a wish for it."""
 
 
 class Latest:
-    """Runs a function in one task at most. Asked to while it runs, it runs once more.
+    """Runs a function in at most one task, and once more if asked during a run.
 
     Args:
         start: starts the task.
-        fn: the function, which reads what is the latest when it runs.
+        fn: reads the latest state each time.
     """
 
     def __init__(self, start: Callable[..., object], fn: Callable[[], Awaitable[object]]) -> None:
@@ -68,7 +69,6 @@ class Latest:
         self._wanted = self._runs = False
 
     def run_soon(self) -> None:
-        """Run the function, from its beginning, some time after this."""
         self._wanted = True
         if not self._runs:
             self._runs = True
@@ -86,10 +86,8 @@ class _Watch:
     """A subscription of a legacy client.
 
     Attributes:
-        scope: ends it.
-        ready: set when the server has answered.
-        failure: why there is none.
-        waiting: the number of requests for it that wait for the answer.
+        failure: why there is no subscription.
+        waiting: how many requests wait for `ready`.
     """
 
     scope: trio.CancelScope = field(factory=trio.CancelScope)
@@ -100,32 +98,21 @@ class _Watch:
 
 @define(eq=False)
 class _Stream:
-    """A stream of a modern client.
-
-    Attributes:
-        honored: the notifications that the client has asked for.
-        request: its entry in the calls of the session.
-    """
-
     honored: Json
     request: object
 
 
 def log_line(context: CallbackContext, params: LoggingMessageNotificationParams) -> LogLine:
-    """Return the line of a log message of a server."""
     name = context.server if params.logger is None else f"{context.server}/{params.logger}"
     message = {"level": params.level, "logger": name, "data": params.data}
     return LogLine(written({"jsonrpc": "2.0", "method": "notifications/message", "params": message}) + b"\n")
 
 
 class News:
-    """The wishes of one client to hear of changes, and the notices that it gets for them.
-
-    Args:
-        session: the session of the client.
+    """The notifications that one client wants.
 
     Attributes:
-        level: the lowest level of log messages that a legacy client has asked for; None for none.
+        level: the lowest log level requested by a legacy client; None for none.
     """
 
     def __init__(self, session: Client) -> None:
@@ -138,14 +125,13 @@ class News:
         self._heard: dict[ServerRef, Callable[[], None]] = {}
 
     def close(self) -> None:
-        """Hear no server any more: the client has left."""
         for remove in self._heard.values():
             remove()
 
     # --- pages that a person opens ----------------------------------------------------------------------------------
 
     def expect(self, ref: ServerRef, refusal: MCPError) -> None:
-        """Tell a legacy client when the pages are done that the error for its request names. No other client hears it.
+        """Notify a legacy client when the pages named by an error are done.
 
         Since 2026-07-28 the protocol has no such notification.
         """
@@ -159,7 +145,7 @@ class News:
         while len(self._pages) > MAX_WATCHED:
             del self._pages[next(iter(self._pages))]
         for notice in ref._record.done.latest.values():
-            self._pass_done(ref.name, notice)  # it may have come together with the error
+            self._pass_done(ref.name, notice)  # perhaps together with the error
 
     def _pass_done(self, server: str, notice: ElicitCompleteNotification) -> None:
         page = notice.params.elicitation_id
@@ -170,12 +156,7 @@ class News:
     # --- log messages -----------------------------------------------------------------------------------------------
 
     def set_level(self, level: Any, servers: Iterable[ServerRef], lowest: Callable[[], str]) -> None:
-        """Set the level of a legacy client, and ask the servers for the lowest that a client wants.
-
-        Args:
-            level: the level as the client has sent it.
-            servers: the servers that the client sees.
-            lowest: returns the lowest level that a client wants now.
+        """Set the level of a legacy client, and ask `servers` for the `lowest` level of all clients.
 
         Raises:
             Refused: there is no such level.
@@ -184,19 +165,18 @@ class News:
             raise Refused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LEVELS)}")
         self.level = level
         seen = tuple(servers)
-        self._levels = {ref: self._levels[ref] for ref in seen if ref in self._levels}  # others were removed
+        self._levels = {ref: self._levels[ref] for ref in seen if ref in self._levels}  # forget removed servers
         for ref in seen:
             self._ask_for_level(ref, lowest)
 
     def renew_level(self, servers: Iterable[ServerRef], lowest: Callable[[], str]) -> None:
-        """Ask those servers for the level that were not there, or not connected, when the client has set it."""
+        """Ask servers that were missing or not connected when the level was set."""
         if self.level is not None:
             for ref in servers:
                 if ref not in self._levels:
                     self._ask_for_level(ref, lowest)
 
     def _ask_for_level(self, ref: ServerRef, lowest: Callable[[], str]) -> None:
-        """Ask a server for the level, unless it is lazy and has not been used: then once it is connected."""
         if ref._record.life.wanted.mode == "rest":
             self._levels.pop(ref, None)
             return
@@ -208,12 +188,11 @@ class News:
         try:
             await ref.set_log_level(lowest())  # type: ignore[arg-type]  # one of `LEVELS`
         except (ServerUnavailable, ConnectionLost):
-            self._levels.pop(ref, None)  # it is asked once it is connected
+            self._levels.pop(ref, None)  # asked again once connected
         except (McpActorsError, MCPError):
-            pass  # it has no log
+            pass  # no log
 
     def wants_log(self, level: str) -> bool:
-        """Return True if the client wants log messages of a level."""
         if self._session.modern is False and self._session.initialized.is_set():
             return LEVELS.index(level) >= LEVELS.index(self.level or "info")
         wanted = [each.level for each in self._session.calls.values() if isinstance(each, Call)]
@@ -222,7 +201,6 @@ class News:
     # --- lists ------------------------------------------------------------------------------------------------------
 
     def note_changed(self, kind: Changed) -> None:
-        """Tell the client that a list has changed, if it wants to know."""
         method, wish = CHANGES[kind]
         if self._session.modern is False and self._session.initialized.is_set():
             self._session.notify(method)
@@ -233,7 +211,7 @@ class News:
     # --- resources, as a legacy client subscribes to them -----------------------------------------------------------
 
     async def subscribe(self, ref: ServerRef, uri: str) -> None:
-        """Subscribe to a resource, and pass its changes on in another task until the client unsubscribes or leaves.
+        """Subscribe to a resource, and pass changes on in another task until the client unsubscribes or leaves.
 
         **Cancellation**: ends the subscription, unless it is established or another request waits for it.
 
@@ -251,6 +229,9 @@ class News:
             await watch.ready.wait()
         finally:
             watch.waiting -= 1
+            # Two requests may wait for one subscription, and this one may be cancelled. So end the subscription only if
+            # no other request waits and the server has not answered yet, and only if `_watched` still has this one:
+            # `_keep` may have ended, and the client may have subscribed again.
             if not watch.waiting and not watch.ready.is_set() and self._watched.get(uri) is watch:
                 self.unsubscribe(uri)
         if watch.failure is not None:
@@ -268,7 +249,6 @@ class News:
                 del self._watched[uri]
 
     def unsubscribe(self, uri: str) -> None:
-        """End a subscription, if there is one."""
         if (watch := self._watched.pop(uri, None)) is not None:
             watch.scope.cancel("the client has unsubscribed")
 
@@ -282,7 +262,7 @@ class News:
             raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
 
     async def _pass_changes(self, ref: ServerRef, uri: str, meta: Json | None, ready: Callable[[], object]) -> None:
-        """Pass the changes of a resource on, also after its server was stopped and started again."""
+        """Pass the changes of a resource on, across restarts of its server."""
         params, stream = ({}, None) if meta is None else ({"_meta": meta}, meta[SUBSCRIPTION])
         async with ref.subscribe(uri) as changes:
             ready()
@@ -298,11 +278,7 @@ class News:
     # --- the streams of a modern client -----------------------------------------------------------------------------
 
     def servers_of(self, front: Front, wishes: Json) -> dict[str, ServerRef]:
-        """Return the server of each resource that a client wants to hear of.
-
-        Raises:
-            Refused: the wishes are not valid, or the client has too many subscriptions.
-        """
+        """Return the server of each resource in the wishes, or raise `Refused`."""
         uris = wishes.get("resourceSubscriptions") or []
         if type(uris) is not list:
             raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
@@ -310,19 +286,8 @@ class News:
         return {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
 
     async def stream(self, refs: Mapping[str, ServerRef], request_id: Id, wishes: Json) -> None:
-        """Keep a stream of notifications. Does not return.
-
-        **Cancellation**: ends the stream.
-
-        Args:
-            refs: the servers of the resources.
-            request_id: the request for the stream.
-            wishes: what the client wants to hear of.
-
-        Raises:
-            Refused: the client has too many subscriptions.
-        """
-        await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
+        """Keep a stream of notifications until cancelled. Raises `Refused` for too many subscriptions."""
+        await trio.lowlevel.checkpoint_if_cancelled()  # see `Session._dispatch_after`
         self._check_watched(list(refs))
         honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
         if refs:
@@ -338,26 +303,22 @@ class News:
                     nursery.start_soon(self._pass_changes_if_possible, ref, uri, meta)
                 await trio.sleep_forever()
         finally:
-            if self._streams.get(request_id) is stream:  # not of a later stream with the same id
+            if self._streams.get(request_id) is stream:  # not a later stream with the same id
                 del self._streams[request_id]
 
     async def _pass_changes_if_possible(self, ref: ServerRef, uri: str, meta: Json) -> None:
         try:
             await self._pass_changes(ref, uri, meta, lambda: None)
-        except (McpActorsError, MCPError) as exc:  # the other wishes of the stream hold
+        except (McpActorsError, MCPError) as exc:  # the other wishes hold
             logger.info("the changes of %.200r are not passed on: %s", uri, exc)
 
     def streams(self) -> tuple[Id, ...]:
-        """Return the requests for the streams that are open. One that was cancelled is not, though its task may run."""
+        """Return the requests for open streams; a cancelled one does not count while its task ends."""
         calls = self._session.calls
         return tuple(each for each, stream in self._streams.items() if calls.get(each) is stream.request)
 
 
 async def _wait_possible(ref: ServerRef) -> None:
-    """Wait until a stopped or failed server may come back.
-
-    Raises:
-        ServerUnavailable: it was removed.
-    """
+    """Wait until a stopped or failed server may come back. Raises `ServerUnavailable` if removed."""
     while ref._caller.given_up() is not None:
         await ref._record.life.wait_change()

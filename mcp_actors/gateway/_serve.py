@@ -1,22 +1,16 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-`serve` accepts clients. A `Connection` has the bytes of one: one task reads and parses, one writes what the client did
-not take at once (`Output`), and the session has a nursery of its own. A connection reads until nothing more is there,
-or `READ_BYTES`, before it begins anything of that, so a request whose cancellation has arrived is never begun.
+The hard part is a request whose cancellation is on its way. A connection reads all available data, up to `READ_BYTES`,
+before beginning a request. After a gap (the process was frozen, or one step took too long) requests wait for a *fence*:
+the client's answer to a ``ping``, or the end of the stream. Without an answer within `FENCE_TIMEOUT`, held requests
+fail as not sent.
 
-After a gap (`Heart`: this process was frozen, or one step took too long) the requests that are read may be given up
-already, with the cancellations still on their way. So a connection with something to read when the gap is noticed holds
-it until a fence is passed: a ``ping`` whose answer comes behind the cancellations. The end of a stream is a fence, too.
-A client that does not answer within `FENCE_TIMEOUT` gets errors that say that nothing was sent.
+A client over a unix socket may name one server in its first line, to see only that server; a client over TCP must, and
+must prove the secret.
 
-The first line of a client over a unix socket may name one of the servers, and its session sees only that server then.
-Over TCP it must, and must prove the secret (``_network``).
-
-A client that does not read what it is sent is no longer read from (`BACKLOG`), and disconnected if too much waits for
-all clients (`Budget`). A client that has closed its side gets the answers to its requests within `LINGER` seconds.
-
-When the gateway stops (``_listen.drain``), a connection ends as soon as nothing is in flight, unread or unwritten.
-What it reads until then is refused, so each request that was taken from a client has an answer.
+Owns: the task and descriptors of each client, and the counts of clients and strangers.
+Writes: answers to clients; the blocking mode of stdin and stdout, restored at the end.
+Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 
 from __future__ import annotations
@@ -57,45 +51,40 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 READ_BYTES: Final = 1024 * 1024
-"""Bytes that are read from a client before anything of them is begun."""
+"""Bytes read from a client before any request begins."""
 
 CHUNK: Final = 64 * 1024
 
 BURST: Final = 16
-"""Messages that are taken between two looks at the clock. They take a millisecond."""
+"""Messages between two looks at the clock: a millisecond."""
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
-"""Bytes of one message of a client. A longer one ends its connection."""
+"""Bytes of one message of a client. More end the connection."""
 
 MAX_VALUES: Final = 250_000
-"""JSON values in one message of a client, likewise; as many as a server may send by default. Parsing takes 50 ms."""
+"""JSON values in one message, as for servers by default: 50 ms of parsing. More end the connection."""
 
 MAX_SESSIONS: Final = 1000
-"""Clients at a time. One more is disconnected at once."""
+"""Clients at a time. One more is refused."""
 
 LINGER: Final = 5.0
-"""Seconds in which a client that has closed its side gets the answers to what it has asked."""
+"""Seconds for the last answers after a client has closed its side."""
 
 FENCE_TIMEOUT: Final = 5.0
-"""Seconds in which a client has to pass a fence, from the last data that it has sent."""
+"""Seconds for a client to pass a fence, from the last data received."""
 
 FENCE_LIMIT: Final = 20.0
-"""Seconds in which it has to pass it in any case. A client may have much to send before its answer."""
+"""Seconds to pass a fence in any case: a client may have much to send before the answer."""
 
 
 class Connection:
     """The bytes of one client.
 
     Args:
-        gateway: what all sessions share.
-        heart: notices gaps.
-        reads: the descriptor to read from; it does not block.
-        writes: the descriptor to write to, likewise.
-        client: what log lines call the client.
-        only: the server that it has named already; None if its first line may name one.
-
-    Attributes:
-        ended: whether the connection has ended.
+        gateway, heart: shared by all connections.
+        reads, writes: non-blocking descriptors.
+        client: the name in log lines.
+        only: the server already named by the client; None if the first line may name a server.
     """
 
     def __init__(
@@ -113,29 +102,26 @@ class Connection:
         self._fences = 0
         self._fence = ""
         self._fence_due = self._fence_limit = math.inf
-        self._late = trio.current_time() - heart.gap < GAP  # it may have been connected during the gap
+        self._late = trio.current_time() - heart.gap < GAP  # may have connected during the gap
         self._held: dict[object, tuple[Any, int]] = {}
         self._held_size = 0
         self._time_slice = TimeSlice()
         self._begins = only is None
         self._refused = False
         self._changed: trio.Event | None = None
-        self._null = -1  # what replaces stdin at the end; descriptors may be used up then
+        self._null = -1  # opened early: at the end there may be no free descriptor
         self.ended: trio.Event = trio.Event()
         heart.connections.add(self)
         self.session: Session = Session(gateway, self, self._start)
         self.session.only = only
-        self.session.local = only is None  # a client over TCP, which may be on another machine, has named its server
+        self.session.local = only is None  # others come over TCP, perhaps from another machine
 
     def _start(self, fn: Callable[..., Any]) -> None:
         if self._nursery is not None:
             self._nursery.start_soon(fn)
 
     async def run(self) -> None:
-        """Serve the client until it has left.
-
-        **Cancellation**: withdraws its requests.
-        """
+        """Serve the client until the end. **Cancellation** withdraws all requests."""
         self._gateway.sessions.add(self.session)
         try:
             with ExitStack() as stack, self._scope:
@@ -165,15 +151,16 @@ class Connection:
         while not ended:
             await self._wait_readable()
             data, ended = self._read_all()
-            # Look at the clock after reading, in the same step: what is read before the process is frozen was written
-            # before, and what is read after that is seen to be late.
+            # Read, then look at the clock, in one step: then data read after a freeze is always seen to be late. With
+            # the look first, a freeze between the two would go unnoticed, and a request that its client gave up
+            # meanwhile, with the cancellation still on its way, would begin.
             late, begins = (self._heart.look() and data) or self._late, self._begins
             if ended and self._has_left:
                 return
             self._time_slice.since = self._heart.now
             if not await self._take_in(data, ended):
                 return
-            # A client that has named its server sends nothing before the answer, and expects that first.
+            # A client that has named a server waits for the reply to its first line, so no fence may come first.
             if late and (not begins or self._begins or self._held or not self._lines.partial.empty):
                 self._raise_fence()
             if ended or not self._fence:
@@ -189,22 +176,20 @@ class Connection:
             self._note_change()
 
     def note_gap(self) -> None:
-        """Note that the event loop did not run. If there is something to read, it may have been given up since."""
+        """Note that the event loop did not run. Unread requests may have been given up since."""
         self._late = self._late or bool(poll(self._reads, select.POLLIN))
 
     async def _wait_readable(self) -> None:
-        """Wait for data, for the end of the stream, or until the time for a fence is over."""
         try:
             if not self._fence:
                 await trio.lowlevel.wait_readable(self._reads)
                 return
             with trio.move_on_at(self._fence_due):
                 await trio.lowlevel.wait_readable(self._reads)
-        except (PermissionError, trio.ClosedResourceError):  # a regular file is always readable; or see `_close_input`
+        except (PermissionError, trio.ClosedResourceError):  # a regular file is always readable; or `_close_input`
             await trio.lowlevel.checkpoint()
 
     def _read_all(self) -> tuple[list[bytes], bool]:
-        """Read until nothing more is there, or `READ_BYTES`; return that, and True at the end of the stream."""
         chunks: list[bytes] = []
         while len(chunks) < READ_BYTES // CHUNK:
             try:
@@ -217,16 +202,16 @@ class Connection:
                 return chunks, True
             chunks.append(data)
             if len(data) < CHUNK:
-                return chunks, False  # whatever has come since makes the descriptor readable again
+                return chunks, False  # later data makes the descriptor readable again
         return chunks, False
 
     async def _take_in(self, chunks: list[bytes], ended: bool) -> bool:
-        """Parse and hold the messages of what was read; return False if one is over a limit."""
+        """Parse and hold messages; return False if a message is over a limit."""
         for data in chunks:
             self._lines.feed(data)
             begun = self._lines.partial.size if data[-1:] != b"\n" else 0
             if begun and not self._output.budget.has_room(self.session.identity, len(data)):
-                self._lines.partial.skip("room")  # its ends are kept, for the id in the error that answers it
+                self._lines.partial.skip("room")  # keeps both ends, for the id in the error
             while (line := self._lines.pop()) is not None and (isinstance(line, bytes) or not _is_over(line)):
                 self._take_line(line)
                 if self._refused:
@@ -244,7 +229,6 @@ class Connection:
         return True
 
     def _take_line(self, line: bytes | LongLine) -> None:
-        """Hold the message in a line; refuse one for which there was no room. Skip a blank line."""
         if isinstance(line, LongLine):
             self.answer(full_line(line.id), None, 0)
             return
@@ -254,11 +238,14 @@ class Connection:
             self._refused, self.session.only = said != OK, server
             self.tell(answer_line(said), None)
         elif line and not line.isspace():
-            self._hold(parsed(line), len(line) + 500)  # a message takes as many bytes of memory in addition
+            self._hold(parsed(line), len(line) + 500)  # parsed, a message takes as much memory again
 
     def _hold(self, message: Any, size: int) -> None:
-        """Hold a message until all that was read was looked at; drop a held request that the client has cancelled."""
-        key: object = object()  # only requests are found again
+        """Hold a message until everything read is parsed. A cancellation drops the held request."""
+        # Only requests are keyed by id, so that a cancellation read in the same batch finds them: no server sees that
+        # request, and the client, having given up, gets no answer. A second request with a held id is refused at once,
+        # or the dict would overwrite the first, which would then never be answered.
+        key: object = object()  # never found again
         if type(message) is dict:
             given: Any
             given, method, params = message.get("id"), message.get("method"), message.get("params")
@@ -282,7 +269,6 @@ class Connection:
             self._held_size += size
 
     async def _begin(self, take: Callable[[Any, int], None]) -> None:
-        """Take what is held, in several steps if that is much."""
         held, self._held, self._held_size = self._held, {}, 0
         for number, (message, size) in enumerate(held.values()):
             if number and not number % BURST:
@@ -290,7 +276,7 @@ class Connection:
             take(message, size)
 
     def _refuse(self, message: Any, size: int) -> None:
-        """Answer a request that its client may have given up; take any other message."""
+        """Refuse a request, perhaps given up by now; take any other message."""
         if type(message) is dict and "method" in message and is_id(message.get("id")):
             reason = "the gateway did not run for a while, so this may be given up; nothing was sent; send it again"
             self.session.refuse_unsent(message["id"], reason)
@@ -298,7 +284,7 @@ class Connection:
             self.session.take(message, size)
 
     def _raise_fence(self) -> None:
-        """Ask for a sign behind all that the client has written; for a new one if there was another gap since."""
+        """Send a ``ping`` behind everything written by the client."""
         self._late = False
         self._fences += 1
         self._fence = f"mcp-actors:fence:{self._fences}"
@@ -310,19 +296,17 @@ class Connection:
         self._fence, self._fence_due = "", math.inf
 
     async def _linger(self) -> None:
-        """Wait until the client has its answers, or has left altogether."""
         with trio.move_on_after(LINGER):
             while (self.session.calls or self._output.waiting) and not self._has_left:  # noqa: ASYNC110 - no event
                 await trio.sleep(0.01)
 
     @property
     def _has_left(self) -> bool:
-        """True if the client, which has closed its side, does not wait for answers."""
-        # TCP does not tell a client that is gone from one that still reads. A group closes both sides at once.
+        """True if the client, having closed its side, waits for no answers."""
+        # TCP does not distinguish a client that is gone from one that still reads. A group closes both sides at once.
         return (self.session.only is not None and self._changed is None) or _is_gone(self._writes)
 
     def drain(self) -> None:
-        """End the connection as soon as nothing is in flight, unread or unwritten."""
         if self._nursery is not None and self._changed is None:
             self._changed = trio.Event()
             self.session.end_streams()
@@ -335,26 +319,27 @@ class Connection:
             if self._is_busy:
                 await self._changed.wait()
                 self._changed = trio.Event()
-        self._close_input()  # nothing is awaited between the last look and this
+        self._close_input()  # in the same step, see there
 
     def _close_input(self) -> None:
-        """Let the client write no more, and the reader come to the end of the stream.
+        """Stop the client from writing, and end the stream for the reader.
 
-        On Linux, what a socket has received since the last look is still read, and refused. macOS drops it, as a pipe
-        does.
+        On Linux, data received since the last look is still read, and refused. macOS drops the data, as a pipe does.
         """
+        # `_close_when_idle` calls this in the step that found nothing unread. With a checkpoint between, a request
+        # could arrive that is neither answered nor refused. A pipe has no shutdown(), so dup2 puts the null device in
+        # its place; `notify_closing` comes first, because a task that waits for the pipe would never be woken.
         if self._null < 0:
             client = socket.socket(fileno=self._reads)
             with suppress(OSError):
                 client.shutdown(socket.SHUT_RD)
             client.detach()
             return
-        trio.lowlevel.notify_closing(self._reads)  # the reader would wait for the pipe, and not for what replaces it
+        trio.lowlevel.notify_closing(self._reads)
         os.dup2(self._null, self._reads)
 
     @property
     def _is_busy(self) -> bool:
-        """Whether something is in flight, unwritten or unread."""
         held = self._held or not self._lines.partial.empty
         return bool(self.session.calls or self._output.waiting or held or poll(self._reads, select.POLLIN))
 
@@ -365,22 +350,19 @@ class Connection:
     # --- write ------------------------------------------------------------------------------------------------------
 
     def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
-        """Write the line of an answer."""
         self._output.write(line, at_once=len(self.session.calls) < 2)
         self._note_change()
 
     def tell(self, line: bytes, about: Id | None) -> None:
-        """Write the line of a notification or a question: with others in the next turn if calls are in flight."""
         self._output.write(line, at_once=len(self.session.calls) < 2)
 
 
 def _is_over(line: bytes | LongLine | None) -> bool:
-    """Return True if a line is over a limit of messages, and not only over the ``room`` that the budget has for it."""
+    """Return True if a line exceeds a limit of messages, and not only the ``room`` left by the budget."""
     return isinstance(line, LongLine) and (line.excess != "room" or line.size > MAX_MESSAGE)
 
 
 def _is_gone(descriptor: int) -> bool:
-    """Return True if nothing reads what is written to a descriptor."""
     return bool(poll(descriptor, 0) & (select.POLLERR | select.POLLHUP | select.POLLNVAL))
 
 
@@ -400,30 +382,30 @@ async def serve(
 ) -> None:
     """Serve a group as one MCP server: to one client over stdin and stdout, or to any number over a socket.
 
-    Returns when the client over stdin has left, or when no client has been there for `idle_timeout` seconds. The log
-    messages of the group's servers go to the callbacks of the group, and not to clients.
+    Return when the client over stdin has left, or after `idle_timeout` seconds without a client. Log messages of the
+    group's servers go to the callbacks of the group, not to clients.
 
     **Cancellation**: withdraws the requests of all clients, and closes their connections.
 
     Args:
-        group: the servers. Their public names are the names outside.
-        stdio: serve the client over this process's stdin and stdout. Nothing else may use them.
-        path: the path of a unix socket, absolute if the program changes its working directory. Only this user may
-            connect. If the socket is removed, it is created again.
-        address: ``"host:port"`` for clients of other machines, which are groups with a `Socket`. With port 0 the system
-            chooses one. ``"0.0.0.0:port"`` or ``"[::]:port"`` are all addresses of this machine.
-        secret: the secret that these clients must prove, of 16 characters or more. Required with `address`.
-        per_session: servers of which each client gets one for itself, besides those of the group. They are started by
-            its first request that needs them, may ask it and see its roots, and end with it. They have 64 processes in
-            all; a request that needs more is refused.
-        idle_timeout: seconds without a client after which it returns; None (default) waits for ever.
-        task_status: started once clients can connect, with the address that they connect to if one is given.
+        group: the servers. Clients see their public names.
+        stdio: serve the client over stdin and stdout of the process. Nothing else may use them.
+        path: the path of a unix socket, absolute if the program changes its working directory. Only the same user may
+            connect. A removed socket is created again.
+        address: ``"host:port"`` for clients on other machines: groups with a `Socket`. Port 0 lets the system choose.
+            ``"0.0.0.0:port"`` or ``"[::]:port"`` are all addresses of the machine.
+        secret: the secret for clients to prove, of 16 characters or more. Required with `address`.
+        per_session: servers to start anew for each client, in addition to the group. The first request that needs them
+            starts them; they may ask the client questions, see its roots, and end with the session. All clients
+            together may have 64 processes; a request that needs more is refused.
+        idle_timeout: seconds without a client before returning; None (default) waits for ever.
+        task_status: started once clients can connect, with the address to connect to if `address` is given.
 
     Raises:
         OSError: the socket cannot be made, or another process serves there.
-        RuntimeError: it is called on another event loop than Trio's.
-        TypeError: the group is not one of ``mcp_actors.open_servers``.
-        ValueError: not one of `stdio`, `path` and `address` is given; or an address without a secret.
+        RuntimeError: the event loop is not Trio's.
+        TypeError: the group is not from ``mcp_actors.open_servers``.
+        ValueError: not exactly one of `stdio`, `path` and `address` is given, or an address without a secret.
     """
     check_flavor("serve()", "trio", "run mcp-actors serve, or serve() in a Trio program")
     if not isinstance(group, ServerGroup):
@@ -454,17 +436,15 @@ async def serve_front(
     idle_timeout: float | None = None,
     stop: trio.Event | None = None,
 ) -> None:
-    """Do as `serve` does, also without servers: then each request is refused with the reason.
-
-    Once `stop` is set, it finishes what was begun (`drain`) and returns.
+    """Like `serve`, also without servers: then each request is refused with the reason.
 
     Args:
-        gateway: what all clients share.
-        acceptors: of clients, all on this machine or all on others; they are closed. Without any, the client over stdin
-            and stdout is served.
-        secret: what clients on other machines must prove; None for those on this one.
-        idle_timeout: as of `serve`.
-        stop: see above.
+        gateway: state shared by all clients.
+        acceptors: of clients, all on the same machine or all on others; closed at the end. Empty serves stdin and
+            stdout.
+        secret: for clients on other machines to prove; None for the same machine.
+        idle_timeout: as for `serve`.
+        stop: once set, finish everything begun (`drain`), then return.
     """
     with ExitStack() as stack:
         for each in acceptors:
@@ -494,7 +474,7 @@ async def serve_front(
 
 @contextmanager
 def _unblocked(*descriptors: int) -> Iterator[None]:
-    """Make descriptors non-blocking during a block. Other processes may share them, so they are restored."""
+    """Make descriptors non-blocking during a block; restore the mode for other processes."""
     before = [os.get_blocking(each) for each in descriptors]
     try:
         for each in descriptors:
@@ -513,10 +493,8 @@ class Reception:
     """Accepts clients, and serves each in a task.
 
     Attributes:
-        gateway, heart: what the connections share.
-        secret: what clients over TCP must prove; None for a unix socket.
-        clients: the number of those that are connected, and have proven it.
-        unproven: the scopes of those that have not proven it yet, the oldest first; to cancel one ends its connection.
+        secret: for clients over TCP to prove; None for a unix socket.
+        unproven: a scope for each connection without a proof, oldest first.
     """
 
     gateway: Gateway
@@ -531,7 +509,6 @@ class Reception:
     _has_refused: trio.Event = field(factory=trio.Event, init=False)
 
     async def run(self, acceptors: Collection[Acceptor], idle_timeout: float) -> None:
-        """Serve clients until there has been none for so many seconds."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._report)
             for acceptor in acceptors:
@@ -541,7 +518,7 @@ class Reception:
                 changed = self._changed
                 with trio.move_on_after(math.inf if self._present else idle_timeout) as waiting:
                     await changed.wait()
-                idle = waiting.cancelled_caught and not self._present  # one may have come in the same turn
+                idle = waiting.cancelled_caught and not self._present  # a client may have come in the same turn
             nursery.cancel_scope.cancel("no client is left")
 
     @property
@@ -549,18 +526,16 @@ class Reception:
         return self.clients + len(self.unproven)
 
     def _count(self, clients: int = 0) -> None:
-        """Count a client that comes or leaves."""
         self.clients += clients
         self._changed.set()
         self._changed = trio.Event()
 
     def _take(self, nursery: trio.Nursery, client: socket.socket) -> None:
-        """Serve a client in a task, or refuse it."""
         self.heart.look()
         self._number += 1
         name = f"client {self._number}"
         if self.secret is not None:
-            if len(self.unproven) >= MAX_UNPROVEN:  # strangers take places from each other, not from clients
+            if len(self.unproven) >= MAX_UNPROVEN:  # strangers displace each other, never clients
                 oldest = next(iter(self.unproven))
                 del self.unproven[oldest]
                 oldest.cancel("a newer connection takes its place")
@@ -574,7 +549,6 @@ class Reception:
             nursery.start_soon(self._serve, client, connection)
 
     async def _admit(self, client: socket.socket, name: str, secret: bytes, scope: trio.CancelScope) -> None:
-        """Serve a client over TCP, if it proves the secret and names a server."""
         only: str | None = None
         try:
             with scope:
@@ -592,7 +566,6 @@ class Reception:
             await self._serve(client, connection)
 
     def _connection(self, client: socket.socket, name: str, only: str | None) -> Connection | None:
-        """Return the connection of one more client; None if there are too many."""
         if self.clients >= MAX_SESSIONS:
             self._refuse(client, name, f"there are {MAX_SESSIONS} clients")
             return None
@@ -606,7 +579,7 @@ class Reception:
         self._has_refused.set()
 
     async def _report(self) -> None:
-        """Log the last refusal, once a minute at most: strangers can connect as often as they like."""
+        """Log the last refusal, at most once a minute: strangers connect at any rate."""
         while True:
             await self._has_refused.wait()
             self._log_refusals()

@@ -1,15 +1,16 @@
 """Take the messages of one client, and answer them.
 
-`Session` takes the parsed messages of one client, each in the step that has read it, and gives its answers to an
-`Outlet`. A call of a tool is passed on without a task: the `Call` sends it as a `PendingRequest`, and writes the answer
-as the server has sent it. A task of the session finishes a call that failed at first, asks a legacy client what a
-modern server wants to know, and makes lists that have to wait. `News` tells the client what it has not asked for.
+A session takes each message in the step of the reader, and never waits or raises. Tool calls are passed on without a
+task, and the server's answer is written unchanged. Only a call whose first attempt failed, a question to a legacy
+client and an incomplete list take a task.
 
-What belongs to a hop and is not passed on: ids, progress tokens, the ``_meta`` of ``io.modelcontextprotocol``, the type
-of a result, and how long it may be cached. Errors of servers pass as they are, without the member of their ``data`` by
-which the errors of this package say what has become of a request (`error_of`).
+Some members belong to one hop and are not passed on: ids, progress tokens, the ``_meta`` of
+``io.modelcontextprotocol``, result types and cache times. Errors of servers lose only the member of ``data`` for
+outcomes.
 
-``_serve`` and ``http`` have the bytes: they read, write and limit them. This file uses `Front`, and the refs behind it.
+Owns: the requests of one client in flight, the questions to the client, and the tasks for both.
+Writes: lines to the client's `Outlet`; room and processes in the `Budget`.
+Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 
 from __future__ import annotations
@@ -84,11 +85,11 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_CALLS: Final = 1000
-"""Requests of a session in flight. One more is refused: nothing of it was sent."""
+"""Requests of a session in flight. One more is refused as not sent."""
 
-LARGE: Final = 1024  # bytes of a request whose size is noted; `OF_A_CALL` has room for the copies of smaller ones
-LARGE_RESULT: Final = 64 * 1024  # bytes of a result that passes only if it may wait for its client
-# Methods for which the servers of the session need not start.
+LARGE: Final = 1024  # bytes; `OF_A_CALL` covers the copies of smaller requests
+LARGE_RESULT: Final = 64 * 1024  # bytes; a larger result needs room to wait for the client
+# Methods that do not start the session's own servers.
 SHARED_ONLY: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "server/discover"})
 
 STOPS: Final = "the gateway stops; nothing was sent; send it again later"
@@ -101,7 +102,7 @@ CAPABILITIES: Final[Json] = {
     "completions": {},
     "logging": {},
 }
-"""What a gateway can do: whatever its servers can. ``initialize`` is answered before they are known."""
+"""Everything that a server can do: ``initialize`` is answered before the servers are known."""
 
 LISTS: Final = {
     "tools/list": ("tools", "tools"),
@@ -109,23 +110,21 @@ LISTS: Final = {
     "resources/list": ("resources", "resources"),
     "resources/templates/list": ("templates", "resourceTemplates"),
 }
-"""The methods that list, each with the list of `Front` and its name in the answer."""
+"""List method → list of `Front`, and member of the answer."""
 
 CACHEABLE: Final = frozenset({*LISTS, "resources/read", "server/discover"})
 
 
 @define(eq=False)
 class Gateway:
-    """The part that all sessions of a gateway share.
+    """State shared by all sessions of a gateway.
 
     Attributes:
-        front: the servers; None until they are loaded, and if that has failed.
-        info: how the gateway introduces itself.
-        sessions: all sessions.
+        front: the servers; None until loaded, or if loading failed.
         refusal: why there are no servers.
         per_session: the servers that each client has for itself.
-        stopping: whether new requests are refused, because the gateway is about to end.
-        identity: whose gateway it is.
+        stopping: set once new requests are refused.
+        identity: "" without identities.
     """
 
     front: Front | None = None
@@ -137,22 +136,19 @@ class Gateway:
     identity: str = ""
 
     def answer_to(self, server: str) -> str:
-        """Return the answer to a client that names a server."""
         names = [] if self.front is None else [ref.name for ref in self.front.servers()]
         names += [config.name for config in self.per_session]
         return OK if server in names else unknown(names)
 
     def changed(self, kind: Changed) -> None:
-        """Tell all clients that a list has changed."""
         for session in tuple(self.sessions):
             session.note_changed(kind)
 
     def lowest_level(self) -> str:
-        """Return the lowest level of log messages that a client has asked for."""
         return min((level for each in self.sessions if (level := each.news.level) is not None), key=LEVELS.index)
 
     def log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
-        """Pass on a log message of a server, to the clients that want this level. Its line is made once at most."""
+        """Pass a log message of a server on, where wanted; make the line once."""
         make = cache(partial(log_line, context, params))
         for session in tuple(self.sessions):
             session.pass_log(context, params, make)
@@ -161,21 +157,13 @@ class Gateway:
 class Session:
     """The session of one client.
 
-    Args:
-        gateway: what all sessions share.
-
     Attributes:
-        start: starts a task of the session.
-        calls: the requests of the client that have no answer yet, by id.
-        only: the server that it sees alone; None if it sees all.
-        local: whether the client is on this machine, so that it may choose the directory of its own servers.
-        modern: whether it is of the era since 2026-07-28; None before its first request.
-        initialized: set once a legacy client has sent ``notifications/initialized``.
-        news: what the client hears without having asked.
-        outlet: takes the lines for the client.
-        identity: whose session it is.
-        budget: what all clients of this process may make it hold.
-        processes: the number of processes of its own servers.
+        calls: request id → the request, until answered.
+        only: the only server visible to the client; None for all.
+        local: True for a client on this machine, which may choose the directory of its own servers.
+        modern: True since 2026-07-28; None before the first request.
+        initialized: set by ``notifications/initialized`` of a legacy client.
+        processes: how many processes the client's own servers have.
     """
 
     def __init__(self, gateway: Gateway, outlet: Outlet, start: Callable[..., object]) -> None:
@@ -205,7 +193,7 @@ class Session:
     # --- messages of the client -------------------------------------------------------------------------------------
 
     def take(self, message: Any, size: int = 0) -> None:
-        """Take a message of so many bytes. Never raises, and never waits."""
+        """Take a message of `size` bytes. Never raises, never waits."""
         if self._take_answer(message):
             return
         if (wrong := malformed(message)) is not None:
@@ -220,7 +208,7 @@ class Session:
             self._try_request(message["id"], message["method"], message.get("params") or {}, size)
 
     def _take_answer(self, message: Any) -> bool:
-        """Take an answer to a question, or drop one to no question; return False for another message."""
+        """Take an answer, or drop an unexpected one; return False for any other message."""
         if type(message) is not dict or "method" in message:
             return False
         request_id = message.get("id")
@@ -266,7 +254,7 @@ class Session:
         if self._gateway.front is None:
             raise not_sent(self._gateway.refusal, "ConfigError")
         if self.modern:
-            if method == "initialize" or meta != self._envelope:  # most requests of a client have the same
+            if method == "initialize" or meta != self._envelope:  # mostly the same in each request
                 self._open_envelope(method, params, meta)
             self._capabilities = meta[CLIENT_CAPABILITIES_META_KEY]
         elif method == "initialize":
@@ -283,7 +271,6 @@ class Session:
             self._dispatch(front, request_id, method, params)
 
     def _check_limits(self, request_id: Id, size: int) -> None:
-        """Refuse a request over a limit; note the size of another one."""
         why: str | None = f"too many requests in flight ({MAX_CALLS})"
         if len(self.calls) < MAX_CALLS:
             why = None if self.budget.room >= 0 else self.budget.refusal(self.identity, COPIES * size + OF_A_CALL)
@@ -293,21 +280,17 @@ class Session:
 
     @property
     def in_flight(self) -> int:
-        """The bytes of memory that requests without an answer take."""
         self._sizes = {each: size for each, size in self._sizes.items() if each in self.calls}
         return COPIES * sum(self._sizes.values()) + OF_A_CALL * len(self.calls)
 
     def _open_own(self, shared: Front, method: str) -> Front | None:
-        """Open the servers that this client has for itself, once a method needs them, and return None until they are.
-
-        Before that, return what the client sees without them.
-        """
+        """Return the lists for a method. If it needs the client's own servers, start them; None until they are open."""
         if self._opened is not None:
             return None
         wanted = [each for each in self._gateway.per_session if self.only in (None, each.name)]
         if not wanted:
             self._front = self._shown(shared)
-        # A client that has named one of these servers (`only`) sees no other, so even these methods need it.
+        # A client that names one of its own servers sees no other server, so even these methods need that server.
         if not wanted or method == "initialize" or (method in SHARED_ONLY and self.only is None):
             return self._front or self._shown(shared)
         self.processes = sum(each.replicas for each in wanted if isinstance(each.transport, Stdio))
@@ -326,16 +309,15 @@ class Session:
         self._opened.set()
 
     def _shown(self, front: Front) -> Front:
-        """Return the part of a front that the client sees."""
         return front if self.only is None else OneServer(front, self.only)
 
     def _open_envelope(self, method: str, params: Json, meta: Json) -> None:
-        """Check what each request of the modern era has in its ``_meta``; keep one of which nothing is passed on."""
+        """Check the ``_meta`` of a modern request; remember an envelope with nothing to pass on."""
         if method == "initialize":
             supported = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": params.get("protocolVersion")}
             raise Refused(UNSUPPORTED_PROTOCOL_VERSION, "this connection is of the era since 2026-07-28", supported)
         known = meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
-        if not known or CLIENT_CAPABILITIES_META_KEY not in meta:  # as the SDK finds, but faster
+        if not known or CLIENT_CAPABILITIES_META_KEY not in meta:  # like the SDK, but faster
             route = classify_inbound_request({"method": method, "params": params})
             if isinstance(route, InboundLadderRejection):
                 raise Refused(route.code, route.message, getattr(route, "data", None))
@@ -360,7 +342,7 @@ class Session:
         return introduction if instructions is None else {**introduction, "instructions": instructions}
 
     def _dispatch(self, front: Front, request_id: Id, method: str, params: Json, *, waits: bool = True) -> None:
-        """Take a request. If what it names is unknown, it waits, once, for servers that are being connected."""
+        """Begin a request. If the target is unknown, wait once for connecting servers."""
         take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
         if take is None:
             raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
@@ -376,7 +358,10 @@ class Session:
         self, wait: Callable[[], Awaitable[None]], request_id: Id, method: str, params: Json, *, waits: bool = True
     ) -> None:
         await wait()
-        await trio.lowlevel.checkpoint_if_cancelled()  # then the id may be that of another request by now
+        # The client may have cancelled the request in the turn that ended `wait`, and reused its id. `wait` then
+        # returned normally, and `calls` has the newer request. Without this check, and with any other await before
+        # `del`, the newer request would be dropped and never answered.
+        await trio.lowlevel.checkpoint_if_cancelled()
         assert self._front is not None
         del self.calls[request_id]
         self._dispatch(self._front, request_id, method, params, waits=waits)
@@ -416,7 +401,6 @@ class Session:
     def _pass_on(
         self, request_id: Id, method: str, params: Json, ref: ServerRef, prepare: Prepare, *given: Any
     ) -> None:
-        """Pass a request on to a server, without a task."""
         meta = params.get("_meta")
         options: Json = {}
         if meta and type(meta) is dict and meta != self._envelope:
@@ -452,7 +436,6 @@ class Session:
     # --- requests that this gateway answers -------------------------------------------------------------------------
 
     def _run(self, request_id: Id, fn: Callable[[], Any]) -> None:
-        """Run a request in a task; `fn` answers it."""
         scope = self.calls[request_id] = trio.CancelScope()
 
         async def run() -> None:
@@ -512,7 +495,6 @@ class Session:
     # --- messages to the client -------------------------------------------------------------------------------------
 
     def answer(self, request_id: Id, method: str, result: Json) -> None:
-        """Complete a result for the era of the client and answer with it, or with an error if it cannot be written."""
         try:
             text = self._written(method, result)
         except Exception as exc:
@@ -532,38 +514,34 @@ class Session:
                 result.setdefault("ttlMs", 0)
                 result["cacheScope"] = "private"
         else:
-            for member in ("resultType", "ttlMs", "cacheScope"):  # which legacy clients do not know
+            for member in ("resultType", "ttlMs", "cacheScope"):  # unknown to legacy clients
                 result.pop(member, None)
-        # One bad description must not hide the lists of all other servers; the text of a result is not changed.
+        # One bad description must not hide the lists of all other servers. The text of a result is not changed.
         return written(result) if method in LISTS else to_json(result, inf_nan_mode="null")
 
     def fail(self, request_id: Id, exc: Exception, *, begun: bool = False) -> None:
-        """Answer a request with an error; `begun` as for `error_of`."""
         self._answer_error(request_id, error_of(exc, begun=begun))
 
     def refuse_duplicate(self, request_id: Id) -> None:
-        """Answer a request whose id is that of another one in flight, which must get its own answer."""
+        """Refuse a request with an id in flight, without the id: only the first request may be answered."""
         message = f"a request with the id {request_id!r:.80} is in flight already"
         self._answer_error(None, {"code": INVALID_REQUEST, "message": message})
 
     def refuse_unsent(self, request_id: Id, message: str) -> None:
-        """Answer a request of which nothing was sent to a server."""
         self.fail(request_id, not_sent(message, "ServerUnavailable"))
 
     def _answer_error(self, request_id: Id | None, error: Json) -> None:
         self.outlet.answer(error_line(request_id, error), request_id, error["code"])
 
     def notify(self, method: str, params: Json | None = None, about: Id | None = None) -> None:
-        """Send a notification, which may be about a request of the client."""
         self._tell({"method": method} if params is None else {"method": method, "params": params}, about)
 
     def _tell(self, members: Json, about: Id | None) -> None:
         self.outlet.tell(written({"jsonrpc": "2.0", **members}) + b"\n", about)
 
     def note_changed(self, kind: Changed) -> None:
-        """Tell the client that a list has changed, if it wants to know."""
         if kind == "servers":
-            with suppress(ServerUnavailable):  # the server that the client has named was removed
+            with suppress(ServerUnavailable):  # the server named by the client was removed
                 servers = () if self._front is None else self._front.servers()
                 self.news.renew_level(servers, self._gateway.lowest_level)
             return
@@ -572,13 +550,13 @@ class Session:
             self.news.note_changed(kind)
 
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams, make: Any = None) -> None:
-        """Pass on a log message of a server that the client sees, if it wants this level; `make` makes its line."""
+        """Pass on a log message if the client wants the level; `make` returns the line."""
         if self.only in (None, context.server) and self.news.wants_log(params.level):
             make = make or partial(log_line, context, params)
             self.outlet.tell(make(), self.newest_call(context.server))
 
     def newest_call(self, server: str) -> Id | None:
-        """Return the request that a message of a server belongs to most likely: servers do not say it."""
+        """Return the request to which a message of a server most likely belongs."""
         newest = None
         for each, call in reversed(self.calls.items()):
             if isinstance(call, Call):
@@ -588,12 +566,12 @@ class Session:
         return newest
 
     async def ask(self, method: str, params: Json, about: Id | None = None, server: str = "") -> Json:
-        """Ask the client a question of a server, which may be about a request, and return its answer.
+        """Ask the client a question of a server, perhaps about a request, and return the answer.
 
-        **Cancellation**: the client is notified that the question is no longer asked.
+        **Cancellation**: withdraws the question.
 
         Raises:
-            MCPError: the client has refused it, or cannot answer such questions.
+            MCPError: the client refused, or does not answer such questions.
         """
         if QUESTIONS.get(method) not in self._capabilities:
             raise MCPError(METHOD_NOT_FOUND, f"this client does not answer {method}")
@@ -613,7 +591,7 @@ class Session:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def cancel(self, request_id: Id) -> None:
-        """Withdraw a request: its caller has left. It is not answered any more."""
+        """Withdraw a request: the client has left. No answer follows."""
         call = self.calls.pop(request_id, None)
         if isinstance(call, Call):
             call.withdraw()
@@ -621,13 +599,8 @@ class Session:
             call.cancel("the client has cancelled the request")
 
     def is_too_late(self, message: Json, seconds: float) -> bool:
-        """Return True if a request may be older than the ``request_timeout`` of its server: its client has given it up.
-
-        Args:
-            message: the request.
-            seconds: how long ago it may have arrived.
-        """
-        timeout: float | None = 60.0  # for a request that names no tool: the default of `ServerConfig`
+        """Return True if the client has given up a request: `seconds` are longer than its ``request_timeout``."""
+        timeout: float | None = 60.0  # without a tool: the default of `ServerConfig`
         front, params = self._front or self._gateway.front, message.get("params")
         if message["method"] == "tools/call" and front is not None and type(params) is dict:
             with suppress(ToolNotFound, ServerUnavailable):
@@ -635,23 +608,21 @@ class Session:
         return timeout is not None and seconds >= timeout
 
     def note_stream(self) -> None:
-        """Note that a stream has begun. If the gateway stops since it was asked for, it ends."""
+        """Note a new stream; end it if the gateway stops."""
         if self._gateway.stopping.is_set():
             self.end_streams()
 
     def end_streams(self) -> None:
-        """End the streams of notifications: the gateway stops."""
         for request_id in self.news.streams():
             self.end_stream(request_id)
 
     def end_stream(self, request_id: Id) -> None:
-        """End a stream of notifications, which may not have begun yet. Do nothing if the request has ended."""
+        """End a stream of notifications, perhaps before its beginning. Do nothing if already ended."""
         if request_id in self.calls:
             self.cancel(request_id)
             self.answer(request_id, "subscriptions/listen", {"_meta": {SUBSCRIPTION: request_id}})
 
     def close(self) -> None:
-        """Withdraw all requests: the client has left."""
         self.budget.release(self)
         self.news.close()
         for request_id in tuple(self.calls):
@@ -659,7 +630,7 @@ class Session:
 
 
 Take: TypeAlias = "Callable[[Session, Front, Id, str, Json], None]"
-"""Takes a request with its method and params. It answers, passes it on, starts a task, or raises."""
+"""Answers a request, passes it on, starts a task, or raises."""
 
 METHODS: Final[Mapping[str, Take]] = {
     "tools/call": Session._call_tool,
@@ -668,14 +639,13 @@ METHODS: Final[Mapping[str, Take]] = {
     "completion/complete": Session._complete,
     **dict.fromkeys(LISTS, Session._list),
 }
-"""The methods of both eras."""
 
 MODERN: Final[Mapping[str, Take]] = {"server/discover": Session._discover, "subscriptions/listen": Session._listen}
-"""The methods since 2026-07-28 only."""
+"""Since 2026-07-28 only."""
 
 LEGACY: Final[Mapping[str, Take]] = {
     "logging/setLevel": Session._set_level,
     "resources/subscribe": Session._subscribe,
     "resources/unsubscribe": Session._unsubscribe,
 }
-"""The methods before that only."""
+"""Before 2026-07-28 only."""
