@@ -1,21 +1,23 @@
 """Answer ``mcp-actors status``, ``restart`` and the like in a daemon.
 
-`serve_control` accepts connections on a socket that the clients of the gateway do not use, so a program in a sandbox
-that is given theirs cannot stop or reload anything. A connection is one request, a line with a JSON object such as
-``{"do": "restart", "file": "/home/me/mcp.json", "servers": ["docs"]}``. Without names it is about all servers, and for
-``stop`` about the daemon. The answer is lines, then the connection ends:
+Commands have their own socket: a program in a sandbox gets the clients' socket only, and can stop or reload nothing. A
+connection is one request, a line such as ``{"do": "restart", "file": "/home/me/mcp.json", "servers": ["docs"]}``.
+Without names a request is about all servers, and a ``stop`` about the daemon. The answer is lines, then the connection
+ends:
 
 - ``{"other": true}`` alone: this daemon serves another file.
 - ``{"server": "docs", "state": "ready", "error": null}`` for each server, as soon as its change is complete;
-  ``{"reload": {…}}``, ``{"status": {…}}``, ``{"server": …, "stderr": …}``, ``{"page": …, "file": …}`` for the others.
-- ``{"waiting": ["time"]}`` in each second without another line, so that a caller can tell slow from hung.
+  ``{"reload": {…}}``, ``{"status": {…}}``, ``{"server": …, "stderr": …}``, ``{"page": …, "file": …}`` for other
+  requests.
+- ``{"waiting": ["time"]}`` in each second without another line: slow, but not hung.
 - ``{"error": "…"}`` if the request is refused or fails as a whole.
-- ``{"done": true}`` as the last one. After a ``stop`` of the daemon it does not come: the connection ends with
-  `serve_control`.
+- ``{"done": true}`` at the end. After a ``stop`` of the daemon the connection just ends, with `serve_control`.
 
-`read_request` validates a line and does no I/O. Each connection is a task of `serve_control`, which alone reads and
-writes it. The changes of servers are tasks below it; they pass their results to it through a channel. A peer that
-breaks a bound raises in the task of its connection, where the exception ends: no other connection notices.
+A peer that breaks a bound ends only its own connection.
+
+Owns: the connections, each read and written by one task, and the tasks of changes.
+Writes: answers; the servers, as requested.
+Calls: observe, servers, _daemon, _front, _listen.
 """
 
 from __future__ import annotations
@@ -39,16 +41,13 @@ from ._front import Front
 from ._listen import Acceptor
 
 MAX_REQUEST: Final = 64 * 1024
-"""Bytes of a request."""
 
 MAX_CONNECTIONS: Final = 16
-"""Connections at a time. The user types each of them."""
 
 SECONDS: Final = 5.0
-"""Seconds for a peer to send its request, and to read each line of the answer."""
+"""Seconds for a peer to send its request, and to read each line."""
 
 RULE: Final = "---- its next process ----"
-"""The line between the last lines of two processes of a server."""
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")
 
@@ -69,21 +68,21 @@ async def serve_control(
     reload: Callable[[], Awaitable[ReloadSummary]] | None = None,
     page: Callable[[], Awaitable[Line]] | None = None,
 ) -> None:
-    """Answer requests about a group. Does not return. A peer of another user is disconnected.
+    """Answer requests about a group. Does not return.
 
-    Run it around the block of the group, and cancel it after that has been left: ``mcp-actors stop`` waits until its
-    connection ends.
+    Run this around the block of the group, and cancel it after that block: ``mcp-actors stop`` waits for the end of its
+    connection.
 
-    **Cancellation**: ends all connections at once. A change of a server that has begun is completed by the group.
+    **Cancellation**: ends all connections at once. The group completes any change already begun.
 
     Args:
         front: the servers.
-        acceptor: accepts the connections. No request arrives after it is closed.
-        file: the file that this daemon serves, as requests name it.
-        stop: called to end the daemon. It must not wait.
-        reload: called to read the file again; None is `ServerGroup.reload`. The text of its error is for the user.
-        page: called to serve the page for people, if it is not served yet; returns its address, and a file that leads a
-            browser there. The text of its error is for the user. None if this daemon has no page.
+        acceptor: accepts connections; no request arrives once closed. Peers of other users are disconnected.
+        file: the daemon's file, as requests name it.
+        stop: called to end the daemon. Must not wait.
+        reload: reads the file again; None is `ServerGroup.reload`. The text of an error is for the user.
+        page: serves the page for people, unless served already; returns the address, and a file to open in a browser.
+            The text of an error is for the user. None if there is no page.
     """
     control = _Control(front, file, stop, reload or front.group.reload, page)
     async with trio.open_nursery() as nursery:
@@ -97,19 +96,13 @@ async def serve_control(
 
 @frozen
 class Request:
-    """A request, see above."""
-
     do: str
     file: str
     servers: tuple[str, ...]
 
 
 def read_request(line: bytes) -> Request:
-    """Return the request in a line.
-
-    Raises:
-        ValueError: it is not one, or too long; the message is for the user.
-    """
+    """Parse a request, or raise ValueError, whose message is for the user."""
     try:
         found = json.loads(line) if len(line) <= MAX_REQUEST else None
     except (ValueError, RecursionError):
@@ -124,8 +117,6 @@ def read_request(line: bytes) -> Request:
 
 @define(eq=False)
 class _Control:
-    """The connections to one group."""
-
     front: Front
     file: str
     stop: Callable[[], None]
@@ -134,7 +125,6 @@ class _Control:
     connections: int = 0
 
     async def serve(self, stream: trio.SocketStream) -> None:
-        """Serve one connection, whatever its peer does."""
         self.connections += 1
         try:
             async with stream:
@@ -174,7 +164,6 @@ class _Control:
         await _write(stream, _DONE)
 
     def _changes(self, request: Request, refs: list[ServerRef]) -> Changes:
-        """Return the changes of a request, each under the name of what is waited for."""
         if request.do == "reload":
             return {self.file: self._reload}
         if request.do == "ui":
@@ -211,13 +200,12 @@ class _Control:
 
 
 def _stderr_of(ref: ServerRef) -> str:
-    """Return the last lines of the processes of a server, those before included, with a rule between them."""
     earlier = [text for each in ref._record.connections for text in each.earlier_stderr]
     return f"\n{RULE}\n".join([*earlier, ref.stderr_tail]) if earlier else ref.stderr_tail
 
 
 async def _run(stream: trio.SocketStream, changes: Changes) -> None:
-    """Carry out changes side by side, and write the result of each, and what is waited for in between."""
+    """Carry out changes concurrently; write each result, and once a second the names still waited for."""
     send, results = trio.open_memory_channel[tuple[str, Line]](len(changes))
 
     async def carry_out(name: str) -> None:
@@ -229,7 +217,7 @@ async def _run(stream: trio.SocketStream, changes: Changes) -> None:
         waiting = [*changes]
         while waiting:
             line: Line = {"waiting": waiting}
-            with trio.move_on_after(1.0):  # the caller waits no longer for a line
+            with trio.move_on_after(1.0):
                 name, line = await results.receive()
                 waiting.remove(name)
             await _write(stream, line)

@@ -1,12 +1,15 @@
 """Find the files of a daemon, connect to it, or start it.
 
-A daemon belongs to a user, a configuration file, a version of this package and the values of the variables that the
-file names: a hash of these is the name of its files (`names_for`). It inherits an exclusive lock on one of them, and so
-holds it until its process has ended, whatever ends it. So there is one daemon of a name at most, however many clients
-start at once, and also if the client that starts it is killed meanwhile.
+Two hundred clients may start at once and be killed at any moment, yet one daemon must run. A daemon inherits an
+exclusive lock, which lasts as long as its process. The name of its files is a hash of the user, the configuration file,
+the version, and the values of the variables in the file.
 
-`attach` runs this without the package, so it imports the standard library only, and of that as little as it can: there
-is a process of it for each session of each editor. The daemon and the command line use it too.
+`attach` runs this without the package, once per session of each editor, so imports are few. The daemon and the command
+line import the package's copy.
+
+Owns: nothing; a started daemon holds the lock itself.
+Writes: lock, log and sockets of a daemon, in a folder of the user's own.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -25,10 +28,10 @@ if TYPE_CHECKING:
     from typing import Final
 
 VERSION: Final = "0.1.0"
-"""The version of this package; a test compares them. Another version has daemons of its own."""
+"""The package's version, as a test checks. Other versions have their own daemons."""
 
 DIRECTORY: Final = "notifications/mcp_actors/directory"
-"""The notification by which a client says where it works: there its own servers start (``{"path": "/home/me"}``)."""
+"""The notification with a client's working directory, in which its own servers start (``{"path": "/home/me"}``)."""
 
 # --- The files of a daemon, and who may use them ----------------------------------------------------------------------
 
@@ -36,13 +39,13 @@ MAX_PATH: Final = 103 if sys.platform == "darwin" else 107  # bytes in the path 
 
 
 class Refused(OSError):
-    """A daemon cannot be used or started. The text is a sentence that says why, and what to do."""
+    """A daemon cannot be used or started. The text says why, and what to do."""
 
 
 class Names:
-    """The files of one daemon: sockets for clients and for commands, its log, and a file that it has locked.
+    """The files of one daemon: sockets for clients and for commands, log, and lock.
 
-    `config` is a real path, and perhaps ``#server``; `folder` is that of the file, the daemon's working directory.
+    `config` is a real path, perhaps with ``#server``; `folder`, the folder of the file, is the working directory.
     """
 
     def __init__(self, file: str, server: str, base: str) -> None:
@@ -55,10 +58,10 @@ class Names:
 
 
 def folder() -> str:
-    """Return the folder with the files of all daemons of this user; make it if it is missing.
+    """Return the folder of the user's daemons; make it if missing.
 
     Raises:
-        Refused: it cannot be made, or other users could have put files there.
+        Refused: the folder cannot be made, or others could have put files there.
     """
     parent = os.environ.get("XDG_RUNTIME_DIR", "")
     if not (os.path.isabs(parent) and os.path.isdir(parent) and os.stat(parent).st_uid == os.geteuid()):
@@ -79,10 +82,7 @@ def folder() -> str:
 
 
 def names_for(config: str) -> Names:
-    """Return the files of the daemon of a configuration.
-
-    Args:
-        config: the absolute path of a file, or that and ``#server``.
+    """Return the files of a configuration's daemon; `config` is an absolute path, perhaps with ``#server``.
 
     Raises:
         Refused: the path is not absolute, the file cannot be read, or there is no place for the daemon's files.
@@ -101,25 +101,23 @@ def names_for(config: str) -> Names:
 
 
 def file_and_server(config: str) -> tuple[str, str]:
-    """Split ``PATH#server``. The server is empty for a path alone, also for one that contains ``#``."""
+    """Split ``PATH#server``. The server is empty for a path alone, even one that contains ``#``."""
     file, mark, server = config.rpartition("#")
     return (file, server) if mark and not os.path.lexists(config) else (config, "")
 
 
 def real_name(config: str) -> str:
-    """Return a configuration as its daemon names it: the real path of the file, and perhaps ``#server``."""
     file, server = file_and_server(config)
     return joined(os.path.realpath(file), server)
 
 
 def joined(file: str, server: str) -> str:
-    """Return what `file_and_server` splits."""
     return f"{file}#{server}" if server else file
 
 
 def _read(file: str) -> bytes:
     try:
-        # A named pipe would block without O_NONBLOCK until another process opens it for writing.
+        # Without O_NONBLOCK, opening a named pipe would wait for a writer.
         with open(os.open(file, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY), "rb") as opened:
             found = os.fstat(opened.fileno())
             if stat.S_ISREG(found.st_mode) and found.st_size <= 16 * 1024**2:  # as in the rest of the package
@@ -131,22 +129,22 @@ def _read(file: str) -> bytes:
 
 
 def _variables(data: bytes) -> set[bytes]:
-    """Return the names of the variables that a file uses. A word too many means a daemon too many at worst."""
+    """Return the variables that a file names. A word too many costs at worst another daemon."""
     data = data.replace(b"\0", b"").replace(b"'", b'"')  # UTF-16 has zeros
     pieces = data.split(b"${")
     names = {
         piece.partition(b"}")[0].partition(b":-")[0].removeprefix(b"env:")
         for index, piece in enumerate(pieces)
-        if index and not pieces[index - 1].endswith(b"$")  # "$${" means the two characters
+        if index and not pieces[index - 1].endswith(b"$")  # "$${" is literal
     }
     for key in (b"env_from", b"env_vars"):
         for piece in data.split(key)[1:]:
             listed = piece.partition(b"[")[2].partition(b"]")[0]
             names.update(listed.split(b'"')[1::2])
     for piece in data.split(b"bearer_token_env_var")[1:]:
-        names.update(piece.split(b'"', 5)[:5])  # the key may end with a quote, and TOML has texts in three of them
+        names.update(piece.split(b'"', 5)[:5])  # the key may end with a quote, and TOML has triple quotes
     for piece in data.split(b"env_http_headers")[1:]:
-        end = b"\n[" if piece.lstrip(b'" \t').startswith(b"]") else b"}"  # a table of TOML, or an object
+        end = b"\n[" if piece.lstrip(b'" \t').startswith(b"]") else b"}"  # a TOML table, or an object
         names.update(piece.partition(end)[0].split(b'"'))
     return names
 
@@ -161,11 +159,7 @@ def _sha256(data: bytes) -> str:
 
 
 def check_socket(path: str) -> bool:
-    """Return True if there is a socket of this user, False if there is nothing.
-
-    Raises:
-        Refused: there is something else.
-    """
+    """Return True for a socket of this user, False for nothing; raise `Refused` for anything else."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
@@ -177,7 +171,7 @@ def check_socket(path: str) -> bool:
 
 
 def peer_uid(connection: socket.socket) -> int:
-    """Return the uid of the process at the other end of a unix socket."""
+    """Return the uid at the other end of a unix socket."""
     if sys.platform == "linux":
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
     else:
@@ -187,43 +181,42 @@ def peer_uid(connection: socket.socket) -> int:
 
 # --- Connect to the daemon, or start it -------------------------------------------------------------------------------
 
-START_SECONDS: Final = 60.0  # until a daemon listens; a busy machine needs ten to import everything
-END_SECONDS: Final = 0.5  # in which a daemon that was killed is gone
-MAX_LOG: Final = 1024 * 1024  # bytes of a log that is appended to; of a longer one half as many are kept, the last
+START_SECONDS: Final = 60.0  # until a daemon listens; on a busy machine the imports take ten
+END_SECONDS: Final = 0.5  # for a killed daemon to be gone
+MAX_LOG: Final = 1024 * 1024  # bytes of a log; of a longer one the last half of this is kept
 
 
 def daemon_command(names: Names) -> list[str]:
-    """Return the command of the daemon. With ``-P``, modules in its working directory are not imported.
+    """Return the command of the daemon. ``-P`` ignores modules in its working directory.
 
-    ``attach`` is run by an interpreter, `sys.executable`. With shiv, for example, it does not find the package by name,
-    so the command has the path of a file.
+    `sys.executable` may not find the package by name, as with shiv, so use the path of a file.
     """
     package = os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "__main__.py")
     files = ["--config", names.config, "--socket", names.socket, "--control", names.control]
-    return [sys.executable, "-P", package, "serve", *files, "--idle", "60"]  # seconds without clients, then it ends
+    return [sys.executable, "-P", package, "serve", *files, "--idle", "60"]  # seconds without clients
 
 
 def open_daemon(
     names: Names, command: list[str], former: bytes = b"", look: Callable[[], object] = lambda: None
 ) -> socket.socket:
-    """Connect to a daemon, and start it if it does not run; wait until it is ready. The connection does not block.
+    """Return a non-blocking connection to a daemon, started if necessary, once ready.
 
     Args:
         names: the files of the daemon.
-        command: starts it.
-        look: called again and again while this waits for a daemon. It may raise.
-        former: the process id of the one that has closed its connection. A process that is killed closes connections
-            before the socket that it listens on, so that is not used for `END_SECONDS` while it has the lock.
+        command: starts the daemon.
+        former: the process id of a daemon that has closed its connection. A killed process closes connections before
+            its listening socket, which is not used for `END_SECONDS` while the process has the lock.
+        look: called repeatedly while waiting. May raise.
 
     Raises:
-        OSError: there is no connection after `START_SECONDS`, or there cannot be one.
+        OSError: no connection after `START_SECONDS`, or none is possible.
     """
     began, start, pause = time.time(), time.monotonic(), 0.005
     while time.monotonic() < start + START_SECONDS:
         ends = former and time.monotonic() < start + END_SECONDS and former == holder(names.lock)
         try:
             return (None if ends else connect(names.socket)) or _start(names, command, began, look)
-        except BlockingIOError:  # it starts or ends, or more clients wait to be accepted than the system keeps
+        except BlockingIOError:  # the daemon starts or ends, or the backlog is full
             look()
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
@@ -231,7 +224,7 @@ def open_daemon(
 
 
 def holder(lock: str) -> bytes:
-    """Return the process id of the daemon that has, or had, a lock; empty if it is not known."""
+    """Return the process id of the lock's last daemon; empty if unknown."""
     try:
         with open(lock, "rb") as opened:
             return opened.read(20)
@@ -258,7 +251,6 @@ def connect(path: str) -> socket.socket | None:
 
 
 def cut_log(log: int) -> int:
-    """Cut a log that has become too long to its last lines, and return its size."""
     size = os.fstat(log).st_size
     if size > MAX_LOG:
         kept = os.pread(log, MAX_LOG // 2, size - MAX_LOG // 2)
@@ -268,26 +260,30 @@ def cut_log(log: int) -> int:
 
 
 def _start(names: Names, command: list[str], began: float, look: Callable[[], object]) -> socket.socket:
-    """Start a daemon, and connect to it. Raise BlockingIOError if another process has the lock."""
+    """Start a daemon and connect. Raise BlockingIOError if another process has the lock."""
     log = os.open(names.log, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
     lock = -1
     try:
+        # The lock comes before everything else: of all clients that find no daemon, one gets past this line, and the
+        # others retry. Nothing unlocks explicitly: the daemon inherits the descriptor, so the lock lasts until the last
+        # process that holds it is gone, also if this client is killed now. Look for a daemon again with the lock held,
+        # or the sockets of one that started meanwhile would be removed below.
         lock = os.open(names.lock, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         if (connection := connect(names.socket)) is not None:
-            return connection  # started since the last look, where a lock is not inherited (NFS) or not taken
+            return connection  # started meanwhile; on NFS the lock may not be inherited
         noted = os.pread(lock, 8192, 0)
         if noted and not noted.isdigit() and began <= os.fstat(lock).st_mtime <= time.time() + 1:
-            # Another client has found this meanwhile; two hundred would take their turns.
+            # Another client has just failed to start the daemon. Two hundred clients would take turns.
             raise Refused(noted.decode(errors="replace"))
         for path in (names.socket, names.control):
             if check_socket(path):
-                os.unlink(path)  # its daemon was killed
+                os.unlink(path)  # of a killed daemon
         size = cut_log(log)
         ready = _spawn(names, command, (lock, log), look)
         if (connection := connect(names.socket)) is not None:
             return connection
-        if ready is None:  # its process id stays in the file, so that it can be found and ended
+        if ready is None:  # the process id stays in the file, for the user
             problem = f"the daemon of {names.config} was not ready within {START_SECONDS:g} s"
             raise Refused(f"{problem}: {end_of(names.log, size)}; end it: kill -9 {holder(names.lock).decode()}")
         problem = f"the daemon of {names.config} did not start: {end_of(names.log, size)}; fix that and try again"
@@ -297,11 +293,11 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
     finally:
         os.close(log)
         if lock >= 0:
-            os.close(lock)  # a daemon has it, too
+            os.close(lock)  # a daemon holds it, too
 
 
 def end_of(log: str, start: int = 0) -> str:
-    """Return the last lines of a log, from a position on, as one line that is safe to print."""
+    """Return the last lines of a log as one printable line."""
     with open(log, "rb") as opened:
         opened.seek(max(start, os.fstat(opened.fileno()).st_size - 1000))
         lines = opened.read().decode(errors="replace").splitlines()[-10:]
@@ -310,7 +306,7 @@ def end_of(log: str, start: int = 0) -> str:
 
 
 def _spawn(names: Names, command: list[str], files: tuple[int, int], look: Callable[[], object]) -> bool | None:
-    """Start a daemon, and return True once it is ready, False if it has ended, None if it is not ready in time."""
+    """Start a daemon; return True once ready, False if it has ended, None if not ready in time."""
     lock, log = files
     reads, writes = os.pipe()
     with open(reads, "rb", 0) as output:
@@ -324,7 +320,7 @@ def _spawn(names: Names, command: list[str], files: tuple[int, int], look: Calla
             look()
             if time.monotonic() >= deadline:
                 return None
-            if select.select([reads], [], [], 0.05)[0]:  # otherwise the client is looked at again
+            if select.select([reads], [], [], 0.05)[0]:  # else look at the client again
                 if not (piece := output.read(1024)):
                     break
                 said += piece
@@ -335,28 +331,31 @@ def _wait_for(child: int) -> None:
     try:
         os.waitpid(child, 0)
     except ChildProcessError:
-        return  # the editor ignores SIGCHLD, which is inherited, so the system has removed the child itself
+        return  # the editor ignores SIGCHLD, so the system reaps the child
 
 
 def _become(names: Names, command: list[str], descriptors: tuple[int, int, int, int]) -> None:
-    """Turn a child process into the daemon. This never returns.
+    """Turn a child process into the daemon. Never returns.
 
-    The daemon has both ends of the pipe, so that it can say that it is ready also if the client is killed meanwhile.
+    The daemon has both ends of the pipe, and so can report "ready" even if the client was killed.
     """
     _, log, lock, _ = descriptors
     try:
-        if os.fork():  # the daemon is not a child of the client, whose children an editor may kill with it
+        # Fork twice and leave the session: editors kill their children, and a terminal its session. Write the process
+        # id before exec, so that a daemon that hangs can be found. Of the inherited descriptors only 0 to 4 stay open:
+        # an editor's pipe kept open here would keep the editor waiting for its end.
+        if os.fork():
             os._exit(0)
         os.setsid()
         os.ftruncate(lock, 0)
         os.pwrite(lock, b"%d" % os.getpid(), 0)
-        import signal  # in the child only, because the memory of the client is measured
+        import signal  # only here: the client's memory is measured
 
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if it were ignored, no exit code of a server would be known
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # if ignored, servers would have no exit codes
         for target, source in enumerate((os.open(os.devnull, os.O_RDONLY), *descriptors)):
             os.dup2(source, target)
-            os.set_inheritable(target, True)  # dup2 does nothing if it was there already
-        os.closerange(5, os.sysconf("SC_OPEN_MAX"))  # also what the editor has passed on, such as ends of its pipes
+            os.set_inheritable(target, True)  # dup2 of the same number does nothing
+        os.closerange(5, os.sysconf("SC_OPEN_MAX"))
         os.chdir(names.folder)
         os.execv(command[0], command)
     except BaseException as error:

@@ -1,11 +1,11 @@
-"""Serve the servers that one client has for itself.
+"""Serve the servers of one client alone.
 
-`serve_own` is a task of a session: it opens a group of its own for the client, and keeps its lists, until the client
-has left. These servers may ask the client, if it can answer: for input, for a message of its model, and for its roots;
-and their log messages go to it alone. A client of the era since 2026-07-28 cannot be asked so.
+Each client gets a group of its own for the time of a session. The servers may ask a legacy client for input, messages
+of a model and roots, as far as the client can answer. Their log messages reach no other client.
 
-`Session` starts it, and sends the questions. It uses `Front`, whose lists are those of this group and then the shared
-ones, and opens the group itself.
+Owns: the group of one client, and the tasks that start the servers.
+Writes: questions and log messages, through the session.
+Calls: config, servers, _calls, _front.
 """
 
 from __future__ import annotations
@@ -40,14 +40,14 @@ MODELS: dict[str, Any] = {
     "sampling/createMessage": CreateMessageResultWithTools,
     "roots/list": ListRootsResult,
 }
-"""The questions that a server may ask, each with the class of the answer."""
+"""Question of a server → class of the answer."""
 
 
 Servers = TypeVar("Servers", ServerConfig, LoadedConfig)
 
 
 def in_background(servers: Servers) -> Servers:
-    """Return servers that are connected while clients are served already, and may fail; see `Front.required`."""
+    """Return servers that connect while clients are served already, and may fail; see `Front.required`."""
     if isinstance(servers, LoadedConfig):
         return attrs.evolve(servers, servers=tuple(map(in_background, servers.servers)), required=frozenset())
     return attrs.evolve(servers, connect="lazy", required=False, on_failure="park")
@@ -56,14 +56,13 @@ def in_background(servers: Servers) -> Servers:
 def open_in_background(
     configs: Iterable[Servers], naming: str, callbacks: Callbacks, observers: Sequence[Observer] = ()
 ) -> AbstractAsyncContextManager[ServerGroup]:
-    """Open servers as `in_background` has them. Their configuration decides how many there are."""
     return open_servers(
         *map(in_background, configs), naming=naming, callbacks=callbacks, observers=observers, max_servers=sys.maxsize
     )
 
 
 def in_directory(server: ServerConfig, directory: str | None) -> ServerConfig:
-    """Return a server that works in a directory, unless its configuration has one, or it is not a process."""
+    """Return a server with a working directory, unless configured with one or not a process."""
     transport = server.transport
     if directory is None or not isinstance(transport, Stdio) or transport.cwd is not None:
         return server
@@ -71,7 +70,7 @@ def in_directory(server: ServerConfig, directory: str | None) -> ServerConfig:
 
 
 def start_eager(nursery: trio.Nursery, front: Front, configs: Sequence[ServerConfig]) -> None:
-    """Start the servers that are eager as they are configured, each in a task, and note those that are required."""
+    """Start eager servers, each in a task; note required ones."""
     eager = [config for config in configs if config.enabled and config.connect == "eager"]
     front.starting = frozenset(config.name for config in eager)
     front.required = frozenset(config.name for config in eager if config.required)
@@ -81,8 +80,7 @@ def start_eager(nursery: trio.Nursery, front: Front, configs: Sequence[ServerCon
 
 
 async def start(ref: ServerRef) -> None:
-    """Start a server, and wait until it serves, has failed or is overdue."""
-    with suppress(McpActorsError):  # it was stopped or removed meanwhile
+    with suppress(McpActorsError):  # stopped or removed meanwhile
         await ref.start()
 
 
@@ -95,18 +93,12 @@ async def serve_own(
 ) -> None:
     """Open servers for one client, and keep their lists up to date. Does not return.
 
-    **Cancellation**: stops the servers.
-
-    Args:
-        owner: the session of the client.
-        shared: the lists of the servers that it shares with others.
-        configs: the servers.
-        capabilities: what the client can answer.
-        use: called with the lists, once the group is open.
+    `shared` has the lists of the shared servers, and `use` gets all lists once the group is open. `capabilities` are
+    the client's.
     """
     callbacks = _callbacks_for(owner, capabilities)
     asks = any((callbacks.elicitation, callbacks.sampling, callbacks.roots))
-    if asks:  # since 2026-07-28 a server cannot ask a client that is not of that era
+    if asks:  # modern servers can only ask modern clients
         configs = [*map(_legacy_in_process, configs)]
     opening = open_in_background(configs, shared.naming, callbacks)
     async with opening as group, trio.open_nursery() as nursery:
@@ -121,7 +113,7 @@ async def serve_own(
 
 
 def _legacy_in_process(server: ServerConfig) -> ServerConfig:
-    """Return a server in this process in the legacy era, unless it is configured: it speaks both, and has one link."""
+    """Return a server in this process with the legacy era, unless configured: both eras would share one link."""
     both = isinstance(server.transport, InProcess) and server.protocol == "auto"
     return attrs.evolve(server, protocol="legacy") if both else server
 
@@ -147,9 +139,8 @@ def _callbacks_for(owner: Client, capabilities: dict[str, Any]) -> Callbacks:
 
 
 async def tell_roots_changed(front: Front) -> None:
-    """Tell the client's own servers that its roots have changed."""
     refs: tuple[ServerRef, ...] = ()
-    with suppress(ServerUnavailable):  # the server that the client has named was removed
+    with suppress(ServerUnavailable):  # the server named by the client was removed
         refs = front.own_servers()
     for ref in refs:
         with suppress(McpActorsError, MCPError):

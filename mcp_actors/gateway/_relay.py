@@ -1,16 +1,19 @@
 """Pass messages between a client on stdio and one daemon after another.
 
-Theory of operation. A `Session` passes lines between stdin and stdout and the socket of a daemon. It looks at each line
-as little as it can, and mostly without parsing it, but knows which requests of the client have no answer yet.
+Theory of operation. A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing, and
+knows the unanswered requests. When the daemon ends:
 
-When the daemon has ended, requests that were written as a whole are answered with an error whose outcome is
-``unknown``, because the daemon may have carried them out; those that change nothing, or the session only, are sent
-again. Lines that were not written as a whole were not read, and go to the next daemon, behind those that made the
-session what it is: ``initialize``, a log level, subscriptions. The next daemon is started when there is something to
-send. Requests of a daemon to the client get ids of this program, so that a late answer to a daemon that has ended
-cannot be taken for an answer to the next one.
+- A request written as a whole fails with the outcome ``unknown``, because the daemon may have carried it out. Requests
+  that are safe to repeat are sent again.
+- A line not written as a whole was not read, and goes to the next daemon, after the lines that made the session:
+  ``initialize``, a log level, subscriptions. The next message starts a daemon.
+- Requests of daemons get ids of this program, so late answers never reach another daemon.
 
-`attach` runs this without the package, like ``_daemon``, which connects and starts.
+`attach` runs this file without the package, once per session of each editor, so imports are few.
+
+Owns: one session: its unanswered requests, and the connection to a daemon.
+Writes: stdout, stderr, and the socket; starts a daemon.
+Calls: _daemon.
 """
 
 from __future__ import annotations
@@ -32,8 +35,8 @@ if TYPE_CHECKING:
 
 # --- Lines and ids ----------------------------------------------------------------------------------------------------
 
-START: Final = b'{"jsonrpc":"2.0","id":'  # of a message with an id, as the daemon writes it
-CALL: Final = b',"method":"tools/call"'  # what follows the id
+START: Final = b'{"jsonrpc":"2.0","id":'  # of a message with an id, as daemons write it
+CALL: Final = b',"method":"tools/call"'
 NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":"notifications/'
 CANCELLED: Final = "notifications/cancelled"
 
@@ -42,14 +45,13 @@ class Line:
     """A line for the daemon.
 
     Attributes:
-        data: the line with its end.
-        id: the id as JSON, empty if this is not a request.
-        state: the part of the session that it sets, empty for none. With a ``-`` in front it removes that part.
-        again: whether the next daemon gets it too, if it has no answer.
-        own: whether only the present daemon gets it.
-        former: the line that has set that part before, until this one has an answer.
-        written: whether a daemon may have read it.
-        cancelled: whether the client does not wait for the answer.
+        id: the id as JSON; empty except for a request.
+        state: the part of the session that the line sets, or, after ``-``, removes; empty for none.
+        again: if unanswered, the next daemon gets the line too.
+        own: only the present daemon gets the line.
+        former: the line that set the part before, until this line is answered.
+        written: a daemon may have read the line.
+        cancelled: the client does not wait for the answer.
     """
 
     __slots__ = ("again", "cancelled", "data", "former", "id", "own", "state", "written")
@@ -61,7 +63,7 @@ class Line:
 
 
 def _cut(parts: list[bytes], data: bytes) -> list[bytes]:
-    """Return the lines that data completes, without their ends; the rest stays in `parts`."""
+    """Return the lines completed by data, without ends; keep the rest in `parts`."""
     parts.append(data)
     if b"\n" not in data:
         return []
@@ -71,7 +73,6 @@ def _cut(parts: list[bytes], data: bytes) -> list[bytes]:
 
 
 def _parse(line: bytes) -> dict[str, Any]:
-    """Return a message; an empty one for a line that is something else."""
     try:
         message = json.loads(line)
     except (ValueError, RecursionError):
@@ -84,15 +85,15 @@ def _dump(value: object) -> bytes:
 
 
 def _id(message: object, key: str = "id") -> bytes:
-    """Return the id in a message as JSON, so that 1 and "1" differ; empty if it has none."""
+    """Return the id of a message as JSON, with 1 and "1" distinct; empty without an id."""
     value = message.get(key) if type(message) is dict else None
     return b"%d" % value if type(value) is int else _dump(value) if type(value) is str else b""
 
 
 def _look(line: bytes) -> tuple[bytes, bytes, int]:
-    """Return the id of a message, what follows the id, and where; an empty id if that takes a parser.
+    """Return the id of a message, the bytes after the id, and their position; an empty id if a parser is needed.
 
-    Only an id at the begin is taken. It is that of the message, while one further on may be in a result.
+    A later id may be part of a result, so only an id at the beginning counts.
     """
     if not line.startswith(START):
         return b"", b"", 0
@@ -105,7 +106,6 @@ def _look(line: bytes) -> tuple[bytes, bytes, int]:
 
 
 def _with_id(line: bytes, id: bytes) -> bytes:
-    """Return a line with another id."""
     old, _, end = _look(line)
     return START + id + line[end:] if old else _dump({**_parse(line), "id": json.loads(id)}) + b"\n"
 
@@ -115,7 +115,7 @@ def _message(method: str, params: dict[str, Any] | None = None) -> bytes:
 
 
 def _state_of(method: str, params: Any) -> str:
-    """Return the part of a session that a message sets: the next daemon gets the last message for each."""
+    """Return the part of the session set by a message; the next daemon gets the last message for each."""
     if method in ("initialize", "notifications/initialized", "logging/setLevel"):
         return method
     if method in ("resources/subscribe", "resources/unsubscribe") and type(params) is dict:
@@ -124,7 +124,6 @@ def _state_of(method: str, params: Any) -> str:
 
 
 def _directory() -> list[Line]:
-    """Return the line that says where this client works; none if that was removed, or its name cannot be written."""
     try:
         return [Line(_message(DIRECTORY, {"path": os.getcwdb().decode()}), own=True)]
     except (OSError, UnicodeDecodeError):
@@ -133,47 +132,39 @@ def _directory() -> list[Line]:
 
 # --- A session --------------------------------------------------------------------------------------------------------
 
-LIMIT: Final = 1024 * 1024  # bytes that wait for one side before the other one is not read from
+LIMIT: Final = 1024 * 1024  # bytes waiting for one side before the other is not read
 CHUNK: Final = 64 * 1024
-MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes of a message of the client; the daemon accepts no longer one
+MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes, as in the daemon
 WINDOW: Final = 60.0
-RETRY_SECONDS: Final = 10.0  # in which a daemon that did not start is not tried again
-CLOSE_SECONDS: Final = 1.0  # for the last answers after the client has closed stdin; it waits about two, then kills
+RETRY_SECONDS: Final = 10.0  # without retrying a daemon that did not start
+CLOSE_SECONDS: Final = 1.0  # for the last answers after stdin closes; clients wait about two, then kill
 
 
 class Session:
-    """One client, and the daemon that it is connected to at the moment, if any.
-
-    Args:
-        config: the configuration, as the user has written it.
-        command: makes the command of a daemon; tests give another one.
-    """
-
     def __init__(self, config: str, command: Callable[[Names], list[str]]) -> None:
         self._config, self._command = config, command
         self._daemon: socket.socket | None = None
         self._log, self._former = "", b""
-        self._writable = False  # whether the daemon takes anything more; what it has written is read in any case
-        self._from_host: list[bytes] = []  # parts of a line
+        self._writable = False  # the daemon takes more; its output is read anyway
+        self._from_host: list[bytes] = []
         self._from_daemon: list[bytes] = []
         self._to_host = bytearray()
         self._to_daemon: deque[Line] = deque()
-        self._waiting = self._sent = 0  # bytes in _to_daemon, and how many of its first line are written
-        self._requests: dict[bytes, Line] = {}  # of the client, without an answer
-        self._state: dict[str, Line] = {}  # what the next daemon gets first
-        self._repeated: set[bytes] = set()  # ids of that; the answers are not for the client
-        self._asked: dict[bytes, bytes] = {}  # requests of the daemon: the id that the client knows → the daemon's
+        self._waiting = self._sent = 0  # bytes in _to_daemon; written bytes of the first line
+        self._requests: dict[bytes, Line] = {}  # the client's, unanswered
+        self._state: dict[str, Line] = {}  # goes to the next daemon first
+        self._repeated: set[bytes] = set()  # ids of that; drop the answers
+        self._asked: dict[bytes, bytes] = {}  # requests of daemons: the client's id → the daemon's
         self._questions = 0
         self._fences: list[bytes] = []
         self._failure, self._retry_at = "", 0.0
         self._connects: list[float] = []
-        self._ends_at = 0.0  # not 0 once the client has closed stdin
-        self._left_at = 0.0  # not 0 once that was seen while a daemon starts
+        self._ends_at = 0.0  # set once the client has closed stdin
+        self._left_at = 0.0  # set once that was noticed while a daemon starts
         self._poll, self._watched = select.poll(), [(-1, 0)]
 
     def run(self) -> None:
-        """Pass messages until the client has closed stdin and has its answers, or is gone."""
-        if not os.isatty(1):  # a terminal is shared with the shell
+        if not os.isatty(1):  # shared with the shell
             os.set_blocking(1, False)
         self._open()
         while not (self._ends_at and self._is_done()):
@@ -188,7 +179,7 @@ class Session:
                 if descriptor == 0:
                     self._read_host()
                 elif events & ~select.POLLOUT:
-                    self._read_daemon() if descriptor > 1 else sys.exit()  # nothing reads the answers any more
+                    self._read_daemon() if descriptor > 1 else sys.exit()  # nothing reads the answers
 
     def _is_done(self) -> bool:
         if self._daemon is not None and self._writable and not self._to_daemon:
@@ -196,14 +187,13 @@ class Session:
             try:
                 self._daemon.shutdown(socket.SHUT_WR)
             except OSError:
-                return False  # the daemon has ended, which the next read says
+                return False  # the next read notices that the daemon has ended
         busy = self._to_host or self._to_daemon or (self._daemon is not None and self._requests)
         return not busy or time.monotonic() >= self._ends_at
 
     def _watch(self) -> None:
-        """Set what the next poll() waits for. A side that is slow stops the reading of the other one."""
         room = len(self._to_host) <= LIMIT
-        watched = [(1, select.POLLOUT if self._to_host else 0)]  # also without events it returns that 1 is closed
+        watched = [(1, select.POLLOUT if self._to_host else 0)]  # reports a closed stdout even without events
         if not self._ends_at and self._waiting <= LIMIT and (room or self._daemon is not None):
             watched.append((0, select.POLLIN))
         if self._daemon is not None and (room or (self._to_daemon and self._writable)):
@@ -217,8 +207,8 @@ class Session:
     # --- connect to a daemon, and lose it ---------------------------------------------------------------------------
 
     def _open(self) -> None:
-        """Connect, and begin with what the session needs; or answer all requests that wait with the reason."""
-        self._write_host()  # the following may take as long as a daemon needs to start
+        """Connect and restore the session, or answer all waiting requests with the reason."""
+        self._write_host()  # starting a daemon may take long
         problem = "the daemon has ended and the client has closed its side" if self._ends_at else self._failure
         if not self._ends_at and time.monotonic() >= self._retry_at:
             try:
@@ -236,20 +226,20 @@ class Session:
             if line.id and not line.cancelled:
                 self._answer(line.id, f"{problem}; the request was not sent", "not_sent")
             elif line.state and not line.id and "initialize" in self._state:
-                self._state[line.state] = line  # the client sends its "initialized" once, and the next daemon needs it
+                self._state[line.state] = line  # sent once only, and the next daemon needs it
         self._requeue([])
 
     def _connect(self) -> None:
         now = time.monotonic()
         self._connects = [each for each in self._connects if now - each < WINDOW]
-        if len(self._connects) > 3:  # so often it is replaced within this time
+        if len(self._connects) > 3:  # limits restarts within WINDOW
             problem = f"the daemon of {self._config} has ended {len(self._connects)} times within {WINDOW:.0f} s"
             raise Refused(f"{problem}: {end_of(self._log)}; fix that and try again")
         names = names_for(self._config)
         self._daemon = open_daemon(names, self._command(names), self._former, self._look_at_host)
         self._connects.append(now)
         self._log, self._former, self._writable = names.log, holder(names.lock), True
-        first = _directory()  # the daemon reads one message after the other, so nothing has to wait for the answers
+        first = _directory()  # daemons read in order, so nothing has to wait for an answer
         for line in self._state.values():
             if self._requests.get(line.id) is line:
                 first.append(line)
@@ -257,19 +247,22 @@ class Session:
                 first.append(Line(line.data, own=True))
                 self._repeated.add(line.id)
         self._repeated.discard(b"")
+        # First the lines that make the session, then waiting requests: a request before ``initialize`` would run
+        # without the client's capabilities. `_requeue` resets `_sent`, so a line that was half written goes out whole,
+        # because the former daemon never saw its end.
         self._requeue([*first, *(line for line in self._to_daemon if line not in first)])
         if "notifications/initialized" in self._state:
             for kind in ("tools", "prompts", "resources"):
                 self._to_host += _message(f"notifications/{kind}/list_changed")
 
     def _look_at_host(self) -> None:
-        """End this process if the client has left while a daemon starts, which ends on its own without clients."""
+        """End this process if the client leaves while a daemon starts. A daemon without clients ends itself."""
         poll = select.poll()
         poll.register(0, select.POLLIN | getattr(select, "POLLRDHUP", 0))
         poll.register(1, 0)
         events = dict(poll.poll(0))
         if events.get(1):
-            sys.exit()  # nothing reads the answers any more
+            sys.exit()
         if (found := events.get(0, 0)) & ~select.POLLIN:
             busy = self._requests or found & select.POLLIN
             self._left_at = self._left_at or time.monotonic() + CLOSE_SECONDS * bool(busy)
@@ -278,9 +271,9 @@ class Session:
                 sys.exit()
 
     def _refuse_all(self) -> None:
-        """Answer what a client has asked before it left, but for `initialize`, which is of no use without a session."""
+        """Answer the requests of a client that has left. Without a session, `initialize` needs no answer."""
         while not self._ends_at:
-            self._read_host()  # this does not block, because the other end is closed
+            self._read_host()  # never blocks: the other end is closed
         for line in self._requests.values():
             if line.state != "initialize" and not line.cancelled:
                 problem = "the client closed its side before a daemon was ready; the request was not sent"
@@ -288,7 +281,7 @@ class Session:
         self._write_host()
 
     def _lose(self) -> None:
-        """Forget a daemon that has ended. The outcome of what it may have read and has not answered is unknown."""
+        """Forget a daemon after its end. Unanswered requests that were written have an unknown outcome."""
         assert self._daemon is not None
         self._daemon.close()
         self._daemon, self._watched, self._writable = None, [], False
@@ -297,6 +290,9 @@ class Session:
         self._repeated.clear()
         lost = "connection lost while the request was in flight; it may have taken effect; check that first"
         again = []
+        # `written` is set once the kernel has taken the last byte of a line, and only then can the daemon have read a
+        # whole message. Such a request must not go to the next daemon, or it could be carried out twice, unless it
+        # is safe to repeat (`again`). All others are still in `_to_daemon`, and go there unchanged.
         for line in [each for each in self._requests.values() if each.written]:
             line.written = False
             if line.again:
@@ -341,10 +337,9 @@ class Session:
             sys.exit(1)
 
     def _take(self, line: bytes) -> None:
-        """Queue a line of the client, and remember what it means for the session."""
         id, _, end = _look(line)
         queued = Line(line + b"\n", id)
-        if id and line.startswith(CALL, end):  # most lines; the arguments are not parsed
+        if id and line.startswith(CALL, end):  # most lines; not parsed
             self._requests[id] = queued
         elif not self._understand(queued, _parse(line)):
             return
@@ -355,12 +350,12 @@ class Session:
         self._waiting += len(line.data)
 
     def _understand(self, line: Line, message: dict[str, Any]) -> bool:
-        """Remember what a message means; return False if no daemon may have it."""
+        """Note the meaning of a message; return False if no daemon may get it."""
         line.id, method, params = _id(message), message.get("method"), message.get("params")
         if "method" not in message and (line.id in self._asked or "result" in message or "error" in message):
             asked = self._asked.pop(line.id, b"")
             if not asked:
-                return False  # its daemon has ended, or has withdrawn the request
+                return False  # its daemon has ended or withdrawn the request
             line.data = _with_id(line.data, asked)
             line.id, line.own = b"", True
         elif method == CANCELLED and "id" not in message:
@@ -368,22 +363,24 @@ class Session:
             if request is None:
                 return self._daemon is not None
             request.cancelled = True
-            if request.written:  # it gets no answer from here; one of the daemon is passed on all the same
+            if request.written:  # the daemon's answer still passes
                 del self._requests[request.id]
         else:
             if type(method) is str:
                 line.state = _state_of(method, params)
                 line.again = bool(line.state) or method == "server/discover" or method.endswith("/list")
-            if line.id:  # also of one that is malformed: the daemon answers it
+            if line.id:  # malformed ones too: the daemon answers them
                 self._requests[line.id] = line
         return True
 
     def _pass_fences(self) -> None:
-        """Answer the fences, once everything that the client has written by now, or is just writing, is queued."""
-        # A full pipe is refilled within this time.
+        """Answer the fences, once everything written by the client so far is queued."""
+        # A fence promises the daemon that cancellations written before it have arrived. So read until stdin stays empty
+        # for 50 ms, in which a blocked writer refills a full pipe; an earlier answer would let the daemon begin a
+        # request that is already cancelled.
         while not self._ends_at and select.select([0], [], [], 0.05)[0]:
             if self._waiting > LIMIT:
-                return  # the daemon has to take this first
+                return  # the daemon must read first
             self._read_host()
         for id in self._fences:
             self._queue(Line(START + id + b',"result":{}}\n', own=True))
@@ -430,12 +427,11 @@ class Session:
             self._pass_on(line)
 
     def _pass_on(self, line: bytes) -> None:
-        """Pass on a line of the daemon; parse it only if it is not of the usual form."""
         id, follows, _ = _look(line)
         if not id and (not line.startswith(NOTIFICATION) or line.startswith(b"cancelled", len(NOTIFICATION))):
             message = _parse(line)
             if not message:
-                return  # not a message: clients take one that cannot be parsed for the end of the connection
+                return  # clients take invalid JSON for the end
             id = _id(message)
             follows = b',"method":' if "method" in message else b',"error":{' if "error" in message else b""
             if message.get("method") == CANCELLED:
@@ -457,7 +453,7 @@ class Session:
             self._to_host += line + b"\n"
 
     def _ask(self, line: bytes, id: bytes) -> None:
-        """Pass on a request of the daemon, with an id that no other request to this client has had."""
+        """Pass on a request of the daemon, with an id that is new to the client."""
         if id.startswith(b'"mcp-actors:fence:'):
             self._fences.append(id)
             return
@@ -467,7 +463,6 @@ class Session:
         self._to_host += _with_id(line + b"\n", known)
 
     def _withdraw(self, message: dict[str, Any]) -> None:
-        """Pass on a cancellation by the daemon, with the id that the client knows."""
         params = message.get("params") or {}
         for known in [each for each, asked in self._asked.items() if asked == _id(params, "requestId")]:
             del self._asked[known]
@@ -480,7 +475,7 @@ class Session:
             except BlockingIOError:
                 return
             except OSError:
-                sys.exit()  # the client has gone
+                sys.exit()
             del self._to_host[:written]
 
 
@@ -488,17 +483,16 @@ def _warn(problem: str) -> None:
     try:
         os.write(2, f"mcp-actors attach: {problem}\n".encode(errors="replace"))
     except OSError:
-        return  # nothing reads it
+        return
 
 
 def main(words: list[str], command: Callable[[Names], list[str]] = daemon_command) -> int:
-    """Run a session for the client at stdin and stdout, and return the exit code."""
     while (descriptor := os.open(os.devnull, os.O_RDWR)) < 3:
-        pass  # a stream is missing; the first file that is opened would take its place
+        pass  # a standard stream is closed, and the next file would take its place
     os.close(descriptor)
     try:
         session = Session(words[1] if len(words) == 2 and words[0] == "--config" else "", command)
         session.run()
     except KeyboardInterrupt:
         return 130
-    return 1 if session._failure else 0  # the last daemon that it needed did not start
+    return 1 if session._failure else 0  # no daemon could be started

@@ -1,11 +1,10 @@
 """Connect a client over stdio to the daemon of a file.
 
 Editors that speak MCP over stdio only run ``python -I -S …/attach.py --config FILE`` instead of servers, once per
-session. This does not import the package, which would take ten times the memory and time, but makes one of its own of
-this folder, and runs ``_relay`` in it. Nothing else is in this file: Python compiles the file of a program at each
-start, but keeps the bytecode of what that imports, which saves 2 MB and 10 ms.
-
-For the daemon and the command line it is a module, with the functions that find and check the files of a daemon.
+session. Importing the package would take ten times the memory and time, so this program makes a package of its folder
+and runs ``_relay`` there. Nothing else is in this file: Python compiles a program at each start, but caches the
+bytecode of imports, which saves 2 MB and 10 ms. The daemon and the command line import its functions for the files of a
+daemon.
 """
 
 from __future__ import annotations
