@@ -1,17 +1,19 @@
-"""Bound what clients make this process hold, and share it fairly.
+"""Bound the memory and processes that clients take, and share them fairly.
 
-A `Budget` belongs to a run of Trio, so all gateways of a process and all ways to them share it. It bounds three sums:
+One budget bounds three sums for all gateways of a run of Trio:
 
-- **What waits for clients** is counted exactly. At the bound log messages are dropped first, then clients that have
-  read nothing for a while are disconnected, the longest first, then new requests are refused. The identity for which
-  most waits is hit first. The result of a request that was begun may also use the room that requests have left.
-- **What is in flight** is counted when `Budget.room` is used up, from what each source has then. So a plain call costs
-  a subtraction, nothing has to be given back, and a mistake cannot add up.
-- **Processes of servers that sessions have for themselves.** At the bound the session that was idle longest ends.
+- **Bytes waiting for clients** are counted exactly. Over the limit, log messages are dropped; then clients that have
+  read nothing for a while are disconnected, the longest first; then new requests are refused. The identity with the
+  most is hit first. The result of a request may also use room left by requests.
+- **Bytes of requests in flight** are counted anew, from all sources, whenever `Budget.room` is used up. A plain call
+  costs one subtraction, nothing is given back, and a mistake cannot add up.
+- **Processes of servers for single sessions.** Over the limit, the longest idle session ends.
 
-If there are several identities, each may have as much of the last two as it leaves free, so the others find room.
+Of several identities, none may hold more of the last two sums than remains free for others.
 
-`Output` and sessions over HTTP count what waits. `Session` and the readers of messages ask before a request takes room.
+Owns: the three counts, and the slots of the processes.
+Writes: nothing; asks holders to drop bytes and sessions to end.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -32,25 +34,28 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 WAITING: Final = 256 * 1024 * 1024  # bytes that wait for clients
-IN_FLIGHT: Final = 256 * 1024 * 1024  # bytes of memory that requests without an answer take
-COPIES: Final = 4  # of the bytes of a request, in memory until it is answered: two of the gateway, two for the server
-OF_A_CALL: Final = 4096  # bytes of memory that each request takes in addition
+IN_FLIGHT: Final = 256 * 1024 * 1024  # bytes of memory for unanswered requests
+COPIES: Final = 4  # of a request in memory: two in the gateway, two for the server
+OF_A_CALL: Final = 4096  # bytes of memory besides
 PROCESSES: Final = 64  # of servers that sessions have for themselves
-STALLED: Final = 3.0  # seconds in which a client that reads takes something, also over a slow network
-REPORT: Final = 60.0  # seconds after which a line says how many log messages were dropped, if they still are
+STALLED: Final = 3.0  # seconds in which any reading client takes something, even over a slow network
+REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
-    """The budget of this process. Each part has the ``identity`` of its client, which is "" without several of them.
+    """The budget of a run. Every participant has the ``identity`` of its client: "" without several.
 
-    A holder has the bytes that wait for a client (``waiting``, ``moved``), and can give some back (``give_back``). A
-    source has requests ``in_flight``, in bytes of memory. An owner is a session with ``processes``. Its ``outlet`` can
-    end it; an outlet without ``idle_since`` has a client that is connected, and is never asked to.
+    ============  ======================================  ===========================================
+    participant   counted                                 asked to
+    ============  ======================================  ===========================================
+    holder        bytes for a client (``waiting``)        drop some (``give_back``), by ``moved``
+    source        bytes of requests (``in_flight``)       nothing
+    owner         a session's ``processes``               end, by its outlet, if ``idle_since`` exists
+    ============  ======================================  ===========================================
 
     Attributes:
-        waiting: the bytes that wait for clients.
-        room: the bytes that further requests may take before all are counted. A session that begins a request subtracts
-            its size.
+        waiting: bytes waiting for clients.
+        room: bytes for further requests before all are counted again. Each request subtracts its size.
         sources: all sources.
     """
 
@@ -66,9 +71,9 @@ class Budget:
     # --- what waits for clients -------------------------------------------------------------------------------------
 
     def count(self, holder: Any, size: int) -> None:
-        """Count bytes that have begun to wait for a client, or, if negative, do not wait any more.
+        """Count bytes that begin to wait for a client, or, if negative, wait no longer.
 
-        Further bytes may make this holder, or another one, drop messages or disconnect its client.
+        Over the limit, any holder may drop messages or disconnect its client.
         """
         self.waiting += size
         self._holders[holder] = None
@@ -76,14 +81,14 @@ class Budget:
             del self._holders[holder]
         if size > 0 and self.waiting > WAITING:
             self.make_room()
-            self.room = 0  # so that the next request is looked at
+            self.room = 0  # count everything at the next request
         if self._dropped and (not self._holders or trio.current_time() - self._since > REPORT):
             text = "%d log messages for clients that do not read were dropped: more than %d bytes waited for clients"
             logger.warning(text, self._dropped, WAITING)
             self._dropped = 0
 
     def make_room(self, more: int = 0) -> None:
-        """Make holders give back bytes until so many more may wait, or until none gives back any more."""
+        """Make holders give back bytes, until `more` bytes fit or none has any to give."""
         for identity, _ in _sums(self._holders, "waiting").most_common():
             holders = sorted((each for each in self._holders if each.identity == identity), key=lambda each: each.moved)
             for gently in (True, False):
@@ -93,23 +98,23 @@ class Budget:
                         self._dropped += each.give_back(gently=gently)
 
     def passes(self, size: int) -> bool:
-        """Return True if a result of so many bytes may wait for its client."""
+        """Return True if a result of `size` bytes may wait for its client."""
         if self.waiting + size > WAITING:
             self.make_room(size)
-        over = self.waiting + size - WAITING  # this much is taken from the room of requests
+        over = self.waiting + size - WAITING  # taken from the room of requests
         return over <= 0 or over <= IN_FLIGHT - _sums(self.sources, "in_flight").total()
 
     # --- what is in flight ------------------------------------------------------------------------------------------
 
     def refusal(self, identity: str, size: int) -> str | None:
-        """Return why a request that takes so many bytes of memory may not be begun; None if it may be."""
+        """Return why a request of `size` bytes may not begin, or None."""
         self.make_room()
         held, waits = _sums(self.sources, "in_flight"), _sums(self._holders, "waiting")
         full = self.waiting > WAITING
         left = {each: self._left(IN_FLIGHT, held, each) for each in (identity, *held)}
-        # Half of it, because a byte of one identity takes two of what that may have (`_left`).
+        # Half: a byte held by one identity takes two from its own limit (`_left`).
         self.room = 0 if full else (min(left.values()) - size) // 2
-        # Only an identity for which more than an equal share waits is refused.
+        # Refuse only identities for which more than an equal share waits.
         if full and waits[identity] * len(waits) > WAITING:
             return f"{self.waiting} bytes wait for clients that do not read them, and the limit is {WAITING}"
         if size > left[identity]:
@@ -117,20 +122,20 @@ class Budget:
         return None
 
     def has_room(self, identity: str, size: int) -> bool:
-        """Count so many bytes of requests that have just arrived. Return False if there is no room for them."""
+        """Count `size` bytes of an arriving request; return False if there is no room."""
         self.room -= size
         return self.room >= 0 or self.refusal(identity, size) is None
 
     def _left(self, limit: int, held: Counter[str], identity: str) -> int:
-        """Return how much more an identity may hold. Of several, none may hold more than it leaves to others."""
+        """Return how much more an identity may hold."""
         return limit - held.total() - (held[identity] if identity else 0)
 
     # --- processes of servers that sessions have for themselves -----------------------------------------------------
 
     def reserve(self, owner: Any) -> bool:
-        """Reserve the processes of a session, for which idle sessions may end. Return False if there are too many."""
+        """Reserve a session's processes, ending idle sessions if needed. Return False if there are too many."""
         while self._left(PROCESSES, held := _sums(self._owners, "processes"), owner.identity) < owner.processes:
-            hit = max((owner.identity, *held), key=held.__getitem__)  # its own, if that is one of those with the most
+            hit = max((owner.identity, *held), key=held.__getitem__)  # itself, if among those with the most
             found = [each for each in self._owners if each.identity in (hit, owner.identity)]
             idle = [each for each in found if getattr(each.outlet, "idle_since", math.inf) < math.inf]
             if not idle:
@@ -142,11 +147,10 @@ class Budget:
         return True
 
     def release(self, owner: Any) -> None:
-        """Forget the processes of a session that ends."""
         self._owners.pop(owner, None)
 
     async def run_processes(self, count: int, fn: Callable[[], Awaitable[Any]]) -> None:
-        """Run a function that starts so many reserved processes, once those of sessions that have ended are gone."""
+        """Run a function that starts `count` reserved processes, once ended sessions have freed theirs."""
         with ExitStack() as stack:
             for _ in range(count):
                 await self._slots.acquire()
@@ -155,7 +159,6 @@ class Budget:
 
 
 def _sums(each_of: Iterable[Any], name: str) -> Counter[str]:
-    """Return the sum of an attribute for each identity."""
     sums = Counter[str]()
     for each in each_of:
         sums[each.identity] += getattr(each, name)
@@ -166,7 +169,6 @@ _of_run: Final = trio.lowlevel.RunVar[Budget]("mcp_actors.gateway.budget")
 
 
 def budget() -> Budget:
-    """Return the budget of this process."""
     try:
         return _of_run.get()
     except LookupError:

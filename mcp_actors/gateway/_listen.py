@@ -1,10 +1,12 @@
 """Accept connections, at a path or over TCP, and end them gracefully.
 
-An `Acceptor` accepts the connections of a listener. A `KeptSocket` is the acceptor of a unix socket: only this user can
-connect, and it creates the socket again if something removes it. `listen` opens the listeners for TCP. `drain` closes
-acceptors, and waits for the connections that are open.
+Programs that clean folders remove sockets, and a daemon without its socket can be neither reached nor replaced. So the
+socket of a path is watched, and created again. Waiting connections are accepted before a listener closes, or the system
+would reset them.
 
-``_serve``, ``_control`` and ``http`` use them; ``_network`` admits the clients over TCP.
+Owns: the listeners.
+Writes: the socket at a path; options of accepted sockets.
+Calls: _daemon.
 """
 
 from __future__ import annotations
@@ -26,29 +28,26 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 SHORTAGE: Final = 0.1
-"""Seconds until the next connection is accepted if descriptors are used up."""
+"""Seconds until the next try if descriptors are used up."""
 
 LOOK_SECONDS: Final = 2.0
 """Seconds between two looks at the socket of a path."""
 
 BACKLOG: Final = 1024
-"""Connections that may wait to be accepted at a path: two hundred programs may start at once."""
+"""Connections waiting to be accepted at a path: two hundred programs may start at once."""
 
 WARN: Final = 60.0
-"""Seconds between two log lines about connections that were refused: strangers can connect as often as they like."""
+"""Seconds between log lines about refused connections: strangers connect at any rate."""
 
 DRAIN_SECONDS: Final = 30.0
-"""Seconds for what was begun when the gateway is to stop."""
+"""Seconds to finish everything begun when the gateway stops."""
 
 
 class Acceptor:
-    """Accepts the connections of a listener.
-
-    Args:
-        listener: a non-blocking socket that listens.
+    """Accepts the connections of a non-blocking listener.
 
     Attributes:
-        name: where it listens, as clients and log lines write it.
+        name: the address, as clients and log lines write it.
     """
 
     def __init__(self, listener: socket.socket) -> None:
@@ -58,12 +57,9 @@ class Acceptor:
         self._short = False
 
     async def run(self, take: Callable[[socket.socket], object]) -> None:
-        """Accept connections until the acceptor is closed.
+        """Accept connections until the acceptor is closed. `take` gets each, non-blocking, and must not wait.
 
         **Cancellation**: no connection is lost.
-
-        Args:
-            take: called with each connection, which does not block. It must not wait.
         """
         self._take = take
         with suppress(trio.ClosedResourceError):
@@ -72,9 +68,10 @@ class Acceptor:
                     take(client)
 
     async def accept(self) -> list[socket.socket]:
-        """Wait for connections, and accept those that are there, four at most. They do not block.
+        """Wait for connections, and accept at most four.
 
-        An error, such as a shortage of descriptors, is logged once, and again only after all that waited were accepted.
+        An error, such as a shortage of descriptors, is logged once, and again only after all waiting connections were
+        accepted.
 
         **Cancellation**: no connection is lost.
 
@@ -87,8 +84,8 @@ class Acceptor:
                 raise trio.ClosedResourceError
             await trio.lowlevel.wait_readable(self._listener)
             try:
-                # With 32, a flood took most of each turn, and clients that were connected waited seconds for an answer;
-                # with 4 they wait 2 ms (the median), and no fewer connections are accepted.
+                # With 32, a flood took most of each turn, and clients waited seconds for an answer. With 4 the median
+                # is 2 ms, and as many connections are accepted.
                 while len(accepted) < 4:
                     accepted.append(_accept(self._listener))
             except BlockingIOError:
@@ -103,15 +100,13 @@ class Acceptor:
         return accepted
 
     def finish(self) -> None:
-        """Accept the connections that wait, which would be reset otherwise, and nothing more."""
         if (take := self._take) is not None:
-            with suppress(OSError):  # nothing waits any more, or descriptors are used up
+            with suppress(OSError):  # nothing waits, or descriptors are used up
                 for _ in range(BACKLOG):
                     take(_accept(self._listener))
         self.close()
 
     def close(self) -> None:
-        """Accept nothing more."""
         if self._listener.fileno() >= 0:
             trio.lowlevel.notify_closing(self._listener)
             self._listener.close()
@@ -120,12 +115,10 @@ class Acceptor:
 class KeptSocket(Acceptor):
     """Accepts the connections at the path of a unix socket, which only this user may use.
 
-    Programs that clean folders remove sockets. Without the socket, clients cannot find a daemon, and cannot start
-    another one, because it holds the lock. So the socket is looked at every `LOOK_SECONDS`, and created again if it is
-    not there, or once nothing else is in its place.
+    Every `LOOK_SECONDS`, a missing socket is created again, unless something else is in its place.
 
     Args:
-        path: the path. A socket that nothing listens on is replaced.
+        path: a socket there is replaced if nothing listens on it.
 
     Raises:
         OSError: another process listens there, the place is not a socket of this user, or the path is too long.
@@ -145,11 +138,7 @@ class KeptSocket(Acceptor):
                 return waiting
 
     def _look(self) -> list[socket.socket]:
-        """Create the socket again if it is not there any more; return the connections that waited at the former one.
-
-        Raises:
-            trio.ClosedResourceError: the acceptor was closed.
-        """
+        """Create the socket again if missing; return the connections that waited at the former socket."""
         if self._listener.fileno() < 0:
             raise trio.ClosedResourceError
         if _identity_of(self.name) == self._identity:
@@ -159,7 +148,7 @@ class KeptSocket(Acceptor):
             return []
         try:
             listener, identity = _listener_at(self.name)
-        except OSError as exc:  # also a shortage of descriptors, or the folder was removed, too
+        except OSError as exc:  # also a shortage of descriptors, or a removed folder
             if not self._failed:
                 problem = "%s: the socket was removed and cannot be created again (%s); retrying every %g s"
                 logger.warning(problem, self.name, exc.strerror or exc, LOOK_SECONDS)
@@ -168,37 +157,36 @@ class KeptSocket(Acceptor):
         logger.warning("%s: the socket was removed; it was created again", self.name)
         former, waiting = self._listener, []
         self._listener, self._identity, self._failed = listener, identity, False
-        with former, suppress(OSError):  # nothing waits any more, or descriptors are used up
+        with former, suppress(OSError):  # nothing waits, or descriptors are used up
             while True:
                 waiting.append(_accept(former))
         return waiting
 
     def close(self) -> None:
-        """Accept nothing more, and remove the socket."""
-        # While a listener is open, no other file has the numbers of its socket.
+        # While the listener is open, no other file can have its device and inode.
         if self._listener.fileno() >= 0 and _identity_of(self.name) == self._identity:
             try:
                 os.unlink(self.name)
-            except OSError as exc:  # the end goes on
+            except OSError as exc:
                 logger.warning("%s: the socket cannot be removed (%s)", self.name, exc.strerror or exc)
         super().close()
 
 
 def _accept(listener: socket.socket) -> socket.socket:
-    """Accept a connection, which does not block."""
     client, _ = listener.accept()
     client.setblocking(False)
     return client
 
 
 def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
-    """Return a listener at a path, and the identity of its socket; see `KeptSocket`."""
     if len(os.fsencode(path)) > MAX_PATH:  # the name that is bound may be shorter
         raise OSError(errno.ENAMETOOLONG, f"path too long; that of a socket has at most {MAX_PATH} bytes", path)
     if _answers(path):
         problem = "another process serves there; stop it, or choose another path"
         raise FileExistsError(errno.EADDRINUSE, problem, path)
-    # No client can connect before the socket has its permissions. The name may not be longer, nor be taken.
+    # Bind under another name, set the mode, listen, and only then rename. Otherwise other users could connect before
+    # the chmod, and clients that come before listen() would be refused. rename() also replaces the socket of a killed
+    # process in one step; bind() would fail there. The other name may not be longer, because socket paths are short.
     made = os.path.join(os.path.dirname(path), f".{os.urandom(4).hex()}")
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
@@ -217,20 +205,19 @@ def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
 
 
 def _answers(path: str) -> bool:
-    """Return True if a process listens on a socket."""
     try:
         connection = connect(path)
     except BlockingIOError:
-        return True  # many are waiting
+        return True
     except Refused as exc:
-        raise OSError(f"{exc}, or choose another path") from None  # the class that `serve` documents
+        raise OSError(f"{exc}, or choose another path") from None  # as `serve` documents
     if connection is not None:
         connection.close()
     return connection is not None
 
 
 def _identity_of(path: str) -> tuple[int, int] | None:
-    """Return the numbers of the device and the inode of a file; None if there is none."""
+    """Return the device and inode of a file; None if missing."""
     try:
         found = os.lstat(path)
     except OSError:
@@ -242,12 +229,10 @@ def _identity_of(path: str) -> tuple[int, int] | None:
 
 
 async def listen(host: str, port: int) -> list[socket.socket]:
-    """Return listeners for an address. A name may have several addresses.
-
-    With port 0 the system chooses one, and only the first address is used.
+    """Return listeners for an address: several for some names, but one for port 0, chosen by the system.
 
     Raises:
-        OSError: the address is not known, or in use.
+        OSError: the address is unknown, or in use.
     """
     try:
         listeners = await trio.open_tcp_listeners(port, host=host)
@@ -261,19 +246,17 @@ async def listen(host: str, port: int) -> list[socket.socket]:
 
 
 def name_of(listener: socket.socket) -> str:
-    """Return the address of a listener as clients write it."""
-    if isinstance(place := listener.getsockname(), (str, bytes)):  # a unix socket; bytes for one without a file
+    if isinstance(place := listener.getsockname(), (str, bytes)):  # unix socket; bytes for one without a file
         return os.fsdecode(place)
     host, port = place[:2]
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def prepare(client: socket.socket) -> None:
-    """Send small messages at once, and notice that the machine of a client is gone."""
     client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     client.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    # After how many seconds without data the kernel asks a client's machine whether it is still there, after how many
-    # more it asks again, and how often. Without that, sessions of machines that are gone would stay for ever.
+    # Seconds of silence before the kernel probes the client's machine, seconds between probes, and their number.
+    # Without probes, sessions of dead machines would stay for ever.
     for option, value in (("TCP_KEEPIDLE", 60), ("TCP_KEEPINTVL", 15), ("TCP_KEEPCNT", 4)):
         if hasattr(socket, option):
             client.setsockopt(socket.IPPROTO_TCP, getattr(socket, option), value)
@@ -283,27 +266,21 @@ def prepare(client: socket.socket) -> None:
 
 
 class Draining(Protocol):
-    """A connection that can end gracefully.
-
-    Attributes:
-        ended: whether it has ended.
-    """
-
     ended: trio.Event
 
     def drain(self) -> None:
-        """End the connection as soon as nothing is in flight, unread or unwritten."""
+        """End as soon as nothing is in flight, unread or unwritten."""
 
 
 async def drain(stopping: trio.Event, acceptors: Iterable[Acceptor], connections: Collection[Draining]) -> None:
-    """Accept and begin nothing more, and wait until all connections have ended, for `DRAIN_SECONDS` at most.
+    """Begin nothing more, and wait until all connections have ended, for at most `DRAIN_SECONDS`.
 
     **Cancellation**: ends the wait.
 
     Args:
-        stopping: is set first, so that sessions refuse new requests (`Gateway.stopping`).
-        acceptors: are closed. Connections that wait are accepted first.
-        connections: those that are open, which this follows. One that begins later ends by itself.
+        stopping: set first, so that sessions refuse new requests (`Gateway.stopping`).
+        acceptors: closed, after accepting the waiting connections.
+        connections: the open connections; updated by the caller. One that begins later ends by itself.
     """
     stopping.set()
     for acceptor in acceptors:

@@ -1,12 +1,12 @@
 """Admit clients over TCP.
 
-`network_of` checks where to listen, and what clients must know. `admit` runs the handshake of one connection
-(`Challenge`): both sides prove the secret, and the client names a server. It has `HANDSHAKE_SECONDS`, one try, and
-`MAX_LINE` bytes. A client without the secret costs a task and a descriptor until then, and at most `MAX_UNPROVEN` at a
-time have one. At that limit the oldest goes. So strangers take places from each other: a client with the secret needs
-its place for one round trip. Clients that were admitted do not notice strangers.
+Strangers must not keep clients out. A connection has one try, `HANDSHAKE_SECONDS` and `MAX_LINE` bytes to prove the
+secret and name a server. At most `MAX_UNPROVEN` connections try at a time, and one more replaces the oldest: a client
+with the secret needs its place for one round trip only. Admitted clients do not notice strangers.
 
-``_serve`` serves those that were admitted.
+Owns: nothing.
+Writes: the lines of the handshake.
+Calls: config, transports.socket, _listen.
 """
 
 from __future__ import annotations
@@ -30,24 +30,18 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_UNPROVEN: Final = 100
-"""Connections at a time that have not proven the secret. One more takes the place of the oldest."""
+"""Connections at a time without a proof. One more takes the place of the oldest."""
 
 
 @frozen
 class Network:
-    """An address of this machine, and the secret that its clients must prove."""
-
     host: str
     port: int
     secret: bytes = field(repr=False)
 
 
 def network_of(address: str, secret: str | None) -> Network:
-    """Return where to listen.
-
-    Raises:
-        ValueError: the address has no host and port, or there is no secret, or a short one.
-    """
+    """Return where to listen, or raise ValueError: no host and port, or no secret, or a short one."""
     at = parse_address(address)
     if isinstance(at, str):
         raise ValueError(f"address {address!r} is a path; write host:port, or give it as path=…")
@@ -59,13 +53,7 @@ def network_of(address: str, secret: str | None) -> Network:
 
 
 async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str], str], name: str) -> str | None:
-    """Return the server that a client has named, once it has proven the secret; None if that is not here.
-
-    Args:
-        client: the connection.
-        secret: the secret.
-        answer_to: returns the answer to a client that names a server: `OK` if it is there.
-        name: what log lines call the client.
+    """Return the server named by a client that proves the secret; None if `answer_to` refuses the name.
 
     Raises:
         NotProven: the client has not proven the secret.
@@ -75,17 +63,19 @@ async def admit(client: socket.socket, secret: bytes, answer_to: Callable[[str],
         try:
             prepare(client)
             challenge = Challenge(secret)
-            await connection.send(challenge.line)  # a new connection takes this much
+            await connection.send(challenge.line)  # fits into a new connection's buffer
             proven = challenge.check(await read_line(connection, MAX_LINE))
             said = answer_to(proven.server)
-            # It takes this much, too. Nothing is awaited here, or a stranger could take the place of this client.
+            # Send without a checkpoint: the answer fits into the buffer, and from the proof to the return the task
+            # cannot be cancelled. In an await here, a newer stranger could still take the place of this client, which
+            # has proven the secret.
             client.send(proven.answer(said))
             if said == OK:
                 return proven.server
             logger.warning("%s is refused: it wants server %r, which is not here", name, proven.server)
             return None
         except NotProven:
-            with suppress(OSError):  # it may have left
+            with suppress(OSError):  # the client may have left
                 client.send(answer_line(REFUSED))  # never blocks: nothing else waits
             raise
         except OSError as exc:

@@ -1,11 +1,12 @@
 """Write to clients, and notice gaps of the event loop.
 
-`Output` writes what one client is sent: in the step that has it, as far as the client takes it, and in a task of the
-connection what is left, which `Budget` counts. It notifies the connection if the client has left, or if it does not
-read while too much waits for all clients. A `LogLine` is made once for all clients. `Heart` notifies all connections
-that the event loop did not run for a while, because then what they read may be late.
+Bytes are written in the step that has them, as far as the client takes them. A task writes the rest in order, and the
+`Budget` counts waiting bytes; a client that does not read is disconnected once too many wait for all clients. After a
+gap (the event loop did not run for a while) everything read may be late, so the heart notifies all connections.
 
-Connections over stdin, sockets (``_serve``) and HTTP (``http``) use them.
+Owns: the bytes waiting for each client.
+Writes: one descriptor for each `Output`; the counts of the `Budget`.
+Calls: _budget, _listen.
 """
 
 from __future__ import annotations
@@ -29,23 +30,20 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 BACKLOG: Final = 1024 * 1024
-"""Bytes that wait for a client before it is no longer read from."""
+"""Bytes waiting for a client at which reading from it stops."""
 
 BEAT: Final = 0.25
-"""Seconds between two looks at the clock."""
 
 GAP: Final = 0.5
-"""Seconds that such a look may be late. A later one is a gap."""
+"""Seconds that a look at the clock may be late. More is a gap."""
 
 
 class Heart:
-    """Notices that the event loop did not run for a while, and lets all connections know.
+    """Notices that the event loop did not run for a while, and notifies all connections.
 
     Attributes:
-        now: the time of the last look.
-        gap: the time at which the last gap was noticed; minus infinity before the first.
-        silence: the seconds for which the event loop did not run then.
-        connections: the connections.
+        gap: when the last gap was noticed; minus infinity before the first.
+        silence: seconds that the event loop did not run then.
     """
 
     def __init__(self) -> None:
@@ -55,7 +53,7 @@ class Heart:
         self.connections: set[Late] = set()
 
     def look(self) -> bool:
-        """Look at the clock; return True if the event loop did not run since the last look."""
+        """Look at the clock; return True after a gap."""
         now = trio.current_time()
         silence, self.now = now - self.now, now
         late = silence > BEAT + GAP
@@ -66,44 +64,37 @@ class Heart:
         return late
 
     async def beat(self) -> None:
-        """Look again and again."""
         while True:
             self.look()
             await trio.sleep(BEAT)
 
 
 class Late(Draining, Protocol):
-    """A connection, which may have something to read that is late."""
+    """A connection, whose unread data may be late."""
 
     def note_gap(self) -> None:
         """Note that the event loop did not run."""
 
 
 class LogLine(bytes):
-    """The line of a log message, made once for all clients. It may be dropped while it waits."""
+    """The line of a log message, made once for all clients. May be dropped while waiting."""
 
     @cached_property
     def event(self) -> LogLine:
-        """The line as an event of a reply over HTTP in chunks."""
         event = b"event: message\ndata: %b\n\n" % self
         return LogLine(b"%x\r\n%b\r\n" % (len(event), event))
 
 
 class Output:
-    """Writes to a descriptor: at once, and in a task what is not taken at once.
+    """Writes to a non-blocking descriptor, without blocking the caller.
 
     Args:
-        descriptor: it does not block.
         leave: called with the reason if the client has left, or does not read.
-        client: what log lines call the client.
-        identity: whose client it is.
 
     Attributes:
-        identity: see above.
-        budget: counts what waits.
-        in_flight: the bytes of messages of the client that have arrived and were not taken yet.
-        waiting: the bytes that wait.
-        closed: whether nothing is written any more. Then the number of the descriptor may be that of another file.
+        in_flight: bytes of messages that have arrived and are not taken yet.
+        waiting: bytes to be written.
+        closed: nothing more is written; the descriptor's number may be another file's.
         moved: when bytes were last taken, or began to wait.
     """
 
@@ -124,9 +115,12 @@ class Output:
         self.moved: float = 0.0
 
     def write(self, data: bytes | memoryview, *, at_once: bool = True) -> None:
-        """Write data behind what waits; if nothing does, at once or with other data in the next turn."""
+        """Write data behind waiting data; if there is none, at once, or with more data in the next turn."""
         if self.closed:
             return
+        # Write directly only if nothing waits, or lines would overtake each other. The kernel may take a part: the rest
+        # must be first in the queue, and becomes a `memoryview`, so that `give_back` cannot drop the end of a line
+        # whose beginning was sent. An untouched `LogLine` stays droppable.
         if not self.waiting:
             if at_once:
                 try:
@@ -138,7 +132,7 @@ class Output:
                     return
                 if sent == len(data):
                     return
-                data = memoryview(data)[sent:] if sent else data  # a `LogLine` that was not begun may still be dropped
+                data = memoryview(data)[sent:] if sent else data
                 self._is_counted = True
             self.moved = trio.current_time()
         self._out.append(data)
@@ -148,9 +142,9 @@ class Output:
         self._count(len(data))
 
     async def run(self) -> None:
-        """Write what was not written at once. Does not return.
+        """Write the waiting data. Does not return.
 
-        **Cancellation**: what waits is not written.
+        **Cancellation**: the rest is not written.
         """
         while True:
             if not self._out:
@@ -162,8 +156,8 @@ class Output:
                 lines.append(self._out.popleft())
                 size += len(lines[-1])
             data = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
-            del lines  # or what was joined would be held twice
-            while data and not self.closed:  # `close` may come in each wait below
+            del lines  # or joined data would be held twice
+            while data and not self.closed:  # `close` may come in any wait
                 try:
                     sent = os.write(self._descriptor, data[:BACKLOG])
                 except BlockingIOError:
@@ -180,18 +174,17 @@ class Output:
                     self.moved = trio.current_time()
                     self._count(-sent)
                     self._drained.set()
-                    if data:  # a client that reads as fast as this writes does not delay others
+                    if data:  # or a client as fast as this loop would delay all others
                         await trio.lowlevel.checkpoint()
 
     def _count(self, size: int) -> None:
-        """Count bytes that begin to wait, or, if negative, do not wait any more."""
         self.waiting += size
         if self._is_counted:
             self._is_counted = self.waiting > 0
             self.budget.count(self, size)
 
     def give_back(self, *, gently: bool) -> int:
-        """Drop the log messages, and return their number; or, if not gently, disconnect a client that does not read."""
+        """Drop log messages and return how many, or, if not `gently`, disconnect a client that does not read."""
         if gently:
             before, self._out = self._out, deque(each for each in self._out if type(each) is not LogLine)
             self._count(sum(map(len, self._out)) - sum(map(len, before)))
@@ -203,7 +196,6 @@ class Output:
         return 0
 
     def close(self) -> None:
-        """Write nothing more, and free what waits."""
         self.closed, self.in_flight = True, 0
         self._out.clear()
         self._count(-self.waiting)
@@ -213,7 +205,6 @@ class Output:
         return trio.lowlevel.Abort.SUCCEEDED
 
     async def wait_drained(self, most: int = BACKLOG) -> None:
-        """Wait until no more than so many bytes wait."""
         while self.waiting > most:
             if self._drained.is_set():  # another task may wait for the same event
                 self._drained = trio.Event()
@@ -221,12 +212,11 @@ class Output:
 
 
 def _alone(data: memoryview) -> memoryview:
-    """Return data that waits, copied if it would hold a message of more than twice its size."""
+    """Return waiting data, copied if it keeps a message of more than twice its size alive."""
     return memoryview(bytes(data)) if 2 * len(data) < memoryview(data.obj).nbytes else data
 
 
 def poll(descriptor: int, events: int) -> int:
-    """Return the events of a descriptor that have happened."""
     polled = select.poll()
     polled.register(descriptor, events)
     return sum(flags for _, flags in polled.poll(0))
