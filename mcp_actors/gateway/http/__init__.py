@@ -1,10 +1,7 @@
 """Serve a gateway over HTTP.
 
-`serve_http` does, for sockets of `listen_at`, with the rules of `Access`. ``_wire`` has the bytes of a connection,
-``_streamable`` the messages of MCP and their sessions, ``_access`` the rules, ``_door`` the paths and the end, and
-``_page`` what people see.
-
-Only the command line imports this folder. It uses the files of ``gateway``, and h11 for the syntax of HTTP.
+``_wire`` has the bytes of a connection, ``_streamable`` the messages and sessions of MCP, ``_access`` the rules,
+``_door`` the paths and the end, ``_page`` the page for people. Only the command line imports the folder.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
 """Decide who may send requests over HTTP.
 
-A token is needed on loopback, too: all users of a machine reach that, and all containers with the network of the host.
-`Access` checks the ``Host`` of a request, so that no page of a browser gets here under a name of its own (DNS
-rebinding), its ``Origin`` if it has one, and its token. There are no CORS headers, so browsers let no other page read.
-Several tokens in a file are identities. `tokens_in` reads them, `make_token` makes the first.
+Loopback needs a token too: all users of a machine reach it, and all containers on the host's network. Foreign pages
+must not get in through a browser, so a request's ``Host`` must be a name of the gateway (against DNS rebinding), and
+its ``Origin`` must be allowed; without CORS headers, no other page can read replies.
 
-`Access` does no I/O. ``_door`` asks it for each head that it has not seen yet; ``cli`` reads the files.
+Owns: the tokens, host names and origins of a gateway.
+Writes: a new file of tokens.
+Calls: config, _wire.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 CHALLENGE: Final = b"www-authenticate: Bearer\r\n"
 
 ANYBODY: Final = ""
-"""The identity of all clients if there are no tokens."""
+"""The identity of all clients without tokens."""
 
 
 @define(eq=False)
@@ -37,10 +38,9 @@ class Access:
     """The rules of a gateway.
 
     Attributes:
-        tokens: identity → token; none lets everybody in. `Door.use` sets others.
-        host_names: the public names of the gateway, without a port. Those of the loopback device, and the address that
-            the client has connected to, are names, too.
-        origins: the origins of the pages that may send requests. Its own pages may, too.
+        tokens: identity → token; empty admits everybody. `Door.use` replaces them.
+        host_names: public names without a port, besides loopback and the address that a client has connected to.
+        origins: origins of pages that may send requests, besides the gateway's own.
     """
 
     tokens: Mapping[str, str] = field(repr=False)
@@ -49,26 +49,19 @@ class Access:
 
     @property
     def identities(self) -> tuple[str, ...]:
-        """All identities."""
         return tuple(self.tokens) or (ANYBODY,)
 
     def check_host(self, head: Head, local: Any) -> None:
-        """Check the name under which a request was sent, and the origin of the page that has sent it.
+        """Check the name under which a request was sent, and the origin of the sending page. Raises `Refused`.
 
-        Args:
-            head: the request.
-            local: the address that the client has connected to, as `socket.getsockname` gives it.
-
-        Raises:
-            Refused: the name is not one of this gateway, or the origin is not allowed.
+        `local` is the address that the client has connected to, as from `socket.getsockname`.
         """
         host = head.headers.get("host", "").lower()
         name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        address = local[0] if isinstance(local, tuple) else "127.0.0.1"  # of a unix socket
+        address = local[0] if isinstance(local, tuple) else "127.0.0.1"  # unix socket
         if address.startswith("::ffff:") and "." in address:  # IPv4 on a socket for both
             address = address.removeprefix("::ffff:")
-        # Clients use these for a port that a container publishes on their machine. DNS rebinding needs a name of the
-        # attacker, so it cannot use them.
+        # Clients use these for a port that a container publishes. DNS rebinding needs a name of the attacker's own.
         names = {address, "localhost", "127.0.0.1", "::1", *self.host_names}
         if name not in names:
             raise Refused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
@@ -77,11 +70,7 @@ class Access:
             raise Refused(403, f"Origin {origin!r:.100} is not allowed; allow it with --origin")
 
     def identify(self, head: Head) -> str:
-        """Return the identity of the client that has sent a request.
-
-        Raises:
-            Refused: it has no valid token.
-        """
+        """Return the identity of the sender, or raise `Refused` without a valid token."""
         if not self.tokens:
             return ANYBODY
         scheme, _, given = head.headers.get("authorization", "").partition(" ")
@@ -91,16 +80,16 @@ class Access:
         return found
 
     def identity_of(self, given: str) -> str | None:
-        """Return the identity to which a token belongs; None if the token is not valid."""
+        """Return the identity of a token; None if not valid."""
         found = None
-        for identity, token in self.tokens.items():  # always all: the time must not show which one is similar
+        for identity, token in self.tokens.items():  # always all: the time must not reveal similar ones
             if hmac.compare_digest(given.encode(errors="replace"), token.encode()):
                 found = identity
         return found
 
 
 def is_loopback(address: Any) -> bool:
-    """Return True if only this machine reaches an address, which may be the path of a unix socket."""
+    """Return True if an address, perhaps the path of a unix socket, can be reached from this machine only."""
     return not isinstance(address, tuple) or is_loopback_host(address[0].partition("%")[0])
 
 
@@ -108,7 +97,7 @@ def is_loopback(address: Any) -> bool:
 
 
 def make_token(path: str) -> str:
-    """Make a token, and a file with it that only this user can read, unless there is such a file. Return the token.
+    """Return the token in a file. Without a file, make one that only this user can read.
 
     Raises:
         ConfigError: the file cannot be made, or is not fit for use.
@@ -129,12 +118,12 @@ def make_token(path: str) -> str:
 
 
 def tokens_in(path: str) -> dict[str, str]:
-    """Return the tokens in a file by identity. Each line is ``TOKEN`` or ``NAME TOKEN``; ``#`` begins a comment.
+    """Return identity → token of a file. Each line is ``TOKEN`` or ``NAME TOKEN``; ``#`` begins a comment.
 
-    The identity of a token without a name is that of the token alone: its line may move.
+    A token without a name is its own identity, so its line may move.
 
     Raises:
-        ConfigError: it cannot be read, others may read it, or a line is not valid.
+        ConfigError: the file cannot be read, others may read it, or a line is not valid.
     """
     try:
         lines = [line.partition("#")[0].split() for line in read_private(path, 256 * 1024).split("\n")]

@@ -1,12 +1,14 @@
 """Accept HTTP connections, find what answers a path, and end gracefully.
 
-`serve_http` accepts connections, looks at all of them every second, and ends them gracefully. A `Door` knows the paths
-(`Route`), and asks `Access` for each head. Each identity has a `Gateway`, with servers of its own for those that are
-``per-identity``. So log messages, changes and subscriptions reach the clients of one identity only; with several
-identities, log messages of shared servers reach no client.
+Each identity has its own `Gateway` and its own ``per-identity`` servers, so no log message, change or subscription
+crosses identities. With several identities, log messages of shared servers reach no client.
 
-The end has three parts, see `Door.drain`: balancers read ``/readyz`` and send no new requests, then no connection is
-accepted and what was begun is finished, then all connections are closed.
+The end has three parts (`Door.drain`): balancers read ``/readyz`` and send no new requests; then no connection is
+accepted, and everything begun is finished; then all connections are closed.
+
+Owns: the listeners, the selector of all connections, and the servers of each identity.
+Writes: the tokens of `Access`; replies to probes.
+Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 
 from __future__ import annotations
@@ -50,13 +52,13 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_CONNECTIONS: Final = 4000
-"""Connections at a time. One more takes the place of an idle one."""
+"""Connections at a time. One more replaces an idle one."""
 
 LOOK_SECONDS: Final = 1.0
 """Seconds between two looks at all connections."""
 
 PROBE_SECONDS: Final = 10.0
-"""The longest seconds between two questions of a balancer for ``/readyz``, so also before it knows of the end."""
+"""The longest time between a balancer's requests for ``/readyz``, and so until it notices the end."""
 
 
 Answer: TypeAlias = "Callable[[Connection, Head, bytes, Reply], None]"
@@ -67,12 +69,10 @@ class Route:
     """A path.
 
     Attributes:
-        methods: those that are possible.
-        answer: see `Head.answer`.
-        check: raises `Refused` for a head with media types that are not possible, or without a sign-in.
-        named: whether Host and Origin are checked.
-        secret: whether a request needs a token.
-        most: the bytes that a body may have; few by default, because anyone may send it.
+        check: raises `Refused` for a head with wrong media types, or without a sign-in.
+        named: check Host and Origin.
+        secret: a request needs a token.
+        most: bytes of a body; few by default, because anyone may send one.
     """
 
     methods: Collection[str]
@@ -87,14 +87,10 @@ class Door:
     """Answers the requests of all connections; a `Site`.
 
     Attributes:
-        access: decides who may send requests.
-        front: the shared servers.
-        routes: path → what answers it. Further ones may be added.
-        find: finds what answers a path that is not in `routes`.
-        mcp: the endpoint of clients.
-        several: whether each identity has a gateway of its own: there were several of them at the start.
-        draining: whether the gateway is about to end.
-        on_tokens: called when there are other tokens.
+        find: finds the route of a path that is not in `routes`.
+        several: each identity has its own gateway, because there were several at the start.
+        draining: the gateway is about to end.
+        on_tokens: called after the tokens have changed.
     """
 
     def __init__(
@@ -138,11 +134,7 @@ class Door:
         self._set_date()
 
     def admit(self, connection: Connection, head: Head) -> Answer:
-        """Check the path, Host, Origin, token, method and media types of a request; return what answers it.
-
-        Raises:
-            Refused: it is not allowed, or not possible.
-        """
+        """Check path, Host, Origin, token, method and media types; return `Head.answer`, or raise `Refused`."""
         route, identity = self.routes.get(head.path) or self.find(head.path), ANYBODY
         if route is None or route.named:
             self.access.check_host(head, connection.local)
@@ -154,7 +146,7 @@ class Door:
             allowed = ", ".join(route.methods)
             raise Refused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
         if self._gateway.stopping.is_set() and route.named and (head.path, head.method) != ("/mcp", "POST"):
-            raise Refused(503, STOPS)  # a session refuses its POST itself, and the probes report the state
+            raise Refused(503, STOPS)  # sessions refuse POSTs themselves, and probes report the state
         route.check(connection, head)
         if head.length is None and route.most < MAX_MESSAGE:
             raise Refused(411, "a body for this path needs Content-Length")
@@ -175,22 +167,21 @@ class Door:
         reply.send(found.status, found.body, found.content_type)
 
     async def use(self, tokens: Mapping[str, str], own: Sequence[ServerConfig], each: Sequence[ServerConfig]) -> None:
-        """Let in the clients with these tokens alone, and apply what has changed to the servers that are not shared.
+        """Admit only clients with these tokens, and apply changes to the servers that are not shared.
 
-        Sessions of an identity that is gone end, and so do streams that were begun with a token that is not valid any
-        more; other requests are finished.
+        Sessions of a removed identity end, and so do streams begun with a former token. Other requests finish.
 
-        **Cancellation**: the tokens hold, or none of them does; servers may be as they were.
+        **Cancellation**: either all tokens hold or the former ones; servers may be as before.
 
         Args:
             tokens: identity → token.
             own: the servers that each session has for itself.
-            each: those that each identity has for itself.
+            each: the servers that each identity has for itself.
         """
         before, gateways, names = self.access.tokens, self.mcp.gateways, tuple(tokens) or (ANYBODY,)
         for name in names:
             if name not in gateways:
-                await self.add(name, each)  # its servers are there before its token is valid
+                await self.add(name, each)  # the servers come before the token is valid
         self.access.tokens = tokens
         for name in gateways.keys() - names:
             self.mcp.remove(name)
@@ -199,7 +190,7 @@ class Door:
         self.on_tokens()
         if changed := {name for name, token in before.items() if tokens.get(name) != token}:
             for connection in tuple(self.connections):
-                connection.forget(changed | {ANYBODY})  # and of pages, whose cookie may be of such a token
+                connection.forget(changed | {ANYBODY})  # of pages, too: their cookie may be of such a token
         for gateway in tuple(gateways.values()):
             gateway.per_session, front = own, gateway.front
             if front is not None and front is not self.front:
@@ -207,7 +198,6 @@ class Door:
                 start_eager(self._nursery, front, each)
 
     async def add(self, identity: str, servers: Sequence[ServerConfig]) -> None:
-        """Serve an identity, with servers for itself if there are several."""
         gateway = self._gateway
         if self.several:
             gateway = evolve(gateway, sessions=set(), identity=identity)
@@ -217,7 +207,6 @@ class Door:
     async def _keep(
         self, gateway: Gateway, servers: Sequence[ServerConfig], *, task_status: trio.TaskStatus[trio.CancelScope]
     ) -> None:
-        """Keep the servers of one identity. Does not return."""
         observers = () if self._metrics is None else (self._metrics,)
         opening = open_in_background(servers, self.front.naming, Callbacks(logging=gateway.log), observers)
         with trio.CancelScope() as scope:
@@ -228,17 +217,15 @@ class Door:
                 await front.follow(gateway.changed)
 
     def front_of(self, identity: str) -> Front:
-        """Return the servers that an identity uses."""
         return self.mcp.gateways[identity].front or self.front
 
     @property
     def ready(self) -> bool:
-        """Whether clients should come: lists are known, no required server is missing, and the end is not near."""
+        """True if lists are known, no required server is missing, and the end is not near."""
         return self.front.listed and not missing(self.front) and not self.draining
 
     async def read(self) -> None:
-        """Let connections take what has arrived."""
-        descriptor = self.selector.fileno()  # type: ignore[attr-defined]  # those of Linux and macOS have one
+        descriptor = self.selector.fileno()  # type: ignore[attr-defined]  # exists on Linux and macOS
         while True:
             await trio.lowlevel.wait_readable(descriptor)
             ready, time_slice = self.selector.select(0), TimeSlice()
@@ -248,7 +235,6 @@ class Door:
                     await time_slice.checkpoint()
 
     async def look(self) -> None:
-        """Look at all connections and sessions, again and again."""
         while True:
             self._set_date()
             self.heart.look()  # before the checks: a gap does not count
@@ -266,7 +252,7 @@ class Door:
         self.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
 
     def take(self, client: socket.socket) -> None:
-        """Watch one more connection; it starts its task when something arrives."""
+        """Watch one more connection. Its task starts with the first bytes."""
         self.heart.look()
         self._number += 1
         try:
@@ -275,21 +261,21 @@ class Door:
             if client.family != socket.AF_UNIX:
                 prepare(client)
             Connection(self, client, f"connection {self._number}", self._begin)
-        except OSError:  # there is no room, or it has left already
+        except OSError:  # no room, or the client has left already
             client.close()
 
     def _begin(self, connection: Connection) -> None:
         self._nursery.start_soon(connection.run)
 
     def _has_room(self) -> bool:
-        """Return True if one more connection may be open. At the limit, close an idle one: a stranger if there is one.
+        """Return True if one more connection may be open; at the limit, close an idle one, a stranger if possible.
 
-        So a flood without a token takes places from itself, and from those who are not there.
+        So a flood without tokens takes places from itself, and from absent clients.
         """
         if len(self.connections) < self._most:
             return True
         self._over += 1
-        idle = next(iter(self.strangers), None)  # one that is busy owes its body: it is answered in the same step
+        idle = next(iter(self.strangers), None)  # busy strangers still owe a body: heads are answered at once
         if idle is None:
             idle = min(self.connections, key=lambda each: each.idle_since)
             if idle.idle_since == math.inf:
@@ -298,22 +284,19 @@ class Door:
         return True
 
     def close(self) -> None:
-        """Close the connections that have no task, once those with one are closed."""
+        """Close the connections without a task, once the others are closed."""
         for connection in tuple(self.connections):
             connection.give_way()
         self.selector.close()
 
     async def drain(self) -> None:
-        """Let balancers see that it ends, accept nothing more, and finish what was begun.
-
-        **Cancellation**: ends the wait.
-        """
+        """Let balancers notice the end, accept nothing more, and finish everything begun."""
         self.draining = True
         asked = [*self._probed, trio.current_time()]
-        # Who has asked once, or long ago, is not a balancer, and does not lengthen the end.
+        # A client that probed once, or long ago, is not a balancer, and does not delay the end.
         if len(asked) == 3 and max(asked[1] - asked[0], asked[2] - asked[1]) <= PROBE_SECONDS:
             with trio.move_on_after(PROBE_SECONDS):
-                while self._probed[-1] == asked[1]:  # noqa: ASYNC110 - the path that is asked most has no event
+                while self._probed[-1] == asked[1]:  # noqa: ASYNC110 - the busiest path sets no event
                     await trio.sleep(0.1)
         await drain(self._gateway.stopping, self._acceptors, self.heart.connections)
 
@@ -333,15 +316,15 @@ async def serve_http(
 ) -> None:
     """Serve a group as one MCP server over HTTP. Does not return.
 
-    **Cancellation**: withdraws all requests, and closes all connections. `Door.drain` ends them gracefully before.
+    **Cancellation**: withdraws all requests, and closes all connections. Call `Door.drain` first to end gracefully.
 
     Args:
-        gateway: its front has the shared servers.
-        listeners: they do not block, and are closed.
+        gateway: has the shared servers.
+        listeners: non-blocking sockets, closed at the end.
         access: decides who may send requests.
-        per_identity: servers of which each identity gets one for itself.
-        metrics: what ``/metrics`` shows.
-        follow: keep the lists of the front up to date. False: another gateway does, and there is no path for clients.
+        per_identity: servers to start anew for each identity.
+        metrics: shown by ``/metrics``.
+        follow: keep the lists of the gateway up to date. False: another task does, and clients have no path here.
         task_status: started with the door once clients can connect.
     """
     acceptors = [*map(Acceptor, listeners)]
@@ -371,17 +354,17 @@ async def serve_http(
 
 
 def most_connections(files: int) -> int:
-    """Return how many connections may be open, if this process may open so many files."""
-    # Other things than connections may have 256 files, half of them at most.
+    """Return how many connections may be open, given the limit of open files."""
+    # Leave 256 files, at most half, for everything else.
     return MAX_CONNECTIONS if files < 0 else min(MAX_CONNECTIONS, max(files - 256, files // 2))
 
 
 async def listen_at(address: str) -> list[socket.socket]:
-    """Listen at ``HOST:PORT``, or use the socket that systemd has passed if the address is ``systemd``.
+    """Listen at ``HOST:PORT``, or use systemd's socket for the address ``systemd``.
 
     Raises:
-        ConfigError: systemd has passed none, or the address is not valid.
-        OSError: the port is not free.
+        ConfigError: systemd has not passed one socket, or the address is not valid.
+        OSError: the port is in use.
     """
     if address != "systemd":
         at = None
@@ -392,13 +375,13 @@ async def listen_at(address: str) -> list[socket.socket]:
         return await listen(*at)
     if os.environ.get("LISTEN_PID") != str(os.getpid()) or os.environ.get("LISTEN_FDS") != "1":
         raise ConfigError("--http: systemd has not passed one socket; start the .socket unit")
-    passed = socket.socket(fileno=3)  # the first that systemd passes; its family is asked of the system
+    passed = socket.socket(fileno=3)  # systemd's first descriptor
     passed.setblocking(False)
     return [passed]
 
 
 def url_of(listener: socket.socket) -> str:
-    """Return the address of a listener, as a browser of this machine takes it."""
+    """Return the address of a listener for a local browser."""
     place = listener.getsockname()
     if not isinstance(place, tuple):
         return f"unix:{name_of(listener)}"

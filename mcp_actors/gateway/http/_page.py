@@ -1,19 +1,12 @@
 """Show people the servers of a gateway on a page.
 
-A `Page` is what one identity sees of its servers. It makes the HTML, with a table for browsers without script, and the
-facts that the page shows live (`Page.facts`); it carries out what a person presses (`Page.act`). ``page.html`` has no
-part from elsewhere, and its Content-Security-Policy (`POLICY`) allows its own script and style by their hashes, so no
-text of a server can become one. Texts of servers are escaped here, and set as text there.
+No text of a server may become script or style: the Content-Security-Policy allows only the page's own by their hashes,
+texts are escaped here, and the script sets them as text. Browsers send a cookie to every port of a host, so signing in
+exchanges the token for a cookie *and* a path that cannot be guessed (``/ui/PATH/``), and requests need both.
 
-Changed tools are reviewed one at a time: their names and hashes are facts, a definition is sent whole when it is opened
-(``review``), and an approval names its tool and its hash.
-
-`Pages` are the paths below ``/ui/``. A person signs in by a form: the token is exchanged for a cookie and a path that
-cannot be guessed (``/ui/PATH/``). All that the page shows or does needs both, because browsers send a cookie to all
-ports of a host. A program at another port does not know the path, so it neither gets the cookie nor could use it.
-
-``_door`` calls `Pages.find` for each path. A page is an observer of its groups; each window of it has a task of its
-connection.
+Owns: the sign-ins of each identity, and the last events of each server.
+Writes: replies; the file that redirects a browser; the servers, as people ask.
+Calls: catalog, gateway, kernel, observe, servers, _access, _door, _wire.
 """
 
 from __future__ import annotations
@@ -66,27 +59,27 @@ logger = Log("mcp_actors.gateway")
 Json: TypeAlias = dict[str, Any]
 
 EVENTS: Final = 50
-"""Events of each server that are kept."""
+"""Events kept for each server."""
 
 TEXT: Final = 500
-"""Characters of an event or a reason that are shown."""
+"""Characters shown of an event or a reason."""
 
 SHOWN: Final = 100_000
-"""Characters of a result of a tool, or of a server's stderr, that are shown."""
+"""Characters shown of a tool's result or a server's stderr."""
 
 PERIOD: Final = 1.0
-"""Seconds after which the facts are sent again although no event has come."""
+"""Seconds between two sendings of the facts, at most."""
 
 PAUSE: Final = 0.1
-"""Seconds between two sendings at least, however many events come."""
+"""Seconds between two sendings of the facts, at least."""
 
 COOKIE: Final = "mcp-actors"
 
 MAX_SIGNED_IN: Final = 100
-"""Browsers of an identity that are signed in. One more signs the first one out."""
+"""Signed-in browsers of an identity. One more signs the first out."""
 
 SIGN_IN_SECONDS: Final = 12 * 3600
-"""Seconds after which a person has to sign in again."""
+"""Seconds until a person has to sign in again."""
 
 REMEDY: Final = "to change it, use mcp-actors restart, stop, start or reload on its machine"
 
@@ -113,7 +106,6 @@ POLICY: Final = (
     f"default-src 'none'; script-src {_hash('script')}; style-src {_hash('style')}; img-src data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
-"""The Content-Security-Policy of the page."""
 
 HEADERS: Final = (
     f"content-security-policy: {POLICY}\r\ncache-control: no-store\r\nreferrer-policy: same-origin\r\n"
@@ -123,13 +115,11 @@ HEADERS: Final = (
 
 
 class Problem(Exception):
-    """An action is refused or has failed; the text is for the person who wanted it."""
+    """An action is refused or has failed; the text is for the person on the page."""
 
 
 @attrs.frozen(eq=False)
 class _SignIn:
-    """A browser that is signed in, until its token is not valid any more or its time is over."""
-
     identity: str
     token: str
     cookie: str = attrs.field(factory=partial(secrets.token_urlsafe, 32))
@@ -137,14 +127,13 @@ class _SignIn:
 
 
 class Page:
-    """The view that people have of their servers, and their actions on them.
+    """The view that people of one identity have of their servers, and their actions.
 
     Args:
-        front: the servers.
-        source: where they are configured, for people.
-        actions: whether people may do anything but look.
-        alone: whether there is no other identity. If there is, shared servers may be called, but not changed.
-        reload: reads the configuration again; None if that is not possible.
+        source: where the servers are configured, for people.
+        actions: False lets people only look.
+        alone: True without other identities. Shared servers of several may be called, but not changed.
+        reload: reads the configuration again; None disables the action.
     """
 
     wants_requests: ClassVar[bool] = False
@@ -170,7 +159,6 @@ class Page:
             group._hub.add(self)
 
     def __call__(self, event: Event) -> None:
-        """Keep an event of the group, as an observer, and let the open pages know."""
         server = event.actor.partition(":")[0]
         if self._find(server) is not None:
             kept = self._events.setdefault(server, deque(maxlen=EVENTS))
@@ -179,7 +167,6 @@ class Page:
         self._news = trio.Event()
 
     def close(self) -> None:
-        """Observe the groups no more."""
         for group in self._groups:
             group._hub.remove(self)
 
@@ -190,7 +177,6 @@ class Page:
     # --- look ---------------------------------------------------------------------------------------------------------
 
     def html(self) -> bytes:
-        """Return the page, with the servers as they are now."""
         by_trouble = sorted(self._front.status().values(), key=lambda each: each.state in ("ready", "stopped"))
         rows = "".join(map(_row, by_trouble))
         trees = "\n".join(str(group.tree()) for group in self._groups)
@@ -199,11 +185,11 @@ class Page:
         return _filled(view="page", **hidden, source=self._source, rows=rows, tree=trees, failed=failed)
 
     def facts(self, server: str = "", known: Sequence[CatalogTool] | None = None) -> Json:
-        """Return what the page shows: all servers, the tree, and one server in detail.
+        """Return everything the page shows: all servers, the tree, and one server in detail.
 
         Args:
-            server: that one.
-            known: its tools as the page has them already. Then they are left out, because they may be megabytes.
+            server: the server to detail.
+            known: tools that the page has already. They may be megabytes, so leave them out.
         """
         ref = self._find(server)
         return {
@@ -244,14 +230,12 @@ class Page:
         }
 
     async def live(self, server: str, is_ready: Callable[[], bool], send: Callable[[bytes], object]) -> None:
-        """Send the facts at each news and each second. Does not return.
-
-        **Cancellation**: ends it.
+        """Send the facts at each event and each second. Does not return.
 
         Args:
-            server: the one to show in detail.
-            is_ready: whether they can be sent. If they cannot, facts of a later moment are.
-            send: takes the facts as JSON. It never waits.
+            server: the server to detail.
+            is_ready: False skips a sending.
+            send: takes the facts as JSON, and never waits.
         """
         known: Sequence[CatalogTool] | None = None
         while True:
@@ -259,7 +243,7 @@ class Page:
             if is_ready():
                 facts = self.facts(server, known)
                 known = None if self._find(server) is None else self._tools_of(server)
-                send(to_json(facts, inf_nan_mode="null", fallback=str))  # a schema may have NaN
+                send(to_json(facts, inf_nan_mode="null", fallback=str))  # schemas may have NaN
             await trio.sleep(PAUSE)
             with trio.move_on_after(PERIOD - PAUSE):
                 await news.wait()
@@ -267,16 +251,16 @@ class Page:
     # --- act ----------------------------------------------------------------------------------------------------------
 
     async def act(self, wish: Json) -> Json:
-        """Carry out what a person has pressed, and return what to show.
+        """Carry out an action, and return the facts to show.
 
-        **Cancellation**: withdraws a call; another action that has begun is completed by the group.
+        **Cancellation**: withdraws a call. The group completes any other action that has begun.
 
         Args:
-            wish: ``{"do": "restart", "server": "docs"}``, or ``stop``, ``start``, ``reload``, ``review`` or
-                ``approve`` with the ``tool`` and ``hash`` of a change, or ``call`` with ``tool`` and ``arguments``.
+            wish: ``{"do": "restart", "server": "docs"}``, or ``stop``, ``start``, ``reload``, ``review`` or ``approve``
+                with the ``tool`` and ``hash`` of a change, or ``call`` with ``tool`` and ``arguments``.
 
         Raises:
-            Problem: it is refused, or has failed.
+            Problem: the action is refused, or has failed.
         """
         if not self._actions:
             raise Problem(
@@ -311,23 +295,18 @@ def _pending(ref: ServerRef) -> Mapping[str, KnownTool]:
 
 
 async def _review(ref: ServerRef, tool: str, pin: str, *, approve: bool) -> Json:
-    """Return the whole definition of a tool that has this hash, or approve it.
-
-    Raises:
-        Problem: another definition of the tool waits for approval, or none does.
-    """
+    """Return the definition of a tool with a hash, or approve it. Raises `Problem` if another waits, or none."""
     known = _pending(ref).get(tool)
     if known is None or known.pin != pin:
         raise Problem("this tool has changed again since, or was approved; look at it once more")
     if approve:
         await ref.approve_tools(ref.tool_changes, tool)
         return {}
-    lines = await trio.to_thread.run_sync(definition_lines, json_of(known.tool))  # they may be megabytes
+    lines = await trio.to_thread.run_sync(definition_lines, json_of(known.tool))
     return {"definition": "\n".join(lines)}
 
 
 def _text_of(result: CallToolResult) -> str:
-    """Return the first `SHOWN` characters of a result, with other content as JSON."""
     texts: list[str] = []
     size = 0
     for each in result.content:
@@ -341,7 +320,7 @@ def _text_of(result: CallToolResult) -> str:
 
 
 def _indented(value: object) -> str:
-    """Return a value as JSON, up to some piece behind `SHOWN` characters: writing all of a large one takes a second."""
+    """Return JSON of slightly more than `SHOWN` characters at most: writing a large value takes a second."""
     pieces, size = [], 0
     for piece in _ENCODER.iterencode(value):
         pieces.append(piece)
@@ -355,12 +334,7 @@ def _indented(value: object) -> str:
 
 
 class Pages:
-    """The paths of the page, and who is signed in: as long as the token is valid, and `SIGN_IN_SECONDS` at most.
-
-    Args:
-        access: knows the tokens.
-        make: makes the page of an identity.
-    """
+    """The paths of the page, and the sign-ins. A sign-in ends with its token, or after `SIGN_IN_SECONDS`."""
 
     def __init__(self, access: Access, make: Callable[[str], Page]) -> None:
         self._access = access
@@ -380,7 +354,6 @@ class Pages:
         self.update()
 
     def update(self) -> None:
-        """Have a page for each identity, and end sign-ins that are old, or whose token is not valid any more."""
         valid, identities, now = self._access.tokens.items(), self._access.identities, trio.current_time()
         self._signed_in = {
             path: each
@@ -392,11 +365,11 @@ class Pages:
         self._pages |= {each: self._make(each) for each in identities if each not in self._pages}
 
     def find(self, path: str) -> Route | None:
-        """Return what answers a path, with or without that of a sign-in."""
+        """Return the route of a path, with or without a sign-in's part."""
         return self._routes.get(_PATH.sub("/ui/", path, count=1))
 
     def _redirect(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
-        reply.headers += b"location: /ui/\r\n"  # a browser keeps the fragment, with the token in it
+        reply.headers += b"location: /ui/\r\n"  # a browser keeps the fragment with the token
         reply.send(303)
 
     def _show(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
@@ -435,7 +408,7 @@ class Pages:
         scope = trio.CancelScope()
 
         def is_ready() -> bool:
-            if self._page_of(head) is not page:  # looked up at least each second, so it ends soon after its sign-in
+            if self._page_of(head) is not page:  # at least each second, so a stream soon ends with its sign-in
                 scope.cancel("the sign-in has ended")
             return not connection.output.waiting and not scope.cancel_called
 
@@ -473,7 +446,7 @@ class Pages:
         connection.start(act)
 
     def _path_of(self, head: Head) -> str | None:
-        """Return the path of a sign-in, if the request has it and its cookie; None otherwise."""
+        """Return the path of a sign-in, if the request has both path and cookie."""
         found = _PATH.match(head.path)
         signed = None if found is None else self._signed_in.get(found[1])
         if found is None or signed is None or trio.current_time() >= signed.until:
@@ -482,7 +455,6 @@ class Pages:
         return found[1] if f"{COOKIE}={signed.cookie}" in cookies else None
 
     def _page_of(self, head: Head) -> Page | None:
-        """Return the page of the person who is signed in; None without a sign-in."""
         if not self._access.tokens:
             return self._pages[ANYBODY]
         path = self._path_of(head)
@@ -497,19 +469,13 @@ class Pages:
 
 
 def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -> None:
-    """Give a gateway its page.
-
-    Args:
-        door: the gateway.
-        source: where its servers are configured, for people.
-        reload: reads that again.
-    """
+    """Add the page to a gateway. `source` names the configuration for people; `reload` reads it again."""
 
     def make(identity: str) -> Page:
         actions, alone = bool(door.access.tokens), not door.several
         return Page(door.front_of(identity), source=source, actions=actions, alone=alone, reload=reload)
 
-    source = source.encode(errors="replace").decode()  # the path of a file may be in any encoding
+    source = source.encode(errors="replace").decode()  # a path may be in any encoding
     pages = Pages(door.access, make)
     door.find = pages.find
     door.on_tokens = pages.update
@@ -520,22 +486,19 @@ async def serve_page(
 ) -> tuple[str, str, Door]:
     """Serve the page of servers that clients reach otherwise, on a port of this machine.
 
-    Args:
-        nursery: gets the tasks that serve the page.
-        gateway: its front is kept up to date by another task, if clients use it.
-        source: where its servers are configured, for people.
-        reload: reads that again.
+    `nursery` runs the page. `source` and `reload` are as for `add_page`; another task keeps the lists of `gateway` up
+    to date.
 
     Returns:
-        The address of the page with the token, a file that redirects a browser to the page, and the door. All users see
-        the command line of a browser, but only this user can read the file. It is removed at the end of the page.
+        The address of the page with the token, a file that redirects a browser there, and the door. All users see a
+        browser's command line, but only this user can read the file, which exists as long as the page.
 
     Raises:
         OSError: there is no port, or the file cannot be made.
     """
 
     async def keep(*, task_status: trio.TaskStatus[IO[str]]) -> None:
-        with NamedTemporaryFile("w", dir=folder(), prefix="page-", suffix=".html") as file:  # its mode is 0600
+        with NamedTemporaryFile("w", dir=folder(), prefix="page-", suffix=".html") as file:  # mode 0600
             task_status.started(file)
             await trio.sleep_forever()
 
@@ -565,7 +528,6 @@ def _send_html(reply: Reply, status: int, html: bytes) -> None:
 
 
 def sign_in_html(problem: str = "") -> bytes:
-    """Return the page with the form to sign in."""
     return _filled(view="sign-in", hide_main="hidden", problem=problem)
 
 
@@ -575,7 +537,6 @@ def _filled(**slots: str) -> bytes:
 
 
 def _row(status: ServerStatus) -> str:
-    """Return the row of a server for a browser without script."""
     fact = _fact(status)
     times = ["" if fact[each] is None else f"{fact[each] * 1000:.3g} ms" for each in ("p50", "p95")]
     numbers: Sequence[object] = (fact["restarts"], fact["queued"], fact["in_flight"], "", *times)
@@ -600,7 +561,7 @@ def _fact(status: ServerStatus) -> Json:
 
 
 def _branch(root: TreeNode) -> Json:
-    """Return a tree as JSON. Nothing here calls itself: a tree may be deeper than Python's stack."""
+    """Return a tree as JSON, without recursion: a tree may be deeper than Python's stack."""
     made: dict[str, Json] = {}
     for node in reversed([*root.walk()]):
         children = [made.pop(child.path) for child in node.children if not _is_internal(root, child)]
@@ -614,12 +575,12 @@ def _branch(root: TreeNode) -> Json:
 
 
 def _is_internal(root: TreeNode, node: TreeNode) -> bool:
-    """Return True for a task that a group runs for itself, such as ``servers:deadlines``, unless it has failed."""
+    """Return True for a group's own task, such as ``servers:deadlines``, unless failed."""
     return node.id.startswith(f"{root.id}:") and not node.children and node.state == "running"
 
 
 def _words(event: Event) -> str:
-    """Return an event in words: ``connecting → ready: connected, 2 tools``, or ``start failed: error: …``."""
+    """Describe an event: ``connecting → ready: connected, 2 tools``, or ``start failed: error: …``."""
     if isinstance(event, StateChanged):
         return f"{event.old} → {event.new}: {event.reason}"
     if isinstance(event, ToolsChanged):

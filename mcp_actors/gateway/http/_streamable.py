@@ -1,16 +1,22 @@
 """Speak Streamable HTTP of both eras.
 
-`Mcp.answer` takes one message of a POST, which belongs to an era by its headers or its ``_meta``:
+A POST carries one message, whose headers or ``_meta`` say the era. The eras differ in almost everything:
 
-- Since 2026-07-28 each request is alone. An `Exchange` is its session, and the reply is where its messages go: the
-  result is the whole of it, unless something is said before. Closing the connection cancels the request. The headers
-  say what the body says, or the request is refused.
-- Before that, ``initialize`` begins an `HttpSession`, which the ``Mcp-Session-Id`` of later requests names. Messages
-  about a request go on the reply to its POST, all others on the stream of a GET. Messages for a stream that is not
-  open are kept for it (`MAX_KEPT`). A connection that breaks cancels nothing, and the answer on it is lost. A session
-  ends by DELETE, or `SESSION_SECONDS` after its last request.
+========================  ========================================  ==============================================
+                          since 2026-07-28 (`Exchange`)             before (`HttpSession`)
+========================  ========================================  ==============================================
+a request                 is alone; its headers must match it       names the session begun by ``initialize``
+messages about a request  stream on its reply                       stream on its reply
+other messages            none                                      go to the stream of a GET; kept until one opens
+a closed connection       cancels the request                       cancels nothing; the answer on it is lost
+the end                   with the reply                            by DELETE, or after `SESSION_SECONDS` unused
+========================  ========================================  ==============================================
 
-Each session belongs to a `Gateway`, and there is one for each identity, so nothing crosses from one to another.
+Each identity has a `Gateway` of its own, so no message crosses identities.
+
+Owns: the sessions before 2026-07-28, their tasks, and the messages kept for a closed stream.
+Writes: replies; bytes counted in the `Budget`.
+Calls: gateway, _wire.
 """
 
 from __future__ import annotations
@@ -52,16 +58,16 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_SESSIONS: Final = 2000
-"""Sessions of all identities. Each may have an equal share of them; one more ends the one that was idle longest."""
+"""Sessions of all identities, shared equally. One more ends the session that was idle longest."""
 
 SESSION_SECONDS: Final = 1800.0
-"""Seconds after the last request or stream of a session after which it ends."""
+"""Seconds without a request or stream after which a session ends."""
 
 MAX_KEPT: Final = 1000
-"""Messages that are kept for a stream that is not open. Then the oldest are dropped."""
+"""Messages kept for a closed stream. More drop the oldest."""
 
 MAX_KEPT_BYTES: Final = 1024 * 1024
-"""Bytes of all of them."""
+"""Bytes of these messages."""
 
 VERSION: Final = "mcp-protocol-version"
 SESSION: Final = "mcp-session-id"
@@ -70,18 +76,14 @@ LISTEN: Final = "subscriptions/listen"
 TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
 
 CANCELLED: Final[Json] = {"code": -32800, "message": "the request was cancelled"}
-"""What a cancelled request before 2026-07-28 is answered with, as the SDK does."""
+"""The answer to a cancelled request before 2026-07-28, as in the SDK."""
 
 NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
-"""The methods whose ``Mcp-Name`` is a member of their params."""
+"""Method → the member of params that ``Mcp-Name`` repeats."""
 
 
 def check_media(connection: Connection, head: Head) -> None:
-    """Check that the body of a POST is JSON, and that the client takes the kinds of replies.
-
-    Raises:
-        Refused: one of them is not so.
-    """
+    """Raise `Refused` unless the body of a POST is JSON, and the client accepts the kinds of replies."""
     if head.method == "GET" and not accepts(head, "text/event-stream"):
         raise Refused(406, "the reply is a stream of events; send Accept: text/event-stream")
     if head.method != "POST":
@@ -94,7 +96,6 @@ def check_media(connection: Connection, head: Head) -> None:
 
 
 def accepts(head: Head, kind: str) -> bool:
-    """Return True if the client takes replies of a kind."""
     given = {each.partition(";")[0].strip().lower() for each in head.headers.get("accept", "*/*").split(",")}
     return not given.isdisjoint((kind, kind.partition("/")[0] + "/*", "*/*"))
 
@@ -103,7 +104,7 @@ def accepts(head: Head, kind: str) -> bool:
 
 
 class Exchange:
-    """The requests of one connection, one after the other, and the reply to each. No request depends on another."""
+    """The requests of one connection in order, and the reply to each. No request depends on another."""
 
     __slots__ = ("_reply", "gateway", "session")
 
@@ -114,7 +115,6 @@ class Exchange:
         self.session.modern = True
 
     def begin(self, reply: Reply) -> None:
-        """Begin with another request."""
         self._reply = reply
         reply.may_stream = True
         reply.on_gone = self.leave
@@ -122,18 +122,15 @@ class Exchange:
 
     @property
     def is_free(self) -> bool:
-        """Whether the last request is over."""
         return self._reply is None and not self.session.calls
 
     def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
-        """Complete the reply."""
         self.gateway.sessions.discard(self.session)
         reply, self._reply = self._reply, None
         if reply is not None:
             reply.finish(line, ERROR_CODE_HTTP_STATUS.get(code, 200) if code else 200)
 
     def tell(self, line: bytes, about: Id | None) -> None:
-        """Say something before the end."""
         if self._reply is not None:
             self._reply.say(line)
 
@@ -151,13 +148,10 @@ class HttpSession:
     """A session of several requests.
 
     Attributes:
-        gateway: that of its identity.
-        id: the name by which requests of the client refer to it.
-        used: the time at which it was last used.
-        waiting: the bytes of messages for a stream that is not open.
-        moved: minus infinity, because no client reads them: they are the first that are dropped.
-        identity: whose session it is.
-        failed: whether its last answer was an error.
+        used: when a request or stream last used the session.
+        waiting: bytes kept for a closed stream.
+        moved: minus infinity, for the `Budget`: no client reads kept messages, so drop them first.
+        failed: the last answer was an error.
     """
 
     moved: Final = -math.inf
@@ -179,7 +173,6 @@ class HttpSession:
         self.failed: bool = False
 
     async def run(self) -> None:
-        """Keep the tasks of the session until it ends."""
         self.gateway.sessions.add(self.session)
         try:
             with self._scope:
@@ -204,21 +197,20 @@ class HttpSession:
             self._nursery.start_soon(fn)
 
     def end(self) -> None:
-        """End the session."""
         self._scope.cancel("the session has ended")
 
     @property
     def busy(self) -> bool:
-        """Whether a client has a stream or waits for a reply. One that has left does not, though its call may go on."""
+        """True while a client has a stream or waits for a reply; a call whose client has left does not count."""
         return self._stream is not None or not all(reply.done for reply in self._replies.values())
 
     @property
     def idle_since(self) -> float:
-        """When it was last used; infinity while a client has a stream or a call."""
+        """When last used; infinity while a client has a stream or a call."""
         return math.inf if self.busy or self.session.calls else self.used
 
     def take(self, message: Json, size: int, reply: Reply, late: float) -> None:
-        """Take a message of so many bytes, with the reply to its POST, which may have arrived so many seconds ago."""
+        """Take a message of `size` bytes, with the reply to its POST, up to `late` seconds after arrival."""
         self.used = trio.current_time()
         request_id = message.get("id")
         if "method" in message and is_id(request_id) and request_id not in self._replies:
@@ -231,14 +223,14 @@ class HttpSession:
         self.session.take(message, size)
         self._present = None
         if message.get("method") == "notifications/cancelled":
-            # Each POST needs a reply, also that of a request that was cancelled.
+            # Each POST needs a reply, even for a cancelled request.
             for gone in self._replies.keys() - self.session.calls.keys():
                 self.answer(error_line(gone, CANCELLED), gone, CANCELLED["code"])
         if "method" not in message or "id" not in message:
             reply.send(202)
 
     def answer(self, line: bytes, request_id: Id | None, code: int) -> None:
-        """Complete the reply to a request; that to the present POST for a message that is not a request."""
+        """Complete the reply to a request, or, for an invalid message, to the present POST."""
         self.used = trio.current_time()
         self.failed = code != 0
         reply = self._present if request_id is None else self._replies.pop(request_id, self._present)
@@ -246,7 +238,7 @@ class HttpSession:
             reply.finish(line, 400 if request_id is None else 200)
 
     def tell(self, line: bytes, about: Id | None) -> None:
-        """Say something on the reply to a request, on the stream, or as soon as that is open."""
+        """Write on the reply to a request or on the stream; keep the line if neither is open."""
         reply = None if about is None else self._replies.get(about)
         if reply is None or reply.done:
             reply = self._stream
@@ -262,18 +254,16 @@ class HttpSession:
             self._keep(-len(oldest))
 
     def _keep(self, size: int) -> None:
-        """Count bytes that are kept, or, if negative, are not kept any more."""
         self.waiting += size
         self.session.budget.count(self, size)
 
     def give_back(self, *, gently: bool) -> int:
-        """Drop what is kept for a stream that is not open, and return how many messages."""
         kept, self._kept = self._kept, {}
         self._keep(-self.waiting)
         return len(kept)
 
     def listen(self, reply: Reply) -> None:
-        """Send all messages that are about no request on a reply, and end the one before."""
+        """Send all messages without a request on a reply, and end the stream before."""
         if self._stream is not None:
             self._stream.end()
         self._stream = reply
@@ -300,16 +290,7 @@ class HttpSession:
 
 
 class Mcp:
-    """The endpoint of clients.
-
-    Args:
-        nursery: the tasks of sessions are in it.
-        heart: notices gaps.
-
-    Attributes:
-        gateways: identity → its gateway.
-        sessions: the sessions by their ids.
-    """
+    """The endpoint of clients."""
 
     def __init__(self, nursery: trio.Nursery, heart: Heart) -> None:
         self.gateways: dict[str, Gateway] = {}
@@ -320,19 +301,16 @@ class Mcp:
         self._gap = heart.gap
 
     def add(self, identity: str, gateway: Gateway) -> None:
-        """Serve an identity."""
         self.gateways[identity] = gateway
-        self._alone[identity] = evolve(gateway, per_session=())  # a request that is alone has no servers of its own
+        self._alone[identity] = evolve(gateway, per_session=())  # requests without a session get no own servers
 
     def remove(self, identity: str) -> None:
-        """End the sessions of an identity."""
         gateway = self.gateways.pop(identity)
         del self._alone[identity]
         for session in [each for each in self.sessions.values() if each.gateway is gateway]:
             self._end(session)
 
     async def _run(self, session: HttpSession) -> None:
-        """Run a session, which a request does not find once it has failed."""
         try:
             await session.run()
         finally:
@@ -343,11 +321,6 @@ class Mcp:
         session.end()
 
     def answer(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
-        """Answer a request.
-
-        Raises:
-            Refused: it cannot be.
-        """
         if head.method == "POST":
             self._take(connection, head, body, reply)
         elif head.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:
@@ -379,12 +352,12 @@ class Mcp:
             if head.headers.get(VERSION) not in MODERN_PROTOCOL_VERSIONS:
                 _reject(reply, None, UNSUPPORTED_PROTOCOL_VERSION, "this protocol version is not supported")
             else:
-                reply.send(202)  # there is nothing that a client may notify of
+                reply.send(202)  # clients may notify of nothing
             return
         if not is_id(request_id) or type(message.get("method")) is not str:
             _reject_malformed(reply, message)
             return
-        if message["method"] in ("initialize", "ping"):  # which only sessions have
+        if message["method"] in ("initialize", "ping"):  # exist in sessions only
             _reject(
                 reply, request_id, METHOD_NOT_FOUND, f"{message['method']} was removed in {MODERN_PROTOCOL_VERSIONS[0]}"
             )
@@ -432,11 +405,7 @@ class Mcp:
             self._end(session)
 
     def _session(self, head: Head) -> HttpSession:
-        """Return the session of a request.
-
-        Raises:
-            Refused: it names none, or none of its identity.
-        """
+        """Return the session named by a request, or raise `Refused` without a name, or for another identity's."""
         name = head.headers.get(SESSION)
         if name is None:
             raise Refused(400, "a request of this protocol version needs the Mcp-Session-Id of its session")
@@ -446,7 +415,7 @@ class Mcp:
         return session
 
     def expire(self, now: float) -> None:
-        """End the sessions that were not used for a while. While the event loop did not run, none could be used."""
+        """End sessions unused for too long, without counting gaps of the event loop."""
         silence = 0.0 if self._heart.gap == self._gap else self._heart.silence
         self._gap = self._heart.gap
         for session in tuple(self.sessions.values()):
@@ -477,7 +446,7 @@ def _is_modern(message: Json) -> bool:
 
 
 def _mismatch(head: Head, message: Json) -> InboundLadderRejection | None:
-    """Return why a request and its headers disagree, as the SDK finds, but faster."""
+    """Return how a request and its headers disagree: like the SDK, but faster."""
     headers, method = head.headers, message["method"]
     if head.repeated and (twice := [name for name in head.repeated if name.startswith("mcp-")]):
         return InboundLadderRejection(HEADER_MISMATCH, f"the header {twice[0]} is there more than once")
@@ -492,14 +461,14 @@ def _mismatch(head: Head, message: Json) -> InboundLadderRejection | None:
         if (key := NAMED.get(method)) is None:
             return None
         name = headers.get("mcp-name", "")
-        if message["params"].get(key) == name and not name.startswith("=?"):  # it may be encoded
+        if message["params"].get(key) == name and not name.startswith("=?"):  # may be encoded
             return None
     found = classify_inbound_request(message, headers=headers)
     return found if isinstance(found, InboundLadderRejection) else None
 
 
 def _param_mismatch(gateway: Gateway, head: Head, message: Json) -> InboundLadderRejection | None:
-    """Return why the arguments of a call and the headers with some of them disagree."""
+    """Return how the arguments of a call and their headers disagree."""
     if message["method"] != "tools/call" or gateway.front is None:
         return None
     params = message["params"]

@@ -1,21 +1,16 @@
 """Read requests from one HTTP connection, and write the reply to each.
 
-The `Site` watches all connections with one selector, in one task. Most requests arrive whole, in one piece:
-`Connection.take_ready` takes such a one in the step of that task, and lets the site answer. Anything else (half a
-request, a body in chunks, a request that is pipelined behind another, an invalid one) is left to the task of the
-connection, which is asleep otherwise, and reads within limits. It is started when something arrives for the first time:
-a flood of silent connections costs no tasks. A `Reply` is written by the step that has the answer, at once if the
-client reads (`Output`). So a call wakes no task of its own. A reply is one message, or a stream of events as soon as
-something has to be said before the end.
+One task of the site watches all connections with a selector. A request that arrives whole is taken in a step of that
+task, so most calls wake no other. Everything else (half a request, chunks, pipelining, errors) goes to the connection's
+own task, which starts with the first bytes: a flood of silent connections costs no tasks.
 
-While a request is being answered, the connection is watched: the end of the stream means that the client has left, and
-the reply hears of it (`Reply.on_gone`). A request that is pipelined behind it waits, and nothing more is read then.
-Before a request is begun the socket is asked whether the client has left: its end may be behind bytes that were not
-read, or have come while this process was frozen.
+Before a request begins, and while a reply is due, the connection checks whether the client has left, even behind unread
+bytes. A head with the same bytes as the last is not parsed again. No connection has a timer: `Connection.check`, called
+every second, ends what takes too long.
 
-h11 parses heads, and bodies in chunks. A head with the same bytes as the last one of the connection is not parsed
-again: clients that keep connections open send little else. What the site knows from the head alone is kept with it.
-No connection has a timer. `Connection.check`, which is called every second, ends what takes too long.
+Owns: the socket and task of each connection, and the reply in progress.
+Writes: replies; the connection's entries in its `Site` and in the heart.
+Calls: gateway, transports.
 """
 
 from __future__ import annotations
@@ -45,32 +40,32 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_HEAD: Final = 32 * 1024
-"""Bytes of a request line with its headers."""
+"""Bytes of a request line with headers."""
 
 HEAD_SECONDS: Final = 10.0
-"""Seconds for a head, from its first byte; and for which the connection of a stranger is kept open without one."""
+"""Seconds for a head, from the first byte; also for a stranger's connection without a head."""
 
 BODY_SECONDS: Final = 30.0
-"""Seconds for a body, from its head."""
+"""Seconds for a body, from the end of the head."""
 
 IDLE_SECONDS: Final = 75.0
-"""Seconds for which a connection without a request is kept open; clients of this package keep theirs for 60."""
+"""Seconds to keep a connection without a request. Clients of this package keep theirs for 60."""
 
 READ_SECONDS: Final = 60.0
-"""Seconds in which a client has to read something of what waits for it."""
+"""Seconds for a client to read some of the waiting bytes."""
 
 QUIET: Final = 15.0
-"""Seconds after which a reply says something, so that nothing on its way takes the connection for dead."""
+"""Seconds of silence before a reply says something, or a proxy might drop the connection."""
 
 LINGER: Final = 1.0
-"""Seconds in which a refused client may go on sending: closing at once could destroy the reply on its way."""
+"""Seconds for a refused client to go on sending: closing at once could destroy the reply."""
 
 END_OF_HEAD: Final = b"\r\n\r\n"
 
 EVENTS: Final = b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
 
 LEFT: Final = getattr(select, "POLLRDHUP", 0)
-"""The event of a socket whose client has left, also behind unread bytes. Linux has it."""
+"""The poll event of a client that has left, even behind unread bytes; 0 except on Linux."""
 
 STATUS_LINES: Final[Mapping[int, bytes]] = {
     each.value: b"HTTP/1.1 %d %b\r\n" % (each.value, each.phrase.encode("ascii")) for each in HTTPStatus
@@ -78,7 +73,7 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 
 
 class Refused(Exception):
-    """A request is answered with an error status and a sentence, or with an error of MCP."""
+    """A request gets an error status and a sentence, or an error of MCP."""
 
     def __init__(self, status: int, text: str, headers: bytes = b"", kind: str = "text/plain; charset=utf-8") -> None:
         super().__init__(text)
@@ -95,17 +90,13 @@ class Head:
     """A request without its body.
 
     Attributes:
-        method, path, query: of the request.
-        headers: the values by lower-case name; of several of one name the last.
-        repeated: the names that are there more than once.
-        length: the size of the body; None for one in chunks.
-        waits: whether the client waits for leave to send the body.
-        lasting: whether the client keeps the connection open after the reply.
-        chunks: whether it understands replies in chunks.
-        raw: the bytes.
-        identity: whose request it is, once the site has admitted it; "" without identities.
-        answer: what answers it then: called with the connection, the head, the body and the reply, it never waits, and
-            may raise `Refused`.
+        headers: lower-case name → value; the last value of a repeated header.
+        length: the size of the body; None for chunks.
+        waits: the client waits for ``100 Continue``.
+        lasting: the client keeps the connection open after the reply.
+        chunks: the client understands replies in chunks.
+        identity: the admitted identity; "" without identities.
+        answer: begins the reply of an admitted request. Never waits; may raise `Refused`.
     """
 
     method: str = "GET"
@@ -123,12 +114,8 @@ class Head:
 
 
 def parse_head(raw: bytes) -> Head:
-    """Return the head with these bytes.
-
-    Raises:
-        Refused: it is not one, or its body cannot be read.
-    """
-    if raw.count(b"\n") != raw.count(b"\r\n"):  # h11 takes it as the end of a line, and a balancer may not
+    """Parse a head, or raise `Refused` if it is not valid, or the body cannot be read."""
+    if raw.count(b"\n") != raw.count(b"\r\n"):  # h11 accepts a bare LF; a balancer may not
         raise Refused(400, "a line of the headers does not end with CR LF")
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
     try:
@@ -151,7 +138,7 @@ def parse_head(raw: bytes) -> Head:
     if headers.get("expect", "100-continue").lower() != "100-continue":
         raise Refused(417, "the only expectation that can be met is 100-continue")
     target = request.target.decode("latin-1")
-    if not target.startswith("/"):  # the form that is meant for proxies
+    if not target.startswith("/"):  # the form for proxies
         target = "/" + target.partition("://")[2].partition("/")[2]
     return Head(
         method=request.method.decode("ascii"),
@@ -174,11 +161,10 @@ class Reply:
     """The reply to one request: one message, or a stream of events.
 
     Attributes:
-        on_gone: called if the client has left before the end.
-        on_drain: called if this gateway stops before the end; None if the end is awaited.
-        done: whether nothing more is written, because it is complete or the client has left.
-        headers: further headers, each with its end of line.
-        may_stream: whether it may become a stream of events.
+        on_gone: called if the client leaves before the end.
+        on_drain: called if the gateway stops before the end; None lets the reply finish.
+        done: nothing more is written: the reply is complete, or the client has left.
+        may_stream: the reply may become a stream of events.
     """
 
     __slots__ = ("_connection", "_head", "_spoke", "_streams", "done", "headers", "may_stream", "on_drain", "on_gone")
@@ -195,7 +181,6 @@ class Reply:
         self.may_stream: bool = False
 
     def send(self, status: int, body: bytes = b"", content_type: str = "application/json") -> None:
-        """Write the whole reply."""
         if self.done:
             return
         kind = b"content-type: %b\r\n" % content_type.encode("ascii") if body else b""
@@ -209,7 +194,7 @@ class Reply:
         self._end()
 
     def refuse(self, refused: Refused) -> None:
-        """Write an error status and a sentence; a stream can only end."""
+        """Write an error status and a sentence; a stream only ends."""
         if self._streams:
             self.end()
             return
@@ -217,7 +202,6 @@ class Reply:
         self.send(refused.status, f"{refused}\n".encode(errors="replace"), refused.kind)
 
     def stream(self) -> None:
-        """Make the reply a stream of events, if it is not one yet."""
         if self._streams or self.done:
             return
         self._streams = True
@@ -226,18 +210,16 @@ class Reply:
         self._connection.write(b"%b%b%b\r\n" % (begin, EVENTS, coding))
 
     def _begin(self, status: int, *, lasting: bool) -> bytes:
-        """Return the status line with the headers that all replies have."""
         self._connection.closing |= self._connection.drains or not lasting
         closes = b"connection: close\r\n" if self._connection.closing else b""
         return b"%b%b%b%b" % (STATUS_LINES[status], self._connection.site.date, closes, self.headers)
 
     def say(self, line: bytes) -> None:
-        """Write a message as an event."""
         self.stream()
         self._write_event(b"event: message\ndata: ", line)
 
     def finish(self, line: bytes, status: int) -> None:
-        """Write the last message: as the last event, or as the whole reply with this status."""
+        """Write the last message: as the last event, or as the whole reply with `status`."""
         if self._streams:
             self.say(line)
             self.end()
@@ -245,14 +227,13 @@ class Reply:
             self.send(status, line)
 
     def end(self) -> None:
-        """End the stream."""
         if self._streams and not self.done:
             if self._head.chunks:
                 self._connection.write(b"0\r\n\r\n")
             self._end()
 
     def keep_alive(self, now: float) -> None:
-        """Write what clients ignore, if it may be a stream and nothing was written for a while."""
+        """Write an SSE comment after `QUIET` seconds of silence."""
         if self.may_stream and not self.done and now - self._spoke >= QUIET:
             self.stream()
             self._write_event(b": in progress")
@@ -261,7 +242,7 @@ class Reply:
         if not self.done:
             self._spoke = trio.current_time()
             if isinstance(text, LogLine) and self._head.chunks:
-                self._connection.write(text.event)  # made once for all clients, and dropped as a whole
+                self._connection.write(text.event)  # serialized once for all clients, dropped as a whole
             elif self._head.chunks:
                 self._write(b"%x\r\n%b" % (len(begin) + len(text) + 2, begin), text, b"\n\n\r\n")
             else:
@@ -270,7 +251,7 @@ class Reply:
     def _write(self, begin: bytes, text: bytes, end: bytes = b"") -> None:
         if len(text) <= CHUNK:
             self._connection.write(b"%b%b%b" % (begin, text, end))
-        else:  # to copy megabytes takes longer than to write each part
+        else:  # copying megabytes takes longer than separate writes
             for each in (begin, text, end):
                 self._connection.write(each)
 
@@ -280,7 +261,6 @@ class Reply:
         self._connection.note_end()
 
     def abandon(self) -> None:
-        """Note that the client has left."""
         gone, self.on_gone, self.on_drain = self.on_gone, None, None
         self.done = True
         if gone is not None:
@@ -294,11 +274,9 @@ class Site(Protocol):
     """Answers the requests of all connections.
 
     Attributes:
-        heart: notices gaps.
-        selector: has the connections that `Connection.take_ready` is called for.
-        connections: all connections.
-        strangers: those without an admitted request with a token; the one that has been idle longest comes first.
-        date: the header with the present time.
+        selector: calls `Connection.take_ready`.
+        strangers: connections without an admitted token, longest idle first.
+        date: the Date header.
     """
 
     heart: Heart
@@ -308,27 +286,17 @@ class Site(Protocol):
     date: bytes
 
     def admit(self, connection: Connection, head: Head) -> Callable[[Connection, Head, bytes, Reply], None]:
-        """Look at a head once, before the body is read; set and return what answers it. Raises `Refused`."""
+        """Check a head before the body is read; set and return `Head.answer`. Raises `Refused`."""
 
 
 class Connection:
     """A connection of a client.
 
-    Args:
-        site: answers its requests.
-        sock: it does not block.
-        client: what log lines call the client.
-        begin: starts the task that runs it, once something has arrived: one that stays silent costs no task.
-
     Attributes:
-        local: the address that the client has connected to.
-        closing: whether it ends after the present reply.
-        drains: whether it ends after the next reply.
+        closing: the connection ends after the present reply.
+        drains: the connection ends after the next reply.
         memo: for the site.
-        output: writes to the client.
-        write: writes data behind what waits for the client.
-        late: the seconds for which this process had not run when the next request may have arrived; 0 if it ran.
-        ended: whether the connection has ended.
+        late: seconds that the process was frozen while the next request may have arrived; else 0.
     """
 
     def __init__(self, site: Site, sock: socket.socket, client: str, begin: Callable[[Connection], object]) -> None:
@@ -361,21 +329,17 @@ class Connection:
         site.strangers[self] = None
 
     def start(self, fn: Callable[..., Any]) -> None:
-        """Start a task, which is cancelled at the end of the connection."""
         if self._nursery is not None:
             self._nursery.start_soon(fn)
 
     async def run(self) -> None:
-        """Answer requests until one side closes the connection.
-
-        **Cancellation**: as if the client had left.
-        """
+        """Answer requests until one side closes the connection. **Cancellation** acts as if the client had left."""
         try:
             with self._scope:
                 async with trio.open_nursery() as self._nursery:
                     self._nursery.start_soon(self.output.run)
                     with self._reading:
-                        while self.busy or not self.closing:  # the end of the last reply is the end of this
+                        while self.busy or not self.closing:  # `note_end` of the last reply ends the loop
                             await self._sleep()
                             time_slice = TimeSlice()
                             while self._buffer and (self.busy or not self.closing):
@@ -383,7 +347,7 @@ class Connection:
                                 await time_slice.checkpoint()
                     await self._part()
                     self._nursery.cancel_scope.cancel("the connection is closed")
-        except Exception:  # other connections go on
+        except Exception:
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
         finally:
             self.output.close()
@@ -396,13 +360,15 @@ class Connection:
     # --- read -------------------------------------------------------------------------------------------------------
 
     async def _sleep(self) -> None:
-        """Let `take_ready` take requests, until it leaves what it has read to this task."""
+        """Let `take_ready` take requests, until something needs this task."""
+        # While the task sleeps, `take_ready` reads for it, in the task of the site; while the task runs, the socket is
+        # not in the selector. So exactly one of the two reads at any time. `_stop_sleeping` changes sides in one step,
+        # also when cancelled: if both read, each could get half of a request.
         self.site.selector.register(self._socket, selectors.EVENT_READ, self)
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
 
     def _run_soon(self, begin: Callable[[Connection], object]) -> None:
-        """Start the task; it reads what has arrived."""
         self._begin = None
         self.site.selector.unregister(self._socket)
         begin(self)
@@ -413,7 +379,6 @@ class Connection:
         return trio.lowlevel.Abort.SUCCEEDED
 
     def take_ready(self) -> None:
-        """Read, and take a request if it is there as a whole."""
         if self._begin is not None:
             if self._has_left():
                 self.give_way()
@@ -421,10 +386,10 @@ class Connection:
                 self._run_soon(self._begin)
             return
         if (task := self._task) is None or not (data := self._receive()):
-            return  # it was woken meanwhile, or nothing has arrived
+            return  # already awake, or nothing has arrived
         try:
             is_taken = self._take_whole(data)
-        except Exception:  # it would end the task that reads for all connections
+        except Exception:  # would end the task that reads for all connections
             logger.exception("%s is disconnected: a defect of the gateway", self._client)
             self._scope.cancel("a defect of the gateway")
             return
@@ -434,7 +399,7 @@ class Connection:
             trio.lowlevel.reschedule(task)
 
     def _take_whole(self, data: bytes) -> bool:
-        """Take a request that is exactly this; return False if that needs more work."""
+        """Take data that is exactly one request; return False if more work is needed."""
         if ((reply := self._reply) is not None and not reply.done) or self.output.waiting:
             return False
         if (head := self._head) is None or not data.startswith(head.raw):
@@ -460,14 +425,13 @@ class Connection:
         return True
 
     async def _take_request(self) -> None:
-        """Read a request, once the one before is answered, and let it be answered."""
         if self.busy:
             self._answered = trio.Event()
             await self._answered.wait()
             self._answered = None
-            if self.closing:  # nothing is begun that cannot be answered
+            if self.closing:  # begin nothing that cannot be answered
                 return
-        self._buffer = self._buffer.lstrip(b"\r\n")  # some clients write an empty line behind a body
+        self._buffer = self._buffer.lstrip(b"\r\n")  # some clients send an empty line after a body
         if not self._buffer:
             return
         reply, is_read = None, False
@@ -483,11 +447,14 @@ class Connection:
                 raise
             body = await self._read_body(head)
             is_read = True
+            # Look for the end of the stream after the last read and directly before the request begins, without a
+            # checkpoint between. A client that gave up has closed the connection, perhaps while this process was
+            # frozen; without this look its request would take effect although nothing reads the reply.
             if self._scope.cancel_called or self._has_left():
                 self._scope.cancel("the client has left")
                 return
             self._due = math.inf
-            (head.answer or self.site.admit(self, head))(self, head, body, reply)  # tokens may have changed meanwhile
+            (head.answer or self.site.admit(self, head))(self, head, body, reply)  # tokens may have changed
         except Refused as refused:
             if reply is None:
                 reply = self._reply = Reply(self, Head())
@@ -497,7 +464,6 @@ class Connection:
         await self.output.wait_drained()
 
     async def _fill(self) -> None:
-        """Read more. If the client has left, the connection ends."""
         data = b""
         while not data:
             await trio.lowlevel.wait_readable(self._socket)
@@ -505,21 +471,20 @@ class Connection:
         self._buffer += data
 
     def _receive(self) -> bytes:
-        """Return what has arrived; nothing if nothing has, or if the client has left, which ends the connection."""
+        """Return available data; end the connection at the end of the stream."""
         try:
             data = self._socket.recv(CHUNK)
         except BlockingIOError:
             return b""
         except OSError:
             data = b""
-        if self.site.heart.look():  # after reading, in the same step, as `_serve.Connection` does
+        if self.site.heart.look():  # after the read, see `_serve.Connection`
             self.late = self.site.heart.silence
         if not data:
             self._scope.cancel("the client has left")
         return data
 
     async def _read_head(self) -> Head:
-        """Return the next head; raise `Refused` if it is not valid."""
         while (end := self._buffer.find(END_OF_HEAD)) < 0 and len(self._buffer) <= MAX_HEAD:
             self._due = min(self._due, self.site.heart.now + HEAD_SECONDS)
             await self._fill()
@@ -533,7 +498,6 @@ class Connection:
         return self._head
 
     async def _read_body(self, head: Head) -> bytes:
-        """Return the body; raise `Refused` if it is over a limit, or not valid, or there is no room for it."""
         size = head.length
         if size is not None and size <= len(self._buffer):
             body, self._buffer = self._buffer[:size], self._buffer[size:]
@@ -583,7 +547,7 @@ class Connection:
             raise Refused(413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_VALUES} values; send less")
 
     def _has_left(self) -> bool:
-        """Return True if the client has closed the connection, as far as can be known without reading on."""
+        """Return True if the client has closed the connection, as far as visible without reading."""
         for _, events in self._poll.poll(0):
             if events & (select.POLLERR | select.POLLHUP | LEFT):
                 return True
@@ -595,25 +559,23 @@ class Connection:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def note_end(self) -> None:
-        """Note that the present reply is complete."""
         self._due = self.site.heart.now + IDLE_SECONDS
         if self in self.site.strangers:
             self._due = self.site.heart.now + HEAD_SECONDS
-            self.site.strangers[self] = self.site.strangers.pop(self)  # now it is the last one
+            self.site.strangers[self] = self.site.strangers.pop(self)  # moves to the end
         if self._answered is not None:
             self._answered.set()
         if self.closing:
             self._reading.cancel("the last reply is written")
 
     def note_gap(self) -> None:
-        """Note that the event loop did not run. If there is something to read, it may be given up since."""
+        """Note that the event loop did not run. Unread requests may have been given up since."""
         self._due += self.site.heart.silence  # the client could not be heard,
-        self.output.moved += self.site.heart.silence  # nor could what it has read be noticed
+        self.output.moved += self.site.heart.silence  # nor its reading be noticed
         if self._poll.poll(0):
             self.late = self.site.heart.silence
 
     def check(self, now: float) -> None:
-        """End what takes too long, and let a long reply say something."""
         if self.output.waiting and now - self.output.moved > READ_SECONDS:
             self._scope.cancel("the client does not read")
         elif now > self._due:
@@ -625,13 +587,13 @@ class Connection:
                     return
                 reply = Reply(self, Head())
             reply.refuse(Refused(408, "the request did not arrive in time; send it again"))
-        elif self._answered is not None and self._has_left():  # nothing is read while a request waits
+        elif self._answered is not None and self._has_left():  # a waiting request stops all reading
             self._scope.cancel("the client has left")
         elif self._reply is not None:
             self._reply.keep_alive(now)
 
     def drain(self) -> None:
-        """End the connection after the present reply, or after that to a request that has arrived."""
+        """End the connection after the present reply, or the reply to a request that has arrived."""
         self.drains = True
         reply = self._reply
         if self._head is not None:
@@ -640,15 +602,18 @@ class Connection:
             self.closing = True
             if reply.on_drain is not None:
                 reply.on_drain()
+        # The poll and the shutdown are one step: a client that sees the end of the stream first sends its next request
+        # elsewhere. A request that arrived between them would never be answered, and its client could not know whether
+        # it took effect.
         elif not self._buffer and not self._poll.poll(0):
             self.closing = True
-            if not self.output.waiting:  # in the step that has looked, so that no request arrives in between
+            if not self.output.waiting:
                 with suppress(OSError):
                     self._socket.shutdown(socket.SHUT_WR)
             self._end_idle("nothing is left to answer")
 
     def forget(self, identities: Collection[str]) -> None:
-        """Check the next head again. If the last one was of one of these identities, end after the present reply."""
+        """Check the next head again; if the last was of one of these identities, end after the present reply."""
         if self._head is not None:
             self._head.answer = None
             if self._head.identity in identities:
@@ -656,20 +621,19 @@ class Connection:
 
     @property
     def busy(self) -> bool:
-        """Whether a reply is not complete."""
         return self._reply is not None and not self._reply.done
 
     @property
     def idle_since(self) -> float:
-        """When the last reply was written; infinity if a request is being read or answered, or the client reads."""
+        """When the last reply was written; infinity while reading, answering, or writing."""
         is_asleep = self._task is not None or self._begin is not None
         return math.inf if not is_asleep or self.busy or self.output.waiting else self._due - IDLE_SECONDS
 
     def give_way(self) -> None:
-        """Close the connection: another one needs its place, or its client has left."""
+        """Close the connection: another needs the place, or the client has left."""
         self._leave_site()
         self._scope.cancel("another connection takes its place")
-        if self._begin is not None:  # there is no task that does the rest
+        if self._begin is not None:  # without a task
             self._begin = None
             self.site.selector.unregister(self._socket)
             self._socket.close()
@@ -686,7 +650,7 @@ class Connection:
             self._run_soon(self._begin) if self._poll.poll(0) else self.give_way()  # closing now could send a reset
 
     async def _part(self) -> None:
-        """Wait until the client has what was written, and does not send any more."""
+        """Wait until the client has the last reply, and stops sending."""
         await self.output.wait_drained(0)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
