@@ -1,11 +1,13 @@
 """Run a gateway in an actor of Ray, and find it.
 
-`RayHost` is the class of the actor. Ray places it, names it and restarts it. It serves the servers of a file over TCP,
-in a thread of its own with Trio, because Ray's calls have the main one. `ray_address` asks Ray where it is: `Socket`
-does so at each connect, so a restarted actor is found on its new node. Only the name, the paths and the address go
-through Ray; calls go over the socket. The files, which have the configuration and the secret, are read on the node.
+Ray places, names and restarts the actor, a `RayHost`. Ray's calls have the main thread, so a thread with Trio serves
+the servers of a file over TCP. `Socket` asks Ray for the address (`ray_address`) at each connect, and so finds a
+restarted actor on its new node. Only the name, the paths and the address go through Ray. The files with the
+configuration and the secret are read on the node.
 
-It uses the files of ``gateway`` and opens the group itself. This is the only file that imports ``ray``.
+Owns: the gateway's thread, and the group of servers in it.
+Writes: nothing; ends the actor's process if the gateway fails.
+Calls: config, config.formats, gateway, servers.
 """
 
 from __future__ import annotations
@@ -50,33 +52,33 @@ __all__ = ["RayHost", "ray_address"]
 _log: Final = Log("mcp_actors.hosts")
 
 WAIT: Final = 20.0
-"""Seconds in which Ray has to say where an actor is: it may be restarting it. The default `connect_timeout` is 30."""
+"""Seconds for Ray to say where an actor is, perhaps after a restart. The default `connect_timeout` is 30."""
 
 ATTEMPT: Final = 1.0
-"""Seconds for one question to an actor. One that was asked of a process that has died may never be answered."""
+"""Seconds for one question to an actor: a process that has died may never answer."""
 
 
 class RayHost:
     """An actor that serves the servers of a file over TCP, each under its own names.
 
     ``ray.remote(RayHost).options(name="tools", max_restarts=-1, num_cpus=0)`` is the class of the actor: with a name,
-    restarted for ever, no processor reserved. Such options are Ray's. Servers are started in the background and
-    restarted as their file says. They are child processes of the actor, and end with it. If the gateway fails, the
-    process of the actor ends, and Ray restarts it.
+    restarted for ever, no processor reserved. The options are Ray's. Servers start in the background, and restart as
+    the file says. As child processes of the actor, they end with it. If the gateway fails, the actor's process ends,
+    and Ray restarts it.
 
     Args:
-        config: the path of the file, on the node. Its servers with ``"isolation": "per-session"`` are not served.
-        secret_file: the path of a file with the secret, on the node, that other users cannot read.
-        host: the host to listen on, of the node. Default None: the address by which Ray knows the node.
+        config: the path of the file, on the node. Servers with ``"isolation": "per-session"`` are not served.
+        secret_file: the path of a file with the secret, on the node, unreadable for other users.
+        host: the node's host to listen on. Default None: the node's address known to Ray.
 
     Raises:
-        ConfigError: the file has no server that can be used. Ray then starts the actor no more.
-        OSError: the secret cannot be read, or the host cannot be listened on. Likewise.
+        ConfigError: the file has no usable server. Ray then starts the actor no more.
+        OSError: the secret cannot be read, or the host cannot be listened on. Ray then starts the actor no more.
     """
 
     def __init__(self, config: str, *, secret_file: str, host: str | None = None) -> None:
         self._address: Future[str] = Future()
-        # A method that is a coroutine function would make this an asyncio actor of Ray, so the coroutine is elsewhere.
+        # A coroutine method would make this an asyncio actor of Ray, so the coroutine is elsewhere.
         serving = partial(_serve, config, secret_file, host or ray.util.get_node_ip_address(), self._address.set_result)
         threading.Thread(target=self._run, args=(serving,), name="mcp-actors", daemon=True).start()
         self._address.result()
@@ -93,7 +95,8 @@ class RayHost:
                 self._address.set_exception(collapse(exc))
                 return
             _log.exception("the gateway of this actor failed; its process ends")
-        # Ray notices the end of a process and counts it as a crash, whichever thread ends it.
+        # Exit the process: an exception in this thread would leave an actor that Ray takes for alive, and that serves
+        # nothing. Ray counts the end as a crash, whichever thread exits, and restarts the actor.
         os._exit(1)
 
 
@@ -117,42 +120,39 @@ async def _serve(config: str, secret_file: str, host: str, started: Callable[[st
 def ray_address(name: str, *, namespace: str | None = None) -> Callable[[], Awaitable[str]]:
     """Return an async function that asks Ray for the address of a `RayHost`, for ``Socket(ray_address("tools"), …)``.
 
-    While Ray starts or restarts the actor, the function waits, for 20 seconds at most. It asks in a thread, so the
-    event loop goes on. This process must be connected to the cluster (``ray.init``).
+    While Ray starts or restarts the actor, the function waits, for at most 20 seconds. It asks in a thread, so the
+    event loop goes on. The process must be connected to the cluster (``ray.init``).
 
-    **Cancellation** of the function leaves at once, and abandons the thread, which ends within a second if the cluster
+    **Cancellation** of the function returns at once, and abandons the thread, which ends within a second if the cluster
     answers.
 
     Args:
         name: the name of the actor.
-        namespace: its namespace. Default None: that of this process.
+        namespace: the actor's namespace. Default None: the namespace of the process.
 
     Raises:
-        ConnectionError: by the function; there is no such actor, it has died for good, or there was no answer in time.
+        ConnectionError: raised by the function: there is no such actor, it has died for good, or did not answer in
+            time.
     """
-    limiter = trio.CapacityLimiter(4)  # threads that ask about one actor, those that were abandoned included
+    limiter = trio.CapacityLimiter(4)  # threads asking about one actor, abandoned ones too
 
     async def address() -> str:
         with trio.move_on_after(WAIT):
             while (found := await run_in_thread(partial(_ask, name, namespace), limiter)) is None:  # noqa: ASYNC110 - no event for it
-                await trio.sleep(0.1)  # Ray is restarting the actor
+                await trio.sleep(0.1)  # Ray restarts the actor
             return found
         reasons = "it is starting or suspended, no node has room for it, or the cluster is gone"
         raise ConnectionError(
             f"actor {name!r} of Ray did not answer within {WAIT:g} s: {reasons}; see `ray list actors`"
         )
 
-    address.__qualname__ = f"ray_address({name!r})"  # as messages show it
+    address.__qualname__ = f"ray_address({name!r})"  # shown by messages
     return address
 
 
 def _ask(name: str, namespace: str | None) -> str | None:
-    """Return the address of an actor, or None if it may have one later. Blocks.
-
-    Raises:
-        ConnectionError: it will not.
-    """
-    if not ray.is_initialized():  # Ray would start a cluster of its own
+    """Return the address of an actor; None if there may be one later. Blocks. Raises `ConnectionError` otherwise."""
+    if not ray.is_initialized():  # or Ray would start a cluster of its own
         raise ConnectionError("this process is not connected to Ray; call ray.init(address=…) first")
     try:
         return str(ray.get(ray.get_actor(name, namespace).address.remote(), timeout=ATTEMPT))

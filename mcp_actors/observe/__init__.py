@@ -1,13 +1,11 @@
 """Count, show and probe the servers of a program.
 
-`Metrics` counts calls for OpenTelemetry and Prometheus, and `health_app` is an ASGI application with the health of a
-group. Programs that measure calls in another way derive from `CallObserver`.
+`Metrics` counts calls for OpenTelemetry and Prometheus; `health_app` is an ASGI application with the health of a group.
+To measure calls in another way, derive from `CallObserver`.
 """
 
-# This file defines nothing. It publishes `Metrics`, and `health_app` with the functions behind it. Programs import them
-# from here; of the package, nothing else does. `CallObserver`, the base of `Metrics`, is in ``servers``. The folder
-# uses ``config``, ``servers`` and ``_exports``. OpenTelemetry is used by a meter that the program gives, and the text
-# for Prometheus needs no library.
+# Programs, ``gateway`` and ``cli`` import these names. `CallObserver`, the base of `Metrics`, is in ``servers``.
+# OpenTelemetry is used through the program's meter only, so nothing here imports it.
 
 from __future__ import annotations
 

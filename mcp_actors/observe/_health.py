@@ -1,7 +1,11 @@
 """Answer the probes of an orchestrator: ``/healthz``, ``/readyz``, ``/status`` and ``/metrics``.
 
-`health_app` is an ASGI application for any server of such. `answer`, which it calls, has no need of one; `status` and
-`missing` are the facts behind. All of it reads a group and changes nothing; any thread may call it.
+Probes must answer while servers fail or connect, so everything here reads one snapshot and waits for nothing. Any
+thread may call it.
+
+Owns: nothing.
+Writes: nothing.
+Calls: servers, servers.record, _metrics.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ from ._metrics import Metrics, Observable
 
 
 class Answer(NamedTuple):
-    """An answer over HTTP: the status, the ``content-type`` and the body."""
+    """An HTTP answer: the status, the ``content-type`` and the body."""
 
     status: int
     content_type: str
@@ -24,10 +28,10 @@ class Answer(NamedTuple):
 
 
 def missing(servers: Observable) -> dict[str, dict[str, Any]]:
-    """Return why the program is not ready: the required servers that do not serve, each with its state and since when.
+    """Return why the program is not ready: name → state, time and reason of each required server that does not serve.
 
-    A changed configuration that is refused is missing too, under the name of its source: the usual reason is a required
-    server that cannot be loaded, so that no view of the group has it.
+    A refused configuration is missing too, under the name of its source. The usual reason is a required server that
+    cannot be loaded, and so appears in no view of the group.
     """
     return _missing(servers.status(), servers.sources)
 
@@ -45,8 +49,8 @@ def _missing(statuses: Mapping[str, ServerStatus], sources: Iterable[SourceStatu
 
 
 def status(servers: Observable) -> dict[str, Any]:
-    """Return everything about the servers and their sources as values that `json.dumps` takes."""
-    statuses, sources = servers.status(), servers.sources  # once, so that the parts agree
+    """Return everything about the servers and their sources, as values for `json.dumps`."""
+    statuses, sources = servers.status(), servers.sources  # read once, to agree
     lacking = _missing(statuses, sources)
     return {
         "ready": not lacking,
@@ -57,9 +61,9 @@ def status(servers: Observable) -> dict[str, Any]:
 
 
 def answer(servers: Observable, path: str, metrics: Metrics | None = None) -> Answer:
-    """Return the answer to a GET of a path; 404 for an unknown one, and for ``/metrics`` without `metrics`.
+    """Answer a GET of a path: 404 if the path is unknown, or for ``/metrics`` without `metrics`.
 
-    ``/healthz`` is 200 as long as the program answers; ``/readyz`` is 200 if no required server is `missing`, else 503.
+    ``/healthz`` is 200 as long as the program answers. ``/readyz`` is 200 if no required server is `missing`, else 503.
     """
     match path:
         case "/healthz":
@@ -79,7 +83,8 @@ Asgi = Callable[[dict[str, Any], Callable[[], Awaitable[Any]], Callable[[Any], A
 def health_app(servers: Observable, metrics: Metrics | None = None) -> Asgi:
     """Return an ASGI application with the paths of `answer`, to mount in any server.
 
-    It has no access control. Mount it where only the orchestrator reaches it: ``/status`` names servers and errors.
+    There is no access control, and ``/status`` names servers and errors. Mount it where only the orchestrator has
+    access.
     """
 
     async def app(

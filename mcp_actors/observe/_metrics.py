@@ -1,10 +1,11 @@
 """Count attempts of requests, and write them as Prometheus text.
 
-`Metrics` is a `CallObserver`: it counts in the step in which an attempt is settled, and records into the instruments of
-a meter if it has one. `Metrics.text` writes what is counted, and what the group says of its servers, when it is asked.
+Servers choose the names of tools, and models ask for any name, so labels could grow without end. Only listed tools get
+a label, the first `max_tools` of each server; all others share one.
 
-Names of tools are chosen by servers, and models ask for any name. So only tools that are listed get a label of their
-own, and only the first of each server; all others share one. The file starts no task, and writes nothing of a server.
+Owns: the counts and histograms of a program.
+Writes: the instruments of the meter, if given.
+Calls: config, kernel, servers, servers.record.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from ..config import ServerConfig
 
 BUCKETS: Final = (0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
-"""The upper bounds in seconds that OpenTelemetry's conventions for MCP advise."""
+"""Upper bounds in seconds, as OpenTelemetry's conventions for MCP advise."""
 
 OTHER: Final = "other"
 Labels = tuple[tuple[str, str], ...]
@@ -65,7 +66,7 @@ OF_SOURCES: Final[tuple[tuple[str, str, Callable[[SourceStatus], float]], ...]] 
 
 
 class Observable(Protocol):
-    """A `ServerGroup`, or its view for asyncio."""
+    """A `ServerGroup`, or the view of one for asyncio."""
 
     def status(self) -> Mapping[str, ServerStatus]:
         """Return a snapshot of every server."""
@@ -76,14 +77,13 @@ class Observable(Protocol):
 
 
 Histogram = list[float]
-"""The number of durations in each bucket, and their sum at the end."""
+"""The number of durations in each bucket, then their sum."""
 
 TOTAL: Final = len(BUCKETS) + 1
 LEAST: Final = BUCKETS[0]
 
 
 def lines_of(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
-    """Write a histogram as Prometheus text."""
     counts = tuple(accumulate(histogram[:TOTAL]))
     for bound, count in zip((*map(repr, BUCKETS), "+Inf"), counts, strict=True):
         yield sample(f"{name}_bucket", (*labels, ("le", bound)), count)
@@ -93,15 +93,13 @@ def lines_of(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
 
 @define(eq=False)
 class Series:
-    """The attempts that have the same labels.
+    """The attempts with the same labels.
 
     Attributes:
-        labels: the labels.
-        served: the durations with the server, for all results of the tool; None if nothing was sent.
-        queued: the durations in the queue, for all requests to the server.
-        common: the attributes of OpenTelemetry's conventions, without those of an error.
+        served: durations with the server, for all results of the tool; None if nothing was sent.
+        queued: durations in the queue, for all requests to the server.
+        common: attributes of OpenTelemetry's conventions, without errors.
         labeled: the labels as attributes.
-        number: the number of attempts.
     """
 
     labels: Labels
@@ -112,13 +110,12 @@ class Series:
     number: int = field(default=0, init=False)
 
     def count(self, queued: float, served: float) -> None:
-        """Count an attempt."""
         self.number += 1
         histogram = self.queued
         if queued:
             histogram[bisect_left(BUCKETS, queued)] += 1
             histogram[TOTAL] += queued
-        else:  # it was sent in the step of its caller
+        else:  # sent in the step of the caller
             histogram[0] += 1
         if self.served is not None:
             histogram = self.served
@@ -132,7 +129,7 @@ class Metrics(CallObserver):
     Args:
         meter: records ``mcp.client.operation.duration`` and ``mcp.client.session.duration`` by OpenTelemetry's
             conventions for MCP, and counts ``mcp_actors.attempts``. None (default) records nothing there.
-        max_tools: the number of tools of each server that get a label of their own. Default 100.
+        max_tools: how many tools of each server get their own label. Default 100.
 
     Raises:
         ValueError: `max_tools` is negative.
@@ -162,7 +159,7 @@ class Metrics(CallObserver):
         return f"<Metrics {len(self._series)} series>"
 
     def added(self, server: str, describe: Callable[[str], ConnectionFacts]) -> None:
-        """Remember how to describe its sessions."""
+        """Keep the function that describes the server's sessions."""
         if self._meter is not None:
             self._describe[server] = describe
 
@@ -175,14 +172,14 @@ class Metrics(CallObserver):
             self._record(series, attempt)
 
     def counter(self, attempt: Attempt) -> Callable[[float, float], None] | None:
-        """Return what counts further results of a tool that has a label."""
+        """Return a function that counts further results of a tool with a label; None for other targets."""
         series = self._series.get(_key_of(attempt))
         if series is None:
             return None
         return series.count if self._meter is None else partial(self._count_and_record, series)
 
     def _find(self, key: tuple[object, ...], attempt: Attempt) -> Series:
-        """Return the series of an attempt, and remember it unless its target is of no tool with a label."""
+        """Return the series of an attempt; keep it for the next, unless the target has no label."""
         tool = self._label_of(attempt)
         of_tool = ("server", attempt.server), ("kind", attempt.kind), ("tool", tool)
         labels = (
@@ -249,7 +246,7 @@ class Metrics(CallObserver):
         return code
 
     def __call__(self, event: Event, /) -> None:
-        """Record the duration of a session when it ends."""
+        """Record the duration of a session at its end."""
         if isinstance(event, ServerRemoved):
             self._describe.pop(event.server, None)
         if self._meter is None or not isinstance(event, StateChanged | ReplicaChanged):
@@ -271,7 +268,7 @@ class Metrics(CallObserver):
     # --- Prometheus -------------------------------------------------------------------------------------------------
 
     def text(self, servers: Observable) -> str:
-        """Return what was counted, and the present state of the servers, in the text format of Prometheus (0.0.4).
+        """Return all counts, and the present state of the servers, in the text format of Prometheus (0.0.4).
 
         Args:
             servers: the group; any thread may ask.
@@ -279,7 +276,10 @@ class Metrics(CallObserver):
         return "".join(f"{line}\n" for line in self._lines(servers))
 
     def _lines(self, servers: Observable) -> Iterator[str]:
-        series = list(self._shared.values())  # in one step: the event loop may count meanwhile
+        # Another thread may call this while the event loop counts. `list` of a dict's values is one step for the
+        # interpreter, so iteration never meets a changed size; a lock would cost every call. Totals of one scrape may
+        # therefore be a few attempts apart.
+        series = list(self._shared.values())
         attempts = (sample("mcp_client_attempts_total", each.labels, each.number) for each in series)
         yield from family("mcp_client_attempts_total", "counter", "Attempts of requests that have ended.", attempts)
         for name, what, found in (
@@ -293,7 +293,6 @@ class Metrics(CallObserver):
 
 
 def _common(config: ServerConfig, version: str | None) -> dict[str, str]:
-    """Return the attributes of OpenTelemetry's conventions that all operations and sessions of a server have."""
     common = {} if version is None else {"mcp.protocol.version": version}
     if isinstance(config.transport, Stdio):
         common["network.transport"] = "pipe"
@@ -311,7 +310,6 @@ def _key_of(attempt: Attempt) -> tuple[object, ...]:
 
 
 def sample(name: str, labels: Iterable[tuple[str, object]], value: float) -> str:
-    """Return one line."""
     written = ",".join(f'{label}="{_escaped(str(text))}"' for label, text in labels)
     return f"{name}{{{written}}} {value!r}"
 
@@ -322,7 +320,6 @@ def _escaped(text: str) -> str:
 
 
 def family(name: str, kind: str, what: str, lines: Iterable[str]) -> Iterator[str]:
-    """Yield the head of a metric, and its lines."""
     yield f"# HELP {name} {what}"
     yield f"# TYPE {name} {kind}"
     yield from lines
@@ -344,7 +341,7 @@ def _lines_of_servers(servers: Mapping[str, ServerStatus]) -> Iterator[str]:
 
 
 def _processes(server: ServerStatus) -> Iterator[tuple[str, tuple[int, float]]]:
-    """Yield the memory and the processor time of each process, if the system reports them (Linux)."""
+    """Yield memory and processor time of each process, if the system reports them (Linux)."""
     for replica in server.replicas.each:
         with suppress(OSError, ValueError, IndexError):
             if replica.pid is not None:
