@@ -6,16 +6,11 @@ test leaves behind. pytest finds the fixtures ``scripted_server``, ``event_recor
 ``nothing_left`` by itself.
 """
 
-# A test holds a `ScriptedServer` (``_server``), and commands it by its methods. ``_behavior`` has its script, the
-# faults and the SDK's server behind it. ``_connections`` has the connections over HTTP and over lines, ``_server``
-# those in process, and ``_relay`` is the process over stdio. `EventRecorder`, `Probe` and `run_seeded` (``_recorder``)
-# do without a server. `Snapshot` (``_leftovers``) finds what a test leaves behind. ``_signal`` lets tests wait across
-# threads and event loops.
+# ``_server`` has the `ScriptedServer` of a test, ``_behavior`` its script, faults and SDK server, ``_connections`` its
+# connections, and ``_relay`` the process over stdio.
 #
-# pytest loads the fixtures of ``_pytest_plugin`` by itself (``scripted_server``, ``event_recorder``, ``mcp_servers``,
-# ``nothing_left``); they import this folder when a test names one. Of the package, only that plugin imports it. It uses
-# the kernel, the configuration and the transports, and the servers in one method. The scripted server and its faults
-# need the SDK's server, and are imported at the first use of one of them, so tests of actors alone do without.
+# ``_pytest_plugin``, which pytest loads, imports this folder when a test names a fixture. The scripted server is
+# imported at its first use, so tests of actors alone do without the SDK's server.
 
 from __future__ import annotations
 
@@ -25,7 +20,7 @@ from .._exports import fetch_later, publish
 from ._leftovers import Snapshot
 from ._recorder import EventRecorder, Probe, run_seeded
 
-# For this project's tests; not public.
+# Not public: for this project's tests.
 from ._leftovers import children as children  # isort: skip
 
 if TYPE_CHECKING:

@@ -1,12 +1,12 @@
 """A scripted server's script and faults, and the SDK's server behind it.
 
-A `ScriptedServer` plans tools and faults in its `Script`, from any thread; the connections and the `Behavior` note
-requests, cancellations and answers of the user there. A `Behavior` is a server of the SDK. Its middleware notes each
-request that it gets, refuses a handshake of another era, and commits the fault that is planned. What a fault does to
-bytes, statuses of HTTP and connections is in ``_connections`` and ``_server``; this file knows of connections what
-`Connected` says.
+A test plans faults from any thread while connections in other threads take them, so the script has a lock. Faults
+happen in a middleware of the SDK's server, which only marks faults of bytes, statuses and connections; the connection
+commits those.
 
-Of the package it imports `Signal` only. It starts no task, and calls the functions with which a test answers a tool.
+Owns: the tools, planned faults and received requests of a server.
+Writes: marks on connections (`Connected`); calls the test's functions for tools.
+Calls: _signal.
 """
 
 from __future__ import annotations
@@ -52,19 +52,19 @@ class Crash:
 
 @frozen
 class Hang:
-    """Carry out the request, and never answer it."""
+    """Carry out the request, and never answer."""
 
 
 @frozen
 class Delay:
-    """Wait some seconds before the request is carried out."""
+    """Wait `seconds` before carrying out the request."""
 
     seconds: float
 
 
 @frozen
 class Fail:
-    """Answer with a JSON-RPC error; the request is not carried out."""
+    """Answer with a JSON-RPC error, without carrying out the request."""
 
     message: str = "failed as scripted"
     code: int = -32603  # an internal error
@@ -73,14 +73,14 @@ class Fail:
 
 @frozen
 class Garble:
-    """Carry out the request, and send these bytes as a line, or as the body, instead of the answer."""
+    """Carry out the request, and send `line` as a line, or as the body, instead of the answer."""
 
     line: bytes = b'{"jsonrpc": "2.0", "id": 1, "resu'
 
 
 @frozen
 class Noise:
-    """Carry out the request, and send these bytes as a line, or as an event of a stream, before the answer."""
+    """Carry out the request, and send `line` as a line, or as an event of a stream, before the answer."""
 
     line: bytes = b"debug: a print() in the server"
 
@@ -92,21 +92,21 @@ class Duplicate:
 
 @frozen
 class Flood:
-    """Send so many notifications of progress of unknown requests, then carry out the request and answer."""
+    """Send `number` notifications of progress of unknown requests, then carry out the request and answer."""
 
     number: int
 
 
 @frozen
 class Ask:
-    """Ask the user (elicitation) before the request is carried out, in the way of the era."""
+    """Ask the user (elicitation), in the way of the era, before carrying out the request."""
 
     message: str = "Go on?"
 
 
 @frozen
 class HttpError:
-    """Answer with an HTTP status. The server must be reached over HTTP; otherwise this is a `Fail`."""
+    """Answer with an HTTP status. On a server that is not reached over HTTP, a `Fail`."""
 
     status: int
     headers: Mapping[str, str] = field(factory=dict)
@@ -122,11 +122,11 @@ class Gate:
         return f"<Gate, {'open' if self._opened.is_set() else 'closed'}>"
 
     def open(self) -> None:
-        """Let the request go on. Any thread may call it."""
+        """Let the request go on. Any thread may call this method."""
         self._opened.set()
 
     async def wait(self) -> None:
-        """Wait until it is open."""
+        """Wait until the gate is open."""
         await self._opened.wait()
 
 
@@ -143,7 +143,7 @@ CONNECT: Final = "connect"
 
 
 class Connected(Protocol):
-    """An open connection, as the script sees it. Its methods may be called from any thread."""
+    """An open connection, as the script sees it. Any thread may call the methods."""
 
     number: int
 
@@ -151,7 +151,7 @@ class Connected(Protocol):
         """Let a fault happen to the answer to a request."""
 
     def crash(self) -> None:
-        """End at once, like a process that is killed."""
+        """End at once, like a killed process."""
 
     def freeze(self) -> None:
         """Take and send nothing until `thaw`."""
@@ -171,7 +171,7 @@ class Received:
         method: such as ``tools/call``.
         name: the name of the tool or prompt, or the URI of the resource; None for other requests.
         arguments: the arguments of a tool or prompt.
-        connection: the number of the connection, counted from 1.
+        connection: the number of the connection, from 1.
     """
 
     method: str
@@ -182,8 +182,6 @@ class Received:
 
 @frozen
 class ScriptedTool:
-    """A tool: its definition, and a text or a function of the arguments that answers it."""
-
     name: str
     answer: Answer
     description: str
@@ -204,15 +202,10 @@ def _is(method: str, kind: str) -> bool:
 
 @define(eq=False)
 class Script:
-    """Shared by all connections of a server, which may run in other threads.
+    """Shared by all connections of a server, perhaps in other threads.
 
     Attributes:
-        era: the eras that it speaks.
-        tools: by name, in the order in which they are listed.
-        received: all requests, in the order in which they arrived.
-        cancelled: the requests that the client has cancelled.
-        answers: what the user answered to `Ask`, as the protocol has it.
-        connections: those that are open.
+        answers: the user's answers to `Ask`, as in the protocol.
         refusing: True while connects are refused.
     """
 
@@ -230,7 +223,6 @@ class Script:
     _lock: Any = field(factory=threading.RLock)
 
     def plan(self, fault: Fault, method: str, name: str | None, times: float) -> None:
-        """Let a fault happen in the next requests of a kind."""
         with self._lock:
             self._planned.append(_Planned(fault, method, name, times))
 
@@ -239,13 +231,7 @@ class Script:
             self._planned.clear()
 
     def take(self, method: str, name: str | None, *, http: bool = False) -> Fault | None:
-        """Return the fault that is to happen in a request, and count it.
-
-        Args:
-            method: the method of the request.
-            name: see `Received`.
-            http: True takes only the faults that happen before the SDK sees the request.
-        """
+        """Return and count the fault planned for a request; with `http` only one that precedes the SDK."""
         with self._lock:
             for each in self._planned:
                 if _is(method, each.method) and each.name in (None, name):
@@ -258,7 +244,6 @@ class Script:
             return None
 
     def receive(self, received: Received) -> None:
-        """Note a request, and wake the tasks that wait for it."""
         with self._lock:
             self.received.append(received)
             news, self._news = self._news, []
@@ -266,7 +251,7 @@ class Script:
             each.set()
 
     async def wait_received(self, method: str, name: str | None, number: int) -> Received:
-        """Wait until so many requests of a kind have arrived; return the last of them."""
+        """Wait until `number` requests of a kind have arrived; return the last."""
         while True:
             signal = Signal()
             with self._lock:
@@ -278,7 +263,6 @@ class Script:
             await signal.wait()
 
     def connect(self, connection: Connected) -> int:
-        """Note a connection, and return its number."""
         with self._lock:
             self._connected += 1
             self.connections.append(connection)
@@ -293,13 +277,13 @@ class Script:
 
 
 CONNECTION: Final[ContextVar[Connected]] = ContextVar("CONNECTION")
-"""The connection over which a request came. The SDK handles requests in the context of the task that read them."""
+"""The connection of a request: the SDK handles requests in the context of the reading task."""
 
 QUESTION: Final = {"type": "object", "properties": {"answer": {"type": "string"}}}
 
 
 class Behavior:
-    """One SDK server: for one connection over a stream, or for all of an HTTP endpoint."""
+    """One SDK server: for one connection over a stream, or for a whole HTTP endpoint."""
 
     def __init__(self, script: Script) -> None:
         self._script = script
@@ -316,18 +300,17 @@ class Behavior:
         self.server.middleware.append(self._act)
 
     async def notify(self) -> None:
-        """Send a notification that the tools have changed, to all clients that want one."""
         for session in list(self._sessions.values()):
             await session.send_tool_list_changed()
         await self._bus.publish(ToolsListChanged())
 
     def note_cancelled(self, params: Mapping[str, Any]) -> None:
-        """Note that the client has cancelled a request that runs.
+        """Note that the client has cancelled a running request.
 
-        A middleware would be too late: the SDK cancels the request first, and in the modern era hides the message.
+        A middleware would be too late: the SDK cancels first, and hides the message in the modern era.
         """
         request = self._in_flight.pop(params.get("requestId"), None)
-        if request is not None and request.method != "subscriptions/listen":  # which has no other end
+        if request is not None and request.method != "subscriptions/listen":  # ends in no other way
             self._script.cancelled.append(request)
 
     # --- the SDK's side ---------------------------------------------------------------------------------------------
@@ -356,7 +339,7 @@ class Behavior:
         return CallToolResult(content=[TextContent(text=str(answer))])
 
     async def _act(self, ctx: Any, call_next: CallNext) -> HandlerResult:
-        """Note a message, and commit the fault that the script has for it (as a middleware of the SDK)."""
+        """Note a request, and commit its planned fault (middleware of the SDK)."""
         params = ctx.params or {}
         if ctx.request_id is None:
             return await call_next(ctx)
@@ -365,7 +348,7 @@ class Behavior:
         request = Received(ctx.method, name, params.get("arguments") or {}, connection.number)
         self._script.receive(request)
         self._refuse_other_era(ctx.method)
-        if "inputResponses" in params:  # the second leg of an `Ask`
+        if "inputResponses" in params:  # second leg of an `Ask`
             self._script.answers.extend(params["inputResponses"].values())
             return await call_next(ctx)
         self._in_flight[ctx.request_id] = request
@@ -405,7 +388,6 @@ class Behavior:
 
 
 async def _before(fault: Fault | None, ctx: Any) -> None:
-    """Commit the part of a fault that comes before the request is carried out."""
     match fault:
         case Delay(seconds):
             await anyio.sleep(seconds)

@@ -1,15 +1,12 @@
 """The connections of a client to a scripted server: streams, lines, HTTP.
 
-A `Connection` can be frozen, cut, and made to garble an answer, to double it, or to send noise before it. Over a stream
-(`StreamConnection`, `LineConnection`) each connection has an SDK server of its own; behind the HTTP port of an
-`Endpoint` all requests have one, from one crash to the next. There, streamable HTTP is at ``/mcp``, and HTTP with SSE
-at ``/sse``, posts of that at ``/messages/``. The port can refuse connections, and its sessions can be forgotten.
-`serve_asgi`, at the end, is the HTTP server: it runs an ASGI application on one connection.
+A connection over a stream has its own SDK server. Behind an HTTP port, all requests share one, from one crash to the
+next: streamable HTTP at ``/mcp``, HTTP with SSE at ``/sse`` and ``/messages/``. Commands come from the test's thread,
+and enter the serving run of Trio by `post`.
 
-This file takes the faults that are HTTP statuses from the script, and notes connections, cancelled requests and a
-refused ``server/discover`` of a stream in it. It sets the variable `CONNECTION`, opens and resets the sockets of the
-port, and its tasks belong to the Trio run that serves; a crash or a notification gets there by `post`. ``_server``
-starts the thread, signals the processes, and has the subclasses for relays and for connections in process.
+Owns: the port, its sockets, and the tasks of the connections.
+Writes: connections, requests and cancellations in the script.
+Calls: transports, _behavior, _signal.
 """
 
 from __future__ import annotations
@@ -45,13 +42,6 @@ from ._signal import Signal, post
 
 
 class Connection(Connected, ABC):
-    """A connection; see `Connected`.
-
-    Attributes:
-        number: counted from 1 for each server.
-        behavior: the SDK's server behind it.
-    """
-
     behavior: Behavior
 
     def __init__(self, script: Script) -> None:
@@ -65,7 +55,7 @@ class Connection(Connected, ABC):
         self._marks[request_id] = fault
 
     def freeze(self) -> None:
-        if self._thawed.is_set():  # or else the tasks that wait for it already would wait for ever
+        if self._thawed.is_set():  # or tasks that wait for the former signal would wait for ever
             self._thawed = Signal()
 
     def thaw(self) -> None:
@@ -79,7 +69,7 @@ class Connection(Connected, ABC):
 
     @abstractmethod
     def cut(self) -> None:
-        """End at once, in the run of this connection."""
+        """End at once, in the run of the connection."""
 
     @abstractmethod
     def start_soon(self, fn: Any) -> None:
@@ -87,7 +77,7 @@ class Connection(Connected, ABC):
 
 
 class StreamConnection(Connection):
-    """A connection whose messages go through two streams, with an SDK server of its own."""
+    """A connection through two streams of messages, with its own SDK server."""
 
     def __init__(self, script: Script, reader: Any) -> None:
         super().__init__(script)
@@ -98,7 +88,6 @@ class StreamConnection(Connection):
         self._scope = trio.CancelScope()
 
     async def serve(self) -> None:
-        """Serve until the client has closed its side, or until `cut`."""
         CONNECTION.set(self)
         try:
             with self._scope:
@@ -119,10 +108,9 @@ class StreamConnection(Connection):
             self._tasks.start_soon(fn)
 
     async def answers(self, item: SessionMessage) -> bool:
-        """Return True if this has answered a message of the client, which is not for the SDK then.
+        """Return True if a client's message is answered here, and not by the SDK.
 
-        A legacy server does not know ``server/discover``. The SDK's would refuse ``initialize`` after it, whatever the
-        answer was.
+        A legacy server does not know ``server/discover``, but the SDK's would refuse a later ``initialize``.
         """
         message = item.message
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
@@ -137,7 +125,7 @@ class StreamConnection(Connection):
         return True
 
     async def pass_on(self, item: SessionMessage) -> None:
-        """Send a message, unless the connection is frozen or the message is to be garbled."""
+        """Send a message, with the fault marked on it, once thawed."""
         await self._thawed.wait()
         message = item.message
         answered = message.id if isinstance(message, JSONRPCResponse | JSONRPCError) else None
@@ -159,12 +147,10 @@ class StreamConnection(Connection):
 
     @abstractmethod
     async def deliver_raw(self, line: bytes) -> None:
-        """Send a line to the client that may not be a message."""
+        """Send a line to the client, perhaps not a message."""
 
 
 class _Answers(MessageWriter):
-    """The messages of the SDK's server to the client."""
-
     def __init__(self, connection: StreamConnection) -> None:
         self._connection = connection
 
@@ -173,19 +159,14 @@ class _Answers(MessageWriter):
         await self._connection.pass_on(item)
 
     async def aclose(self) -> None:
-        """Do nothing: the connection ends when `StreamConnection.serve` does."""
+        """Do nothing: the connection ends with `StreamConnection.serve`."""
 
 
 # --- Serve a script over bytes, one message per line ------------------------------------------------------------------
 
 
 class LineConnection(StreamConnection):
-    """A connection over bytes, as stdio has it.
-
-    Args:
-        script: what it does.
-        stream: the bytes; its other side may be killed at any time.
-    """
+    """A connection over bytes, as stdio has. The other side of `stream` may be killed at any time."""
 
     def __init__(self, script: Script, stream: trio.SocketStream) -> None:
         self._incoming, reader = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
@@ -227,13 +208,7 @@ SESSION: Final = b"mcp-session-id"
 
 
 class Endpoint:
-    """A port with a server behind it, which can be away, and comes back as a new process would: without its sessions.
-
-    Attributes:
-        port: the port.
-        process: the server that runs now; None until it has started.
-        started: set when one has started.
-    """
+    """A port whose server can go away, and comes back like a new process: without sessions."""
 
     port: int
 
@@ -246,19 +221,18 @@ class Endpoint:
         self._fewer = trio.Event()
 
     async def run(self, host: str, *, task_status: trio.TaskStatus[None] = trio.TASK_STATUS_IGNORED) -> None:
-        """Serve until cancelled, with one server after the other."""
         self._host = host
         self.port = 0
         async with trio.open_nursery() as self._nursery:
             await self.set_listening(True)
-            if self._script.refusing:  # it has a port now, at which to refuse
+            if self._script.refusing:  # the port is known now, so refuse there
                 await self.set_listening(False)
             task_status.started()
             while True:
                 await _HttpProcess(self._script, self).run()
 
     async def set_listening(self, listening: bool) -> None:
-        """Refuse connections, or take them again on the same port."""
+        """Refuse connections, or accept again on the same port."""
         await trio.lowlevel.checkpoint()
         if self._listening is not None:
             self._listening.cancel("the scripted server is down")
@@ -281,13 +255,13 @@ class Endpoint:
         try:
             await serve_asgi(stream, self._answer)
         except* anyio.ClosedResourceError:
-            pass  # the SDK was about to answer when its session was closed
+            pass  # a session was closed while the SDK answered
         finally:
             self._streams.discard(stream)
             self._fewer.set()
 
     async def close(self) -> None:
-        """Reset all connections, and give their tasks a moment to end by themselves."""
+        """Reset all connections, and give their tasks a moment to end."""
         self.reset()
         with trio.move_on_after(1.0):
             while self._streams:
@@ -302,7 +276,7 @@ class Endpoint:
     def reset(self) -> None:
         for stream in list(self._streams):
             with suppress(OSError):
-                # On, with no time: closing the socket resets its connection.
+                # Linger on, for 0 s: close() resets the connection.
                 stream.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
             stream.socket.close()
 
@@ -323,7 +297,6 @@ class _HttpProcess(Connection):
         self._sse = SseServerTransport("/messages/")
 
     async def run(self) -> None:
-        """Serve until the crash."""
         try:
             with self._scope:
                 async with self._app.router.lifespan_context(self._app), trio.open_nursery() as self._tasks:
@@ -343,12 +316,12 @@ class _HttpProcess(Connection):
         self._tasks.start_soon(fn)
 
     def forget_sessions(self) -> None:
-        """Answer all requests of open sessions with 404, as the specification has it for unknown ones."""
+        """Answer all requests of open sessions with 404, as specified for unknown sessions."""
         self._forgotten |= self._sessions
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         CONNECTION.set(self)
-        if scope["path"] == "/sse":  # ends with its socket; the SDK would leave its streams open if it were cancelled
+        if scope["path"] == "/sse":  # ends with its socket; if cancelled, the SDK leaves streams open
             await self._handle(scope, receive, send)
             return
         with trio.CancelScope() as handler:
@@ -373,7 +346,6 @@ class _HttpProcess(Connection):
             await self._post(scope, receive, send)
 
     async def _post(self, scope: Any, receive: Any, send: Any) -> None:
-        """Pass a request on to the SDK, unless it is to be answered with an HTTP status."""
         message = await receive()
         if isinstance(fault := self._refusal(message.get("body", b"")), HttpError):
             await _respond(send, fault.status, fault.headers, b"")
@@ -400,7 +372,7 @@ class _HttpProcess(Connection):
         return self._script.take(request["method"], (request.get("params") or {}).get("name"), http=True)
 
     def _watching(self, send: Any) -> Any:
-        """Return a `send` that keeps the ids of sessions, and garbles or doubles answers."""
+        """Return a `send` that notes session ids, and garbles or doubles answers."""
         start: Any = None
 
         async def watch(event: Any) -> None:
@@ -409,7 +381,7 @@ class _HttpProcess(Connection):
             if event["type"] == "http.response.start":
                 start = event
                 self._sessions |= {value for name, value in event["headers"] if name.lower() == SESSION}
-                if _is_json(event):  # its length may change
+                if _is_json(event):  # the length may change
                     return
             else:
                 event = {**event, "body": self._faulty(event.get("body", b""), once=_is_json(start))}
@@ -420,7 +392,7 @@ class _HttpProcess(Connection):
         return watch
 
     def _faulty(self, body: bytes, *, once: bool) -> bytes:
-        """Return a body, or a part of one, with what is to be garbled or doubled in it."""
+        """Return a body, or a part, with its fault applied."""
         for request_id, fault in list(self._marks.items()):
             if b'"id":%s' % json.dumps(request_id).encode() in body.replace(b" ", b"") and b'"method"' not in body:
                 del self._marks[request_id]
@@ -437,7 +409,6 @@ def _event(line: bytes) -> bytes:
 
 
 def _is_json(start: Any) -> bool:
-    """Return True if a response is one JSON value, and not a stream of events."""
     return any(name.lower() == b"content-type" and b"json" in value for name, value in start["headers"])
 
 
@@ -456,14 +427,14 @@ async def _respond(send: Any, status: int, headers: Any, body: bytes) -> None:
 
 # --- Run an ASGI application on one HTTP connection, in Trio ----------------------------------------------------------
 
-# It is small because its only client is a test: no pipelining, no upgrade, no limits.
+# Small, because its only client is a test: no pipelining, no upgrade, no limits.
 
 
 async def serve_asgi(stream: trio.SocketStream, app: Callable[[Any, Any, Any], Awaitable[None]]) -> None:
-    """Answer the requests of a connection, one after the other, until the client closes it, even within a request."""
+    """Answer the requests of a connection in order until the client closes it, even within a request."""
     http = h11.Connection(h11.SERVER)
     async with stream:
-        with suppress(h11.RemoteProtocolError, OSError):  # also if its socket is closed before its address is read
+        with suppress(h11.RemoteProtocolError, OSError):  # also if the socket is closed before its address is read
             while True:
                 event = await _next_event(http, stream)
                 if not isinstance(event, h11.Request):
@@ -486,7 +457,7 @@ async def _next_event(http: h11.Connection, stream: trio.SocketStream) -> Any:
 
 
 async def _receive(stream: trio.SocketStream) -> bytes:
-    """Return the next bytes; empty if the connection has ended in any way, also by a reset of this side."""
+    """Return the next bytes; empty after any end, including a reset of this side."""
     try:
         return bytes(await stream.receive_some())
     except (trio.BrokenResourceError, trio.ClosedResourceError):
@@ -494,8 +465,6 @@ async def _receive(stream: trio.SocketStream) -> bytes:
 
 
 class _Exchange:
-    """One request and its response."""
-
     def __init__(self, http: h11.Connection, stream: trio.SocketStream, request: h11.Request, body: bytes) -> None:
         self._http = http
         self._stream = stream
@@ -524,7 +493,6 @@ class _Exchange:
             nursery.cancel_scope.cancel("the response is complete")
 
     async def _watch(self) -> None:
-        """Notice that the client has left, also while nothing is sent."""
         while data := await _receive(self._stream):
             self._http.receive_data(data)
         self._left.set()
@@ -547,8 +515,8 @@ class _Exchange:
                 await self._write(h11.EndOfMessage())
 
     async def _write(self, part: h11.Response | h11.Data | h11.EndOfMessage) -> None:
-        if self._http.our_state is h11.DONE:  # if a session ends while it answers, the SDK answers a second time
+        if self._http.our_state is h11.DONE:  # the SDK answers twice if a session ends while answering
             return
-        # After a client has left, an application may go on sending.
+        # An application may go on sending after the client has left.
         with suppress(trio.BrokenResourceError, trio.ClosedResourceError):
             await self._stream.send_all(self._http.send(part) or b"")

@@ -1,10 +1,11 @@
 """Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
-A `Snapshot` holds those of one moment, the tasks if it is asked to, and later describes what is new; idle threads of
-Trio do not count. `children` lists the child processes, on Linux from ``/proc``, elsewhere by running ``ps``. This file
-also reads ``/dev/fd``, the list of threads and the objects of the collector. `leftovers` kills and reaps the new child
-processes, may run the collector, and blocks for about `GRACE` seconds at most for each of the other kinds. It uses
-nothing else of the package, and needs no event loop.
+A snapshot before a test is compared with the state after it. Some leftovers go away within moments, so all but child
+processes get `GRACE` seconds; children are killed, and the next test starts clean. No event loop is needed.
+
+Owns: nothing.
+Writes: kills and reaps new child processes; runs the garbage collector; blocks while waiting.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ from typing import Any, Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 GRACE: Final = 10.0
-"""Seconds that descriptors and threads have to go away: a worker thread of Trio hands over its result before it is
-done with its own bookkeeping, which takes milliseconds on a loaded machine. Child processes have no grace."""
+"""Seconds for descriptors and threads to go away: after handing over a result, a worker thread of Trio still has
+bookkeeping to do, for milliseconds on a loaded machine. Child processes have no grace."""
 
 
 class Child(NamedTuple):
-    """A process whose parent we are. `started` is there because process ids are used again."""
+    """A child process. `started` tells apart processes with the same id."""
 
     pid: int
     started: str
@@ -38,16 +39,14 @@ class Child(NamedTuple):
 
 
 class Descriptor(NamedTuple):
-    """An open file descriptor and what it is open on."""
-
     number: int
     target: str
 
 
 class Snapshot(NamedTuple):
-    """The child processes, file descriptors, threads and asyncio tasks of this process at one moment.
+    """The child processes, file descriptors, threads and asyncio tasks of the process at one moment.
 
-    Take one before a test, and ask it for `leftovers` after. The fixture `nothing_left` does so.
+    Take a snapshot before a test, and call `leftovers` after, as the fixture `nothing_left` does.
     """
 
     children: frozenset[tuple[int, str]]
@@ -57,7 +56,7 @@ class Snapshot(NamedTuple):
 
     @classmethod
     def take(cls, *, tasks: bool = False) -> Snapshot:
-        """Return a snapshot of this moment.
+        """Return a snapshot of the present moment.
 
         Args:
             tasks: True includes asyncio tasks. Finding them takes up to a tenth of a second in a large program.
@@ -67,7 +66,7 @@ class Snapshot(NamedTuple):
         return cls(known, frozenset(descriptors()), frozenset(busy_threads()), pending)
 
     def leftovers(self) -> list[str]:
-        """Describe what is new since the snapshot. New children are killed, so that the next test starts clean.
+        """Describe everything new since the snapshot. New children are killed, so that the next test starts clean.
 
         Idle worker threads of Trio do not count. Descriptors, threads and tasks get some seconds to go away.
         """
@@ -86,7 +85,7 @@ class Snapshot(NamedTuple):
 
 
 def children() -> list[Child]:
-    """List the child processes of this one, in whatever session or group they are, zombies included."""
+    """List all child processes, in any session or group, zombies included."""
     found = _children_from_proc() if sys.platform == "linux" else _children_from_ps()
     return sorted(found)
 
@@ -95,30 +94,28 @@ def descriptors() -> list[Descriptor]:
     numbers = [int(name) for name in os.listdir("/dev/fd")]
     found = []
     for number in sorted(numbers):
-        # The descriptor with which the folder was listed is closed by now.
+        # The descriptor that listed the folder is closed by now.
         with suppress(OSError):
             found.append(Descriptor(number, _target(number)))
     return found
 
 
 def busy_threads() -> list[threading.Thread]:
-    """List the threads of this process, without Trio's idle ones."""
-    # Trio keeps worker threads for ten seconds. A working one bears the name of its job, so this matches idle ones.
+    # Trio keeps idle worker threads for ten seconds. A working thread has the name of its job, so this matches idle
+    # ones.
     return [thread for thread in threading.enumerate() if not re.fullmatch(r"Trio thread \d+", thread.name)]
 
 
 def asyncio_tasks() -> list[Any]:
-    """List the asyncio tasks of all event loops of this process that have not ended."""
     asyncio = sys.modules.get("asyncio")
     if asyncio is None:
         return []
-    # `asyncio.all_tasks` needs the event loop, and only the collector knows all of them. The type is asked and not the
-    # object, because a proxy may answer for another object.
+    # `asyncio.all_tasks` needs the event loop; only the collector knows all tasks. Ask the type, not the object: a
+    # proxy may answer for another object.
     return [each for each in gc.get_objects() if issubclass(type(each), asyncio.Task) and not each.done()]
 
 
 def _stay(look: Callable[[], Iterable[T]], known: frozenset[T]) -> list[T]:
-    """Return what `look` finds beyond `known` and still finds after `GRACE` seconds."""
     deadline = time.monotonic() + GRACE
     while found := [thing for thing in look() if thing not in known]:
         if time.monotonic() > deadline:
@@ -145,7 +142,7 @@ def _target(number: int) -> str:
 
 def _children_from_proc() -> Iterator[Child]:
     try:
-        # Looks and reaps nothing. Most tests have no child, and to read all of /proc takes milliseconds.
+        # Reaps nothing. Most tests have no child, and reading all of /proc takes milliseconds.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return
@@ -157,7 +154,7 @@ def _children_from_proc() -> Iterator[Child]:
             status = (folder / "stat").read_text(errors="replace")
             command = (folder / "cmdline").read_text(errors="replace").replace("\0", " ").strip()
         except OSError:
-            continue  # it ended while we looked
+            continue
         # "pid (name) state ppid …": the name may contain anything, so count from its closing parenthesis.
         name, _, rest = status.partition("(")[2].rpartition(")")
         fields = rest.split()
@@ -167,7 +164,7 @@ def _children_from_proc() -> Iterator[Child]:
 
 
 def _children_from_ps() -> Iterator[Child]:
-    # Five words make up the time of start: "Thu Jan  1 00:00:00 1970".
+    # The time of start has five words: "Thu Jan  1 00:00:00 1970".
     command = ["ps", "-A", "-o", "pid=,ppid=,state=,lstart=,command="]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as ps:
         output, _ = ps.communicate()

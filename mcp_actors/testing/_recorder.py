@@ -1,10 +1,11 @@
 """Record events and messages, wait for one, and repeat seeded runs.
 
-`EventRecorder` is an observer, and works on Trio and on asyncio. A `Probe` makes actors that record their messages and
-answer them, or fail, as a test says. `run_seeded` runs a Trio program with a mock clock, in an order that its seed
-repeats; for the time of the run it seeds the private scheduler of Trio and `random`, and switches the garbage collector
-off. `fits`, at the end, matches events and messages. This file uses the kernel, and the servers in
-`EventRecorder.states`.
+The actors and the test may be in different threads and on different event loops, and no event may be missed between a
+look and a wait. A seeded run reaches into Trio's scheduler, because Trio has no public way to order tasks.
+
+Owns: the recorded events and messages.
+Writes: during a seeded run, Trio's private scheduler, `random` and the garbage collector, restored at the end.
+Calls: kernel, servers, _signal.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ M = TypeVar("M", bound=Message)
 class EventRecorder(list[Event]):
     """A list of all events, in the order in which they happened.
 
-    It is an observer: pass it in ``observers=[recorder]``. It works on Trio and on asyncio.
+    Pass it as an observer: ``observers=[recorder]``. Works on Trio and on asyncio.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class EventRecorder(list[Event]):
         self._news = News()
 
     def __call__(self, event: Event, /) -> None:
-        """Take an event (as an `Observer`)."""
+        """Record an event (as an `Observer`)."""
         self.append(event)
         self._news.wake()
 
@@ -53,31 +54,34 @@ class EventRecorder(list[Event]):
         return [event for event in self if isinstance(event, kind) and (not actors or event.actor in actors)]
 
     def states(self, server: str) -> list[str]:
-        """Return the states that a server went through, without its first."""
-        from ..servers import StateChanged  # not for tests of actors alone: it loads the SDK
+        """Return the states that a server went through, without the first."""
+        from ..servers import StateChanged  # tests of actors alone must not load the SDK
 
         return [event.new for event in self.of(StateChanged, server)]
 
     async def wait_for(self, kind: type[E], /, *, after: Event | None = None, **fields: object) -> E:
-        """Return the first event of a kind whose fields have these values; wait for it if it was not recorded yet.
+        """Return the first event of a kind with these field values; wait if none is recorded yet.
 
-        Events that were recorded before this call count too, so no event is missed. Nothing ends the wait but the
-        event: put a ``fail_after`` around it.
+        Events recorded before the call count too, so no event is missed. Only the event ends the wait: put a
+        ``fail_after`` around it.
 
         **Cancellation**: changes nothing.
 
         Args:
             kind: the class of the event.
-            after: an event of this recorder; only later ones count. Pass the last result to wait for the next.
+            after: an event of this recorder; only later events count. Pass the last result to wait for the next.
             fields: names of attributes and their values, such as ``server="files"`` or ``new="ready"``.
 
         Raises:
             ValueError: `after` was not recorded here.
-            AttributeError: an event of this kind has no attribute of such a name.
+            AttributeError: events of the kind lack such an attribute.
         """
         await anyio.lowlevel.checkpoint()
         position = self._position_after(after)
         while True:
+            # Take `next` before looking at the list. An event that another thread records during the look sets exactly
+            # this signal; taken after the look, `next` would be the signal of a later event, and the wait might never
+            # end.
             news = self._news.next
             events = self[position:]
             for event in events:
@@ -89,7 +93,7 @@ class EventRecorder(list[Event]):
     def _position_after(self, event: Event | None) -> int:
         if event is None:
             return 0
-        # By identity: two events may be equal.
+        # Compare identity: two events may be equal.
         for position, each in enumerate(self, 1):
             if each is event:
                 return position
@@ -112,8 +116,8 @@ class Probe:
             prices = supervisor.child("prices")
 
     Attributes:
-        received: all messages that were handled, in order, over all incarnations.
-        starts: the number of incarnations that were started.
+        received: all handled messages, in order, over all incarnations.
+        starts: how many incarnations were started.
     """
 
     def __init__(self, *, max_in_flight: int = 1) -> None:
@@ -132,7 +136,7 @@ class Probe:
         return _ProbeActor(self, self._max_in_flight)
 
     def reply(self, kind: type[CallWith[T]], *values: T) -> None:
-        """Answer the next messages of a class with these values, in order. The last one answers all later ones too.
+        """Answer the next messages of a class with these values, in order. The last value also answers later messages.
 
         A `Call` without an answer raises a `LookupError`; a plain `Message` needs none.
         """
@@ -143,17 +147,17 @@ class Probe:
 
         Args:
             kind: the class of the message.
-            error: what the caller receives.
-            crash: True ends the incarnation too, as a failure.
+            error: the error for the caller.
+            crash: True also ends the incarnation, as a failure.
         """
         self._answers.setdefault(kind, deque()).append(_Answer(error=error, crash=crash))
 
     def hold(self, kind: type[CallWith[T]], value: T) -> anyio.Event:
-        """Keep the next message of a class waiting until the returned event is set; then answer it with a value.
+        """Keep the next message of a class waiting until the returned event is set; then answer with a value.
 
-        Any thread may set it.
+        Any thread may set the event.
 
-        **Cancellation**: if its caller leaves, the message is not answered.
+        **Cancellation**: if the caller leaves, the message is not answered.
         """
         event = Signal()
         self._answers.setdefault(kind, deque()).append(_Answer(value=value, until=event))
@@ -164,13 +168,13 @@ class Probe:
         self._start_failures.extend(errors)
 
     async def wait_for(self, kind: type[M], /, *, number: int = 1, **fields: object) -> M:
-        """Return the message of a class whose fields have these values; wait until it is handled.
+        """Return the message of a class with these field values; wait until it is handled.
 
-        Messages that were handled before this call count too.
+        Messages handled before the call count too.
 
         Args:
             kind: the class of the message.
-            number: which one of them, counted from 1.
+            number: which of the messages, from 1.
             fields: names of attributes and their values.
         """
         await anyio.lowlevel.checkpoint()
@@ -190,7 +194,7 @@ class Probe:
                 return _Answer()
             kind = type(message).__name__
             return _Answer(error=LookupError(f"probe: no answer for {kind}; call reply({kind}, …) or fail(…) before"))
-        # A value goes on answering, as a server would; a failure or a wait is for one message.
+        # A value also answers later messages, as a server would. An error or a wait is for one message.
         answer = answers[0]
         keep = len(answers) == 1 and answer.error is None and answer.until is None
         return answer if keep else answers.popleft()
@@ -198,8 +202,6 @@ class Probe:
 
 @frozen(kw_only=True)
 class _Answer:
-    """The answer to one message."""
-
     value: object = None
     error: Exception | None = None
     crash: bool = False
@@ -207,8 +209,6 @@ class _Answer:
 
 
 class _ProbeActor(Actor):
-    """One incarnation of a probe."""
-
     def __init__(self, probe: Probe, max_in_flight: int) -> None:
         self.max_in_flight = max_in_flight
         self._probe = probe
@@ -237,9 +237,9 @@ class _ProbeActor(Actor):
 
 # --- Run a Trio program so that one number repeats it -----------------------------------------------------------------
 
-# Trio runs the tasks of one tick in random order. Its own tests, and hypothesis, make that order reproducible by two
-# private names of its scheduler, which this file uses too. Other differences between runs are removed here as well: the
-# time (a mock clock), the jitter of back-offs (`random`), and the moments of garbage collections, which run finalizers.
+# Trio runs the tasks of one tick in random order, and only two private names of its scheduler make the order
+# reproducible; Trio's own tests and hypothesis use both. Other differences between runs go too: time (a mock clock),
+# the jitter of back-offs (`random`), and garbage collections, which run finalizers.
 
 
 def run_seeded(
@@ -248,21 +248,21 @@ def run_seeded(
     """Run ``async_fn(*args)`` like `trio.run`, in the order and with the random numbers of a seed.
 
     The clock is a mock clock that starts at 0 and jumps whenever all tasks are blocked, so sleeps and timeouts take no
-    time. It does not move while a task works, so groups of servers do not yield after each half a millisecond of
-    work, as they do elsewhere.
+    time. While a task works, the clock does not move, so groups of servers do not yield after each half a millisecond
+    of work, as they do elsewhere.
 
-    The same seed runs the same steps in the same order, as long as the program has no other source of chance. Threads,
-    processes and sockets of others are such sources, and so is the iteration over a set of str.
+    The same seed runs the same steps in the same order, unless the program has another source of chance, such as
+    threads, foreign processes and sockets, or the iteration over a set of str.
 
     Args:
         async_fn: the program.
-        args: its arguments.
-        seed: any number. `random` is seeded with it too, and restored at the end.
+        args: positional arguments for `async_fn`.
+        seed: any number. `random` is seeded too, and restored at the end.
         instruments: as for `trio.run`.
 
     Raises:
-        BaseException: what `async_fn` raises.
-        RuntimeError: this version of Trio has no scheduler that can be seeded.
+        BaseException: from `async_fn`.
+        RuntimeError: the scheduler of this version of Trio cannot be seeded.
     """
     scheduler: Any = trio._core._run
     if not (hasattr(scheduler, "_ALLOW_DETERMINISTIC_SCHEDULING") and hasattr(scheduler, "_r")):
@@ -287,9 +287,5 @@ def run_seeded(
 
 
 def fits(note: object, kind: type[T], fields: Mapping[str, object]) -> TypeGuard[T]:
-    """Return True for an object of a class whose attributes have these values.
-
-    Raises:
-        AttributeError: it has no attribute of such a name.
-    """
+    """Return True for an object of a class whose attributes have these values, or raise AttributeError."""
     return isinstance(note, kind) and all(getattr(note, name) == value for name, value in fields.items())

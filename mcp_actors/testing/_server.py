@@ -1,11 +1,12 @@
 """A test's scripted server, its thread, and its connections in process.
 
-The methods of `ScriptedServer`, which any thread may call, return transports of `config`, write and read the script
-that all its connections share, crash, freeze, thaw or notify these connections, refuse new ones, forget sessions, or
-wait for requests. For pipes and sockets, `Home` is a thread with a Trio run, which listens on two ports of the loopback
-address: one for HTTP, one for relays. It starts with the first transport over one of them, and ends with the ``with``
-block. The client starts a ``_relay`` process for each connection over stdio, and `_RelayConnection` signals it.
-`InProcessServer` serves in the Trio run of the client, without bytes (`_MemoryConnection`, `_Requests`).
+Any thread may command the server, and the test may run on any event loop. So for pipes and sockets the server runs Trio
+in a thread of its own, with two loopback ports, for HTTP and for relays. Over stdio the client starts a ``_relay``
+process per connection, to be really killed and suspended. In process, the server shares the client's run.
+
+Owns: the thread, from the first transport over a pipe or socket to the end of the ``with`` block.
+Writes: the script; signals to relay processes.
+Calls: config, transports, _behavior, _connections.
 """
 
 from __future__ import annotations
@@ -40,16 +41,16 @@ ECHO: Final = {"type": "object", "properties": {"text": {"type": "string"}}, "re
 
 
 class ScriptedServer:
-    """An MCP server that misbehaves when the test says so. It offers the tool ``echo`` and those that a test adds.
+    """An MCP server that misbehaves when the test says so. Offers the tool ``echo``, and tools added by the test.
 
-    It can be reached in four ways, also at the same time: `stdio` (a real process), `http` and `sse` (real sockets on
-    the loopback interface), and `in_process`. The first three need a ``with`` block around their use; the server runs
-    in a thread of the test's process then, so a test on any event loop commands it. All methods may be called from any
-    thread and take effect at once.
+    A client can use four transports, also at the same time: `stdio` (a real process), `http` and `sse` (real sockets on
+    the loopback interface), and `in_process`. The first three need a ``with`` block around their use, in which the
+    server runs in a thread of the test's process. Tests on any event loop may use the server. All methods may be called
+    from any thread, and take effect at once.
 
     Args:
-        name: the name in its ``serverInfo``.
-        era: the eras that it speaks: before 2026-07-28 (``"legacy"``), since then (``"modern"``), or ``"both"``.
+        name: the name in the ``serverInfo``.
+        era: the eras to speak: before 2026-07-28 (``"legacy"``), since then (``"modern"``), or ``"both"``.
     """
 
     def __init__(self, name: str = "scripted", *, era: Era = "both") -> None:
@@ -77,7 +78,7 @@ class ScriptedServer:
     # --- how it is reached ------------------------------------------------------------------------------------------
 
     def stdio(self) -> Stdio:
-        """Return a transport that starts a process for each connection. `crash` and `freeze` signal that process."""
+        """Return a transport that starts a process for each connection. `crash` and `freeze` signal the process."""
         return Stdio(*self._open("stdio").relay())
 
     def http(self) -> Http:
@@ -90,8 +91,8 @@ class ScriptedServer:
 
     def in_process(self) -> InProcess:
         """Return a transport within the run of Trio that opens it, for tests with a mock clock. Needs no block."""
-        server: Any = self._in_process  # an `ElsewhereServer`, which programs do not write
-        return InProcess(server)  # one object, so that two configurations with it are equal
+        server: Any = self._in_process  # an `ElsewhereServer`, not for programs
+        return InProcess(server)  # one object: two configurations with it are equal
 
     def _open(self, way: str) -> Home:
         if not self._entered:
@@ -106,7 +107,7 @@ class ScriptedServer:
 
     @property
     def tools(self) -> tuple[str, ...]:
-        """The names of its tools, in the order in which they are listed."""
+        """The names of the tools, in listed order."""
         return tuple(self._script.tools)
 
     def add_tool(
@@ -118,28 +119,28 @@ class ScriptedServer:
         input_schema: Mapping[str, Any] = MappingProxyType({"type": "object"}),
         notify: bool = True,
     ) -> None:
-        """Offer a tool, or another definition of one.
+        """Offer a tool, or replace a definition.
 
         Args:
-            name: its name.
-            answer: a text; or a function of the arguments, async or not, which returns a text, a dict (structured
-                content) or a `CallToolResult`. An async one runs on Trio.
-            description: its description.
-            input_schema: its schema. Default: any object.
-            notify: True tells connected clients that the list has changed.
+            name: the name.
+            answer: a text; or a function of the arguments, async or not, that returns a text, a dict (structured
+                content) or a `CallToolResult`. Async functions run on Trio.
+            description: the description.
+            input_schema: the schema of the arguments. Default: any object.
+            notify: True notifies connected clients of the changed list.
         """
         self._script.tools[name] = ScriptedTool(name, answer, description, input_schema)
         if notify:
             self.notify()
 
     def remove_tool(self, name: str, *, notify: bool = True) -> None:
-        """Offer a tool no more."""
+        """Stop offering a tool."""
         del self._script.tools[name]
         if notify:
             self.notify()
 
     def notify(self) -> None:
-        """Tell connected clients that the tools have changed, whether that is so or not."""
+        """Notify connected clients that the tools have changed, even if nothing has."""
         for each in list(self._script.connections):
             each.notify()
 
@@ -149,26 +150,26 @@ class ScriptedServer:
         """Let a fault happen in the next requests of a kind. Several faults happen one after the other.
 
         Args:
-            fault: what happens.
+            fault: the fault.
             into: the method of the requests; ``"connect"`` is the handshake of either era.
-            name: only in those of this tool.
+            name: only in requests for the tool of this name.
             times: in how many requests; `math.inf` for all until `heal`.
         """
         self._script.plan(fault, into, name, times)
 
     def heal(self) -> None:
-        """Let none of the injected faults happen from now on, thaw, and take connections."""
+        """Forget all injected faults, thaw, and accept connections."""
         self._script.forget_faults()
         self.thaw()
         self.come_up()
 
     def crash(self) -> None:
-        """End all connections at once, as if the server was killed. It can be connected to again."""
+        """End all connections at once, like a killed server. Clients can connect again."""
         for each in list(self._script.connections):
             each.crash()
 
     def freeze(self) -> None:
-        """Read and write nothing on all connections, as if the server was suspended."""
+        """Read and write nothing on all connections, like a suspended server."""
         for each in list(self._script.connections):
             each.freeze()
 
@@ -183,11 +184,11 @@ class ScriptedServer:
         self.crash()
 
     def come_up(self) -> None:
-        """Take connections again."""
+        """Accept connections again."""
         self._set_down(False)
 
     def forget_sessions(self) -> None:
-        """Know none of the open sessions any more, as after a restart. Over HTTP in the legacy era only."""
+        """Forget the open sessions, as after a restart. Over HTTP in the legacy era only."""
         if self._home is not None and (process := self._home.endpoint.process) is not None:
             process.forget_sessions()
 
@@ -201,7 +202,7 @@ class ScriptedServer:
 
     @property
     def received(self) -> tuple[Received, ...]:
-        """All requests, in the order in which they arrived, over all connections."""
+        """All requests over all connections, in order of arrival."""
         return tuple(self._script.received)
 
     @property
@@ -211,7 +212,7 @@ class ScriptedServer:
 
     @property
     def cancelled(self) -> tuple[Received, ...]:
-        """The requests that the client has cancelled while they ran, without streams of notifications."""
+        """The requests that the client cancelled while running, without streams of notifications."""
         return tuple(self._script.cancelled)
 
     @property
@@ -220,11 +221,11 @@ class ScriptedServer:
         return tuple(self._script.answers)
 
     async def wait_call(self, name: str | None = None, *, number: int = 1) -> Received:
-        """Wait until a tool was called so many times (default: any tool); return the last of these calls."""
+        """Wait until a tool (default: any) was called `number` times; return the last of these calls."""
         return await self._script.wait_received("tools/call", name, number)
 
     async def wait_connected(self, number: int = 1) -> Received:
-        """Wait for the handshake of so many connections, counted from the beginning; return that of the last."""
+        """Wait for `number` handshakes, counted from the beginning; return the last of them."""
         return await self._script.wait_received(CONNECT, None, number)
 
 
@@ -236,12 +237,6 @@ RELAY: Final = str(Path(__file__).with_name("_relay.py"))
 
 
 class Home:
-    """Runs Trio in a thread, so that a test on any event loop, or on none, can use the server.
-
-    Args:
-        script: what the server does.
-    """
-
     def __init__(self, script: Script) -> None:
         self._script = script
         self._secret = secrets.token_hex(8)
@@ -254,7 +249,6 @@ class Home:
             raise self._failure
 
     def close(self) -> None:
-        """Close all connections, and wait for the thread."""
         with suppress(trio.RunFinishedError):
             self._token.run_sync_soon(self._nursery.start_soon, self._close)
         self._thread.join()
@@ -262,14 +256,13 @@ class Home:
             raise self._failure
 
     def relay(self) -> tuple[str, tuple[str, ...]]:
-        """Return the command and the arguments of a process that speaks for the server over stdio."""
         return our_python("a scripted server", RELAY), ("-S", "-E", RELAY, str(self._relay_port), self._secret)
 
     def url(self, path: str) -> str:
         return f"http://{HOST}:{self.endpoint.port}{path}"
 
     def set_down(self, down: bool) -> None:
-        """Refuse connections, or take them again; return after the change."""
+        """Refuse connections, or accept again; return after the change."""
         done = threading.Event()
 
         async def set_down() -> None:
@@ -278,7 +271,9 @@ class Home:
             finally:
                 done.set()
 
-        # Not `trio.from_thread.run`, which refuses the thread of a test that runs on Trio.
+        # `trio.from_thread.run` refuses a thread that runs Trio, as a test's may. So wait on a plain event, although
+        # that blocks the test's event loop for a turn of the other thread: if this returned before the change, a client
+        # could still connect after `go_down`.
         self._token.run_sync_soon(self._nursery.start_soon, set_down)
         done.wait()
 
@@ -317,7 +312,7 @@ class Home:
 
 
 class _RelayConnection(LineConnection):
-    """A connection through a process, which is what crashes and freezes."""
+    """A connection through a process, the victim of crashes and freezes."""
 
     def __init__(self, script: Script, stream: trio.SocketStream, pid: int) -> None:
         super().__init__(script, stream)
@@ -333,7 +328,7 @@ class _RelayConnection(LineConnection):
         self._signal(signal.SIGCONT)
 
     def _signal(self, number: signal.Signals) -> None:
-        # Its socket is open, so its pid is not used again yet: a zombie keeps it.
+        # The pid is not reused while the socket is open: a zombie keeps it.
         with suppress(ProcessLookupError):
             os.kill(self._pid, number)
 
@@ -342,11 +337,7 @@ class _RelayConnection(LineConnection):
 
 
 class InProcessServer(ElsewhereServer):
-    """The argument of `InProcess` for a scripted server. Unlike other servers in this process, it can crash.
-
-    Args:
-        script: what it does.
-    """
+    """The argument of `InProcess` for a scripted server. Unlike other servers in the process, it can crash."""
 
     def __init__(self, script: Script) -> None:
         self.name = script.name
@@ -354,7 +345,6 @@ class InProcessServer(ElsewhereServer):
 
     @asynccontextmanager
     async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[tuple[Messages, MessageWriter]]:
-        """Serve one connection, around a block."""
         if self._script.refusing:
             raise ConnectionRefusedError(f"{self.name} is down")
         to_server, server_reads = anyio.create_memory_object_stream[SessionMessage | Exception](math.inf)
@@ -382,8 +372,6 @@ class InProcessServer(ElsewhereServer):
 
 
 class _MemoryConnection(StreamConnection):
-    """A connection whose messages stay objects."""
-
     def __init__(self, script: Script, reader: Any, to_client: MemoryObjectSendStream[Any]) -> None:
         super().__init__(script, reader)
         self._to_client = to_client
@@ -395,19 +383,12 @@ class _MemoryConnection(StreamConnection):
         self._to_client.send_nowait(ValueError(f"not a message: {line!r}"))
 
     async def wait_thawed(self) -> None:
-        """Wait while the connection is frozen.
-
-        Raises:
-            anyio.BrokenResourceError: it has ended.
-        """
         await self._thawed.wait()
         if self._scope.cancel_called:
             raise anyio.BrokenResourceError
 
 
 class _Requests(MessageWriter):
-    """The messages of the client to the server."""
-
     def __init__(self, connection: _MemoryConnection, to_server: MemoryObjectSendStream[Any]) -> None:
         self._connection = connection
         self._to_server = to_server
