@@ -32,7 +32,7 @@ import attrs
 from .._errors import ConfigError
 from .._text import some_of
 
-# --- Public names of tools, valid for every model provider ------------------------------------------------------------
+# --- Public names -----------------------------------------------------------------------------------------------------
 
 # A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``. The names that servers give to their tools, and the
 # configured names of servers, have no such limits. So some must be changed, and then two may be equal. A name that
@@ -165,7 +165,7 @@ def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
     return f"{readable[: MAX_LENGTH - 1 - _HASH_LENGTH]}_{digest}"
 
 
-# --- The public names of all tools, updated incrementally (`NameBook`) ------------------------------------------------
+# --- The names of all tools -------------------------------------------------------------------------------------------
 
 # The rules are those above. Tools with *similar* names form a group; only tools of one group can get the same
 # name. So when tools are added or removed, only their groups are named again, and the cost depends on the size of the

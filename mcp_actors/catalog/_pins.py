@@ -226,7 +226,7 @@ def _is_other(accepted: str | None, seen: str | None) -> bool:
     return accepted is not None and seen is not None and accepted != seen
 
 
-# --- Keep the listings of servers in files between runs ---------------------------------------------------------------
+# --- Keep listings between runs ---------------------------------------------------------------------------------------
 
 # A file is a cache: it may be missing, old or broken at any time, and is ignored then. It is replaced as a whole, so
 # several programs may write the same file, and the last one wins. Only its owner can read it, and a file that another

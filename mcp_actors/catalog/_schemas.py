@@ -31,7 +31,7 @@ from ._tools import canonical_text
 if TYPE_CHECKING:
     from jsonschema import ValidationError
 
-# --- Match the patterns of a schema in bounded time -------------------------------------------------------------------
+# --- Patterns ---------------------------------------------------------------------------------------------------------
 
 # The regular expressions of the standard library backtrack, and a hostile pattern keeps them busy for hours, during
 # which the whole program stops. Those of `pydantic_core` do not backtrack: their time is proportional to the length of
@@ -74,7 +74,7 @@ def _compiled(pattern: str) -> SchemaValidator | None:
         return None
 
 
-# --- Describe a violation of a schema in words ------------------------------------------------------------------------
+# --- Describe a violation ---------------------------------------------------------------------------------------------
 
 # The messages of `jsonschema` contain the whole value and the whole schema. A value may be megabytes long, or a
 # password, so here only its kind and size are named. The value itself is shown, shortened, if one of several words was
@@ -248,7 +248,7 @@ def _kinds(rule: Any) -> list[str]:
     return ["null" if kind == "null" else f"{'an' if kind[:1] in 'aeiou' else 'a'} {_clipped(kind)}" for kind in kinds]
 
 
-# --- Validate with any dialect of JSON schema within a time limit -----------------------------------------------------
+# --- Validate within a time limit -------------------------------------------------------------------------------------
 
 # A schema comes from a server and is not trusted. A small one can take very long to check: by a pattern that
 # backtracks, by nested ``anyOf``, by ``uniqueItems`` on a long array. So ``pattern``, ``patternProperties``,
@@ -411,7 +411,7 @@ def _in_one_dialect(document: Any) -> Any:
     return bare
 
 
-# --- Check values against a JSON schema that a server sent ------------------------------------------------------------
+# --- Check values -----------------------------------------------------------------------------------------------------
 
 # The schema is untrusted: it may be invalid, have broken references, contain a pattern that is not supported, or run
 # for years. A part that cannot be checked is skipped, and no call fails because of it. Nothing is ever fetched: a

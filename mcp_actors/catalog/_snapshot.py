@@ -24,7 +24,7 @@ from ._names import NameBook, NameCollision, ToolKey, ToolName, check_naming
 from ._pins import pin
 from ._tools import CatalogTool, ListedTool
 
-# --- A listed tool, prepared for the snapshots that show it -----------------------------------------------------------
+# --- A listed tool ----------------------------------------------------------------------------------------------------
 
 # A snapshot is made in one step of the event loop, however many tools there are. So the work on a single tool is done
 # before, tool by tool: its schemas are frozen, its names are derived, and there is one `CatalogTool` for each state in
@@ -118,7 +118,7 @@ class Listing:
     deferred: bool = False
 
 
-# --- The parts of a snapshot, and how the next ones are made of them --------------------------------------------------
+# --- The parts of a snapshot ------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(eq=False)

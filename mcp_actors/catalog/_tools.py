@@ -112,7 +112,7 @@ class FrozenList(list[Any]):
     __slots__ = ()
 
 
-# --- A tool as its server lists it, and as the catalogue keeps it -----------------------------------------------------
+# --- Tools ------------------------------------------------------------------------------------------------------------
 
 
 class ListedTool(Protocol):
@@ -242,7 +242,7 @@ class CatalogTool:
         return f"<CatalogTool {self.public_name!r}: {self.name!r} of server {self.server!r}{away}>"
 
 
-# --- Convert the result of a tool call into plain values --------------------------------------------------------------
+# --- Results ----------------------------------------------------------------------------------------------------------
 
 # A `CallToolResult` may contain its data twice: as structured content for programs, and as content parts for models.
 # Servers differ in which of the two they fill, and wrap a value that is not an object as ``{"result": …}``.
@@ -406,7 +406,7 @@ def _said(result: CallToolResult) -> str:
     return f": {words[:_SAID]!r}… ({len(words)} characters; see the error's result for all of them)"
 
 
-# --- The canonical text of a JSON value, and its hash -----------------------------------------------------------------
+# --- Canonical JSON ---------------------------------------------------------------------------------------------------
 
 # Values that mean the same have the same text. Pins and the identity of a server are hashes of it, and ``uniqueItems``
 # compares it.

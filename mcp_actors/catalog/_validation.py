@@ -328,7 +328,7 @@ def _can_be_written(value: Any) -> bool:
     return True
 
 
-# --- Convert JSON schemas into the strict form of model providers -----------------------------------------------------
+# --- The strict form of model providers -------------------------------------------------------------------------------
 
 # In a strict schema every object lists all its members and requires them, so a provider can constrain the model's
 # output. An optional member may be null instead. On the way back, a null that only means "not set" is removed, because

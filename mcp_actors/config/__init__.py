@@ -1,20 +1,12 @@
 """Configuration of servers as frozen, validated data, and its readers.
 
-A `ServerConfig` joins a name, a transport (`Stdio`, `Http`, `Sse`, `Socket`, `InProcess`), policies, a `ToolFilter`,
-and the callbacks, extensions and middleware of the program. `load_config` reads the files of many clients, and
-`dump_config` writes them. A `Source` follows a file, a directory or a table. Nothing here starts a server or connects
-to one.
-"""
+Start with `ServerConfig`, which joins a name, a transport and policies; `load_config` reads the files of many clients,
+and a `Source` follows a file, a directory or a table. Nothing here starts a server or connects to a server.
 
-# A `ServerConfig` joins a transport, policies, a filter of tools, and the user's callbacks, extensions and middleware.
-# Other files hold values that may be credentials, how they are made and resolved, the settings of a
-# sign-in (`OAuth`), and sources of servers: files, directories, tables. ``formats`` reads configuration files, and
-# makes the data of one. The sources, the tables and ``formats`` are imported when one of their names is first used.
-#
-# Nothing here starts a server or connects to one; `mcp_actors.servers` and `mcp_actors.transports` do, by this data.
-# The readers and sources block on files and databases; `PostgresSource` is the only one that connects to anything. It
-# uses single files of layer 0, and the SDK: its types, and a `Client` that is never connected. `auth`, `transports`,
-# `servers`, `bridge`, `adapters`, `testing` and `cli` use it: the names listed here, and some names of its files.
+Owns: nothing.
+Writes: nothing.
+Calls: _hooks, _oauth, _policies, _server, _template, _tools, _transports, _values.
+"""
 
 from __future__ import annotations
 
@@ -134,7 +126,7 @@ __all__ = [
 publish("mcp_actors.auth", {"OAuth": OAuth, "TokenStore": TokenStore})  # users import them from there
 publish(__name__, globals())
 
-# The readers of files and tables. Hidden from type checkers, which would otherwise accept every misspelled name.
+# Imported at the first use. Hidden from type checkers, which would otherwise accept every misspelled name.
 if not TYPE_CHECKING:
     __getattr__ = fetch_later(
         globals(),

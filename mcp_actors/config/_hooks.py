@@ -1,14 +1,12 @@
 """The user's own code in a configuration: callbacks, extensions, middleware.
 
-`Callbacks` answer the requests of servers and receive their notifications, with a `CallbackContext`;
-`effective_callbacks` merges those of a server with its group's. A `ProgressCallback` is given with a request instead.
-`AdaptedExtension` replaces the functions of a protocol extension, whose declarations it reads. `wrapped` composes
-middleware around a tool call; a `ToolRequest` is what passes through it.
+Foreign code may be async or not, may raise, and may return the wrong thing: each is settled here or in ``_foreign``, so
+that `mcp_actors.servers` calls functions of one form. Extensions can only be validated by making a client of the SDK,
+which is never connected.
 
-`ServerConfig` has callbacks, extensions and middleware as fields, and `open_servers` takes the callbacks of a group.
-`mcp_actors.servers` calls the callbacks and the wrapped call, and the bridge adapts the functions to its loop. It uses
-the validators, and ``_foreign`` to call functions that may be async. To validate extensions it makes a client of the
-SDK that is never connected. It starts no task.
+Owns: nothing.
+Writes: nothing.
+Calls: _validators.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from .._foreign import always_async, answer_of
 from .._misuse import explained
 from . import _validators as check
 
-# --- Functions that answer a server's requests and receive its notifications ------------------------------------------
+# --- Callbacks --------------------------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -67,10 +65,10 @@ class CallbackContext:
 
 
 Answer: TypeAlias = Awaitable[T] | T
-"""What a function returns that may be async or not."""
+"""The result of a function that may be async or not."""
 
 ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Answer[None]]
-"""``progress(progress, total, message)``, async or not: receive a report on a request that is being carried out."""
+"""``progress(progress, total, message)``, async or not: receive a report on a request in progress."""
 
 SamplingCallback: TypeAlias = Callable[
     [CallbackContext, CreateMessageRequestParams],
@@ -94,7 +92,7 @@ _check_timeout: Final = check.seconds(unlimited=True, optional=True)
 
 
 def _check_called_with(*parameters: str) -> check.Validator:
-    """Make a validator for a function with these parameters, async or not, None or False."""
+    """Make a validator for None, False, or a function with these parameters, async or not."""
     remedy = f"give a function ({', '.join(parameters)}), async or not, or None"
 
     def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -123,13 +121,13 @@ _check_capabilities: Final = check.kind(
 class Callbacks:
     """Functions that answer requests of servers and receive their notifications.
 
-    Each is async or not; a plain one is called in the event loop, so it must not block. A server learns which callbacks
-    exist and may send only the requests that they answer. Each call runs in its own task with its own timeout. If a
-    callback raises or times out, the server's request is answered with an error. To refuse a request, return an
+    A function may be async or plain; a plain one is called in the event loop and must not block. A server learns which
+    callbacks exist and may send only requests that they answer. Each call runs in its own task with its own timeout. If
+    a callback raises or times out, the server's request is answered with an error. To refuse a request, return an
     `mcp.types.ErrorData`. Callbacks may call any server.
 
-    Callbacks passed to ``open_servers`` apply to all servers of the group. A server's own (``ServerConfig.callbacks``)
-    override them field by field; False disables the group's callback for that server.
+    Callbacks passed to ``open_servers`` apply to all servers of the group. ``ServerConfig.callbacks`` override them
+    field by field; False disables the group's callback for that server.
 
     Args:
         sampling: ``(context, params)``: let a model write a message; returns an `mcp.types.CreateMessageResult`.
@@ -137,12 +135,11 @@ class Callbacks:
             `mcp.types.ElicitResult`.
         roots: ``(context)``: list the folders that the server may access; returns an `mcp.types.ListRootsResult`.
         logging: ``(context, params)``: receive a log message.
-        message: ``(context, message)``: receive any notification of the server and any error of its transport,
-            after this library has handled it.
-        log_level: the lowest level that a server is asked to log. Messages below it are dropped, also those of a server
-            without levels. It needs a callback that receives the rest: ``logging`` or ``message``, of the server or the
-            group. None (default) uses the level of the group's callbacks, or ``"info"`` if there is a ``logging``
-            callback.
+        message: ``(context, message)``: receive any notification of the server and any error of its transport, after
+            this library has handled it.
+        log_level: the lowest level to request. Lower messages are dropped, also from a server without levels. Needs
+            ``logging`` or ``message``, of the server or the group. None (default) uses the level of the group's
+            callbacks, or ``"info"`` with a ``logging`` callback.
         sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), as announced to
             servers.
         timeout: seconds for one call; `math.inf` disables the limit. None (default) uses the timeout of the group's
@@ -189,17 +186,17 @@ class EffectiveCallbacks:
 def effective_callbacks(
     own: Callbacks | None, default: Callbacks | None = None, *, server: str = ""
 ) -> EffectiveCallbacks:
-    """Merge a server's own callbacks with its group's: its own win, and defaults fill the rest.
+    """Merge a server's own callbacks with the group's: the server's win, and defaults fill the rest.
 
     Raises:
-        ConfigError: there is a log level, and no callback that would receive the messages.
+        ConfigError: there is a log level, and no callback to receive the messages.
     """
     effective: dict[str, Any] = {}
     for callbacks in (default, own):
         if callbacks is not None:
             effective |= attrs.asdict(callbacks, recurse=False, filter=lambda _, value: value is not None)
     declines = effective.get("logging") is False
-    # False has overridden the group's callback, and is not needed any more.
+    # False has disabled the group's callback, and is no longer needed.
     effective = {name: value for name, value in effective.items() if value is not False}
     if "logging" in effective:
         effective.setdefault("log_level", DEFAULT_LOG_LEVEL)
@@ -212,15 +209,14 @@ def effective_callbacks(
     return EffectiveCallbacks(**effective)
 
 
-# --- Validate and adapt the extensions of the protocol that the client supports ---------------------------------------
+# --- Extensions of the protocol ---------------------------------------------------------------------------------------
 
 
 Adapt: TypeAlias = Callable[[Any], Any]
-"""Returns a function that takes the place of another one."""
+"""Return a function to use instead of another."""
 
 
 def to_extensions(value: Iterable[ClientExtension]) -> tuple[ClientExtension, ...]:
-    """Return extensions as a tuple, for `check_extensions`."""
     return check.as_tuple(value)
 
 
@@ -233,7 +229,7 @@ _check_tuple: Final = check.tuple_of(
 def check_extensions(
     instance: Any, attribute: attrs.Attribute[tuple[ClientExtension, ...]], value: tuple[ClientExtension, ...]
 ) -> None:
-    """Refuse anything but a tuple of extensions that are compatible with each other."""
+    """Refuse anything but a tuple of compatible extensions."""
     _check_tuple(instance, attribute, value)
     try:
         # The SDK validates extensions only when a client is made, so make one that is never used.
@@ -243,14 +239,14 @@ def check_extensions(
 
 
 class AdaptedExtension(ClientExtension):
-    """An extension with other functions in the place of its own, which may be async or not.
+    """An extension with its functions replaced by others, which may be async or not.
 
     The declarations of the extension are read once, by ``__init__``. The SDK would read them at every connect.
 
     Args:
         extension: the extension of the program.
-        adapt_claim: returns what resolves a claim in the place of its function.
-        adapt_handler: returns what handles a notification in the place of its function.
+        adapt_claim: replaces the function that resolves a claim.
+        adapt_handler: replaces the function that handles a notification.
     """
 
     def __init__(
@@ -264,19 +260,16 @@ class AdaptedExtension(ClientExtension):
         ]
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that the extension advertises."""
         return self._settings
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
-        """Return the extension's claims."""
         return self._claims
 
     def notifications(self) -> Sequence[NotificationBinding[Any]]:
-        """Return the extension's bindings."""
         return self._notifications
 
 
-# --- Compose middleware around the tool calls of a server -------------------------------------------------------------
+# --- Middleware -------------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen(kw_only=True)
@@ -285,7 +278,7 @@ class ToolRequest:
 
     Attributes:
         server: the server's configured name.
-        name: the tool's name as the server lists it.
+        name: the tool's name, as listed by the server.
         arguments: the arguments, or None.
         meta: the request's ``_meta``, or None.
     """
@@ -297,7 +290,7 @@ class ToolRequest:
 
 
 CallNext: TypeAlias = Callable[[ToolRequest], Awaitable[CallToolResult]]
-"""The function that a middleware calls to pass a request on; it returns the result."""
+"""Called by a middleware to pass a request on; returns the result."""
 
 Middleware: TypeAlias = Callable[[ToolRequest, CallNext], Awaitable[CallToolResult] | CallToolResult]
 """``async def middleware(request, call_next)``: return a result, its own or that of ``await call_next(request)``.
@@ -307,7 +300,6 @@ A plain function returns a result of its own, or ``call_next(request)``.
 
 
 def to_middleware(value: Iterable[Middleware]) -> tuple[Middleware, ...]:
-    """Return middleware as a tuple, for `check_middleware`."""
     return check.as_tuple(value)
 
 
@@ -315,7 +307,7 @@ check_middleware: Final = check.tuple_of(check.is_function, "give a tuple of fun
 
 
 def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
-    """Wrap a call in middleware; the first one is outermost."""
+    """Wrap a call in middleware; the first is outermost."""
     for each in reversed(tuple(middleware)):
         call = _around(each, call)
     return call
@@ -326,8 +318,8 @@ def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
         answer: object = await answer_of(middleware(request, call_next))
         if not isinstance(answer, Result):
             if iscoroutine(answer):
-                answer.close()  # or Python would warn that nothing awaits it
-            own = unwrap(middleware)  # the doors of asyncio and threads wrap it
+                answer.close()  # or Python would warn that it was never awaited
+            own = unwrap(middleware)  # the bridge and `sync` wrap it
             write = f"{'await ' if iscoroutinefunction(own) else ''}call_next(request)"
             raise TypeError(
                 f"server {request.server!r}: middleware {getattr(own, '__name__', type(own).__name__)} returned "

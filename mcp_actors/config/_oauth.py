@@ -1,11 +1,11 @@
 """Configure the sign-in by OAuth, and judge the hosts of URLs.
 
-`is_loopback` and `is_not_public` judge a host without resolving a name. `TokenStore` is the interface of a store of
-tokens. An `OAuth` has the options of a sign-in, and checks that they fit together.
+A host is judged without resolving its name, so every notation that connects to a private address must be recognized:
+``127.1``, hexadecimal, IPv4 within IPv6. `mcp_actors.auth` signs in; nothing here sends a request or reads a token.
 
-`Http` and `Sse` may have an `OAuth` as their ``auth``, and ``formats`` reads and writes it. `mcp_actors.auth` signs in
-by it, and judges the hosts of authorization servers; ``_transports`` and `mcp_actors.transports` ask whether a host is
-this machine. Nothing here sends a request or reads a token. It uses the validators and the values.
+Owns: nothing.
+Writes: nothing.
+Calls: _validators, _values.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from .._misuse import explained
 from . import _validators as check
 from ._values import MASK, ConfigValue, Secret, mask_url
 
-# --- Judge the host of a URL without resolving a name -----------------------------------------------------------------
+# --- Judge the host of a URL ------------------------------------------------------------------------------------------
 
 
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-"""All that the Internet uses of IPv6. Everything else is of one link or site, or has an IPv4 address within it."""
+"""The part of IPv6 used by the Internet. The rest is local to a link or site, or contains an IPv4 address."""
 
 _OF_THIS_MACHINE: Final = frozenset({"localhost", "localdomain", "ip6-localhost", "ip6-loopback"})
 """Names, or ends of names, that mean this machine wherever they are resolved."""
@@ -46,8 +46,8 @@ def is_loopback(host: str) -> bool:
 def is_not_public(host: str) -> bool:
     """Return whether `host` is an address outside the public Internet, or a name of this machine.
 
-    Such are loopback, private, shared (100.64.0.0/10), link-local and unspecified addresses, also within an IPv6
-    address, and an IPv4 address in any form that connects: ``127.1``, ``0x7f000001``. Other names are not resolved.
+    True for loopback, private, shared (100.64.0.0/10), link-local and unspecified addresses, also within an IPv6
+    address, and for an IPv4 address in any form that connects: ``127.1``, ``0x7f000001``. Other names are not resolved.
     """
     name = unquote(host).partition("%")[0].rstrip(".").lower()  # without the zone of a link-local address
     try:
@@ -65,12 +65,13 @@ def is_not_public(host: str) -> bool:
     return address.is_multicast or not address.is_global
 
 
-# --- Sign-in by OAuth (`OAuth`, `TokenStore`) -------------------------------------------------------------------------
+# --- Sign-in ----------------------------------------------------------------------------------------------------------
 
 
 SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
 """A function, async or not, that shows a URL to a person. It returns the code, or the URL that the person was
-redirected to, if the person has pasted it; or None to wait for the redirect."""
+redirected to, if pasted by the person; or None to wait for the redirect.
+"""
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
 _CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
@@ -80,22 +81,22 @@ _CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
 class TokenStore(Protocol):
     """Keeps tokens between runs, for all processes of one user.
 
-    Keys and values are opaque strings; a value is at most a few kilobytes. A store that cannot do its work raises
-    `ConfigError` with a remedy. It never falls back to a less secure place. The methods run on Trio. `save` and
-    `delete` are called while the lock of the key is held.
+    Keys and values are opaque strings; a value has at most a few kilobytes. A store that fails raises `ConfigError`
+    with a remedy, and never falls back to a less secure place. The methods run on Trio. `save` and `delete` are called
+    while the lock of the key is held.
     """
 
     async def load(self, key: str) -> str | None:
-        """Return the value of a key; None without one."""
+        """Return the value of a key, or None."""
 
     async def save(self, key: str, value: str) -> None:
-        """Replace the value of a key as a whole: after a crash there is the old value or the new one."""
+        """Replace the value of a key as a whole: a crash leaves the old value or the new."""
 
     async def delete(self, key: str) -> None:
         """Remove a key, if it exists."""
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold the lock of a key, against other tasks and other processes. It ends with the process that holds it."""
+        """Hold the lock of a key, against other tasks and processes. It ends with the process holding it."""
         raise NotImplementedError
 
 
@@ -122,12 +123,12 @@ def _check_client(instance: OAuth, attribute: attrs.Attribute[Any], value: objec
 
 
 def _parts(url: object) -> SplitResult | None:
-    """Return the parts of a URL to which codes and tokens may go; None if it is not one."""
+    """Return the parts of a URL to which codes and tokens may go; None for any other."""
     try:
         parts = urlsplit(url) if isinstance(url, str) else None
         if parts is None or not parts.hostname or parts.username is not None or parts.fragment:
             return None
-        _ = parts.port  # which raises ValueError if it is not one
+        _ = parts.port  # raises ValueError if invalid
     except ValueError:
         return None
     return parts if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname)) else None
@@ -220,40 +221,38 @@ class OAuth:
     they expire. The authorization server is found through the metadata of the resource.
 
     Args:
-        scopes: the scopes to ask for, as a str or strings; no others are asked for. Empty (default): those that the
-            server asks for.
-        client_id: the id of a client that is registered with the authorization server. Default None: the client
-            registers itself.
-        client_secret: its secret, resolved like a value of ``headers``. It goes to the `issuer` only, or to the first
-            one that issues a token with it, until the sign-out. Default None: a public client.
-        client_metadata_url: the https URL of a client id metadata document, which is used as the client's id where the
+        scopes: the only scopes to ask for, as a str or strings. Empty (default): those requested by the server.
+        client_id: the id of a client registered with the authorization server. Default None: the client registers
+            itself.
+        client_secret: the client's secret, resolved like a value of ``headers``. Sent only to the `issuer`, or to the
+            first issuer of a token with it, until the sign-out. Default None: a public client.
+        client_metadata_url: the https URL of a client id metadata document, used as the client's id where the
             authorization server supports that. Default None.
-        redirect: where the browser returns to. The default is a receiver on this machine, on a free port.
+        redirect: where the browser returns to. Default: a receiver on this machine, on a free port.
         grant: ``"authorization_code"`` (default): a person signs in. ``"client_credentials"``: the program is
-            authenticated by `client_secret`, or by `assertion`. ``"identity_assertion"``: the enterprise's identity
+            authenticated by `client_secret` or `assertion`. ``"identity_assertion"``: the enterprise's identity
             provider vouches for the person by `assertion`.
-        issuer: the issuer of the authorization server. Any other is refused. Default None: the server names it.
-        assume_pkce: True accepts an authorization server whose metadata do not announce PKCE, for those that are known
-            to verify S256 (Microsoft Entra ID, Amazon Cognito). Default False refuses it, as the specification of MCP
-            requires.
+        issuer: the only accepted issuer. Default None: the server names it.
+        assume_pkce: True accepts an authorization server whose metadata do not announce PKCE, if known to verify S256
+            (Microsoft Entra ID, Amazon Cognito). Default False refuses it, as the specification of MCP requires.
         send_resource: False leaves out the parameter ``resource`` (RFC 8707), which names the server, for authorization
-            servers that refuse it (Microsoft Entra ID). Then only `scopes` say what a token is good for. So they must
-            be given. Default True, as the specification of MCP requires.
+            servers that refuse it (Microsoft Entra ID). Then only `scopes`, which are required, limit a token. Default
+            True, as the specification of MCP requires.
         assertion: a function, async or not, that returns a signed JWT. With ``"client_credentials"`` it gets the
-            issuer, and its result authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets
+            issuer, and the JWT authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets
             the issuer and the resource, and returns an identity assertion authorization grant.
-        on_sign_in: shows the URL to a person when a connect needs it (see `SignInCallback`), once until the server has
-            served or is restarted explicitly, and at most twice an hour. Default None: only `sign_in()` and
+        on_sign_in: shows the URL to a person when a connect needs a sign-in (see `SignInCallback`), once until the
+            server has served or is restarted explicitly, and at most twice an hour. Default None: only `sign_in()` and
             ``mcp-actors login`` ask a person.
-        sign_in_timeout: seconds that a person has for one sign-in. Default 300. No other timeout counts this time.
+        sign_in_timeout: seconds for a person to sign in, not counted by any other timeout. Default 300.
         optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
-            without OAuth. Default False. Servers of configuration files without credentials are used so.
-        account: a name of your choice for the account, if you use several at one URL. Servers with the same URL,
-            client, issuer, grant and account share one sign-in. Default None.
+            without OAuth. Default False. Servers without credentials in configuration files are used so.
+        account: a name of your choice, to use several accounts at one URL. Servers with the same URL, client, issuer,
+            grant and account share one sign-in. Default None.
         store: where tokens are kept. Default None: a file of mode 0600 in the user's data directory.
 
     Raises:
-        ConfigError: a value is not valid, or does not go with another one.
+        ConfigError: a value is not valid, or does not go with another.
     """
 
     scopes: tuple[str, ...] = attrs.field(default=(), converter=_to_scopes, validator=_check_scopes)
@@ -280,5 +279,5 @@ class OAuth:
 
     @property
     def unattended(self) -> bool:
-        """True if no person signs in: the program gets tokens by itself."""
+        """True if the program gets tokens without a person."""
         return self.grant != "authorization_code"

@@ -1,10 +1,11 @@
 """Policies and limits of one server, as frozen data.
 
-`BreakerPolicy`, `HealthPolicy`, `Limits`, `RestartPolicy`, `RetryBudget` and `RetryPolicy` check their own values,
-which may raise `ConfigError`, and decide nothing. `mcp_actors.servers` acts by them, and passes the numbers of restarts
-to the kernel; `mcp_actors.transports` acts by those `Limits` that are about messages. `ServerConfig` has them as
-fields, with the budget in the `RetryPolicy`. Programs, the readers of files and the command line make them. It uses the
-validators, `Backoff` and ``_misuse``. It reads no clock, and keeps no count.
+The classes decide nothing; `mcp_actors.servers`, the kernel and `mcp_actors.transports` act by them. Values that are
+valid alone may be senseless together, such as a restart limit that the back-off can never reach.
+
+Owns: nothing.
+Writes: nothing.
+Calls: _validators.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from .._backoff import Backoff
 from .._misuse import explained, is_number
 from . import _validators as check
 
-# --- The policy of the circuit breaker: failures until requests fail at once ------------------------------------------
+# --- Circuit breaker --------------------------------------------------------------------------------------------------
 
 
 @explained
@@ -28,32 +29,32 @@ class BreakerPolicy:
     """The circuit breaker of a server: when requests fail at once, without being sent.
 
     After `failures` consecutive failures the breaker opens, and every request fails at once with `ServerUnavailable`,
-    whose ``retry_at`` says until when. After `reset_after` seconds one request is let through as a probe. The breaker
-    closes if the probe is answered, and stays open for another `reset_after` seconds if it fails.
+    whose ``retry_at`` says until when. After `reset_after` seconds one request is sent as a probe. An answer closes the
+    breaker; a failure keeps it open for another `reset_after` seconds.
 
-    A failure is a timeout, a lost connection, or the HTTP status 408, 429 or 5xx. Every other answer is a success, even
-    an error of a tool, because it shows that the server responds.
+    A timeout, a lost connection, and the HTTP statuses 408, 429 and 5xx are failures. Any other answer is a success,
+    even an error of a tool: the server responds.
 
     Args:
         failures: consecutive failures that open the breaker. Default 5.
         reset_after: seconds for which it stays open. Default 30.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is out of range.
     """
 
     failures: int = attrs.field(default=5, validator=check.at_least_one)
     reset_after: float = attrs.field(default=30.0, validator=check.seconds())
 
 
-# --- The policy of health checks: how soon a silent server is detected ------------------------------------------------
+# --- Health checks ----------------------------------------------------------------------------------------------------
 
 
 _RUNGS: Final = ("warn_after", "unhealthy_after", "restart_after", "fail_after")
 
 
 def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: int) -> None:
-    """Validate that a rung is a count and not below the one before it."""
+    """Validate that a rung is a count and not below the previous rung."""
     check.at_least_one(instance, attribute, value)
     before = _RUNGS[_RUNGS.index(attribute.name) - 1] if attribute.name != _RUNGS[0] else None
     if before is not None and value < getattr(instance, before):
@@ -67,28 +68,27 @@ def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: 
 class HealthPolicy:
     """How a connected server is checked, and what consecutive failures lead to.
 
-    A check is a request that every server answers: ``ping``, or ``server/discover`` since 2026-07-28. It fails without
-    an answer within `timeout`, and the next one then follows at once. A request that times out without a byte from the
-    server counts as a failure too, and a check follows at once. Any answer resets the count.
+    A check is a request that every server answers: ``ping``, or ``server/discover`` since 2026-07-28. Without an answer
+    within `timeout` it fails, and the next check follows at once. A request that times out without a byte from the
+    server is a failure too, followed by a check at once. Any answer resets the count.
 
     A server that executes one request at a time looks frozen meanwhile. So a server that is only silent becomes
-    ``unhealthy``, but is restarted only after `silence`, and not while a request that was sent before it fell silent is
-    within its own deadline. A stopped process (SIGSTOP), and a gateway behind a `Socket`, which answers checks at
-    once whatever its servers do, are restarted without these conditions.
+    ``unhealthy``, but is restarted only after `silence`, and not before the deadline of a request sent before the
+    silence. These conditions do not apply to a stopped process (SIGSTOP), nor to a gateway behind a `Socket`, which
+    always answers at once.
 
     Args:
-        interval: seconds between checks while they succeed; None disables checks. Default 60.
-        timeout: seconds to wait for the answer to a check. Default 5.
-        warn_after: consecutive failures after which the server is ``degraded``, with a warning. Default 2.
-        unhealthy_after: consecutive failures after which it is ``unhealthy``, and no longer in ``active``. Default 3.
-        restart_after: consecutive failures after which it is restarted. Default 5.
-        fail_after: consecutive failures after which it is parked as ``failed``. A restart does not reset the count.
-            Default 10.
-        silence: seconds without a byte from the server after which a silent server may be restarted. None disables
-            restarts for silence. Default 300.
+        interval: seconds between successful checks; None disables checks. Default 60.
+        timeout: seconds to wait for an answer. Default 5.
+        warn_after: failures until the server is ``degraded``, with a warning. Default 2.
+        unhealthy_after: failures until the server is ``unhealthy``, and no longer in ``active``. Default 3.
+        restart_after: failures until a restart. Default 5.
+        fail_after: failures until the server is parked as ``failed``. A restart does not reset the count. Default 10.
+        silence: seconds without a byte from the server until a silent server may be restarted. None disables restarts
+            for silence. Default 300.
 
     Raises:
-        ConfigError: a value is out of its range, or a later step comes before an earlier one.
+        ConfigError: a value is out of range, or a later step comes before an earlier step.
     """
 
     interval: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
@@ -100,11 +100,11 @@ class HealthPolicy:
     silence: float | None = attrs.field(default=300.0, validator=check.seconds(optional=True))
 
 
-# --- Limits on the lists and messages that a server may send ----------------------------------------------------------
+# --- Limits -----------------------------------------------------------------------------------------------------------
 
 
 _DEEPEST: Final = 200
-"""Levels. Code that reads schemas is recursive, here and in other packages; deeper schemas would raise in it."""
+"""Levels. Code that reads schemas, here and in other packages, is recursive; deeper schemas would raise."""
 
 _check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}", highest=_DEEPEST)
 
@@ -115,32 +115,30 @@ _check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}"
 class Limits:
     """How much one server may list, and how many messages it may send on its own.
 
-    A broken or hostile server may send anything. A tool that exceeds a limit is left out, and a warning is logged. If a
-    server lists too many tools, its whole listing fails with `LimitExceeded`, because nothing says which ones matter.
-    The defaults are far above what servers for models list.
-
-    The length of one message is limited by the transport: ``Stdio(max_line_bytes=…)``, ``Http(max_body_bytes=…)``.
+    A broken or hostile server may send anything. A tool that exceeds a limit is left out, with a warning. A server with
+    too many tools fails its whole listing with `LimitExceeded`: nothing says which tools matter.
+    ``Stdio(max_line_bytes=…)`` and ``Http(max_body_bytes=…)`` limit the length of a message.
 
     Args:
-        max_tools: tools that it may list, including those that a `ToolFilter` hides. Default 1000.
-        max_list_bytes: bytes of JSON of a whole list, all its pages together; each list (tools, resources, resource
-            templates, prompts) has this limit on its own. Default 8388608 (8 MiB).
-        max_text_chars: characters of each text of a listed item, such as a tool's name, title or description, and of
-            a cursor. Default 16384.
+        max_tools: tools in a listing, including tools that a `ToolFilter` hides. Default 1000.
+        max_list_bytes: bytes of JSON of a whole list with all pages, for each list (tools, resources, resource
+            templates, prompts) on its own. Default 8388608 (8 MiB).
+        max_text_chars: characters of each text of a listed item, such as a tool's name, title or description, and of a
+            cursor. Default 16384.
         max_schema_bytes: bytes of JSON of each other part of a listed item, such as a tool's input schema, output
             schema, annotations, icons or meta. Default 262144 (256 KiB).
         max_schema_depth: nesting depth of objects and arrays in each of these parts, 1 to 200. Default 64.
-        max_message_values: JSON values in one message, approximately (commas, colons, opening brackets and braces
-            outside of strings are counted, so a key is a value too). A response that has more fails its request; over
-            stdio and HTTP with SSE, any other message that has more ends the connection. Default 250000.
-        max_notifications: notifications accepted per second. A server that sends more than six times as many is read
-            no faster than that, nor faster than 12 KiB a second for each. Default 500.
-        max_requests: requests of its own (sampling, elicitation, roots, pings) that may be unanswered, and that it may
-            send at once. It earns thirty more per second, and ten for each request that it receives. A server that
-            sends more loses its connection. Default 500.
+        max_message_values: JSON values in a message, approximately (commas, colons, opening brackets and braces outside
+            of strings are counted; a key is a value too). A response with more fails its request; over stdio and HTTP
+            with SSE, any other message with more ends the connection. Default 250000.
+        max_notifications: notifications per second. A server that sends more than six times as many is read no faster
+            than that, nor faster than 12 KiB a second for each. Default 500.
+        max_requests: unanswered requests of the server (sampling, elicitation, roots, pings), and requests sent at
+            once. Thirty more are earned per second, and ten for each request received. A server that sends more loses
+            its connection. Default 500.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is out of range.
     """
 
     max_tools: int = attrs.field(default=1000, validator=check.at_least_one)
@@ -153,11 +151,11 @@ class Limits:
     max_requests: int = attrs.field(default=500, validator=check.at_least_one)
 
 
-# --- The policy of restarts: how often, how soon, and when to park ----------------------------------------------------
+# --- Restarts ---------------------------------------------------------------------------------------------------------
 
 
 def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], value: Backoff) -> None:
-    """Refuse a limit that can never be reached because the delays alone outlast the window."""
+    """Refuse a limit that is never reached because the delays alone outlast the window."""
     window = instance.window
     if window == math.inf:
         return
@@ -178,28 +176,26 @@ def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], v
 class RestartPolicy:
     """How often and how soon a failed server is restarted.
 
-    Each attempt counts, successful or not. If a failure would need more than `max_restarts` attempts within `window`,
-    the server is parked as ``failed`` (or the group ends, see ``ServerConfig.on_failure``). With the defaults this
-    happens after five attempts in a row, after 0, 1, 2, 4 and 8 seconds, without a minute of serving in between.
+    Each attempt counts, successful or not. If more than `max_restarts` attempts would be needed within `window`, the
+    server is parked as ``failed`` (or the group ends, see ``ServerConfig.on_failure``): by default after five attempts
+    in a row, after 0, 1, 2, 4 and 8 seconds, without a minute of serving in between.
 
-    A parked server is retried every `park_retry` seconds, so it recovers by itself after an outage of any length.
-    Exceptions are failures that a retry cannot fix (``ConnectFailed.hopeless``, and the HTTP statuses 401 and 403) and
-    servers that were stopped with `ServerRef.stop`.
+    A parked server is retried every `park_retry` seconds, and so recovers by itself after any outage. Exceptions are
+    failures that a retry cannot fix (``ConnectFailed.hopeless``, and the HTTP statuses 401 and 403) and servers stopped
+    with `ServerRef.stop`.
 
     Args:
-        max_restarts: restarts that are allowed. 0 disables restarting. Default 5.
+        max_restarts: allowed restarts; 0 disables restarting. Default 5.
         window: seconds within which restarts are counted. Default infinity: only `reset_after` clears the count.
-        reset_after: seconds of serving after which the count and the back-off are reset. None disables the reset.
-            Default 60.
-        backoff: the delays before the restarts. Default ``Backoff(first=0, initial=1, maximum=60, factor=2,
-            jitter=0.1)``.
+        reset_after: seconds of serving until the count and the back-off are reset. None disables the reset. Default 60.
+        backoff: the delays before restarts. Default ``Backoff(first=0, initial=1, maximum=60, factor=2, jitter=0.1)``.
         park_retry: seconds until a parked server is retried (up to a tenth less, at random). Each retry is a single
-            attempt: until the server has served for `reset_after`, its next failure parks it again. Time for which the
+            attempt: until the server has served for `reset_after`, the next failure parks it again. Time in which the
             machine was suspended counts. None disables these retries, as does ``max_restarts=0``. Default 60.
 
     Raises:
-        ConfigError: a value is out of its range, or the delays of `backoff` before `max_restarts` restarts (without
-            jitter) are not less than `window`, so that the limit could never be reached.
+        ConfigError: a value is out of range, or the delays of `backoff` before `max_restarts` restarts (without jitter)
+            are not less than `window`: the limit could never be reached.
     """
 
     max_restarts: int = attrs.field(
@@ -207,8 +203,8 @@ class RestartPolicy:
     )
     window: float = attrs.field(default=math.inf, validator=check.seconds(unlimited=True))
     reset_after: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
-    # The first restart happens at once (most failures are one-off), the next after 1, 2, 4, 8 … seconds, up to a
-    # minute. A tenth of jitter keeps servers that failed together from restarting in the same instant.
+    # The first restart happens at once (most failures are one-off). A tenth of jitter keeps servers that failed
+    # together from restarting in the same instant.
     backoff: Backoff = attrs.field(
         default=Backoff(first=0.0, initial=1.0, maximum=60.0, factor=2.0, jitter=0.1),
         validator=[check.kind(Backoff), _check_reachable],
@@ -216,7 +212,7 @@ class RestartPolicy:
     park_retry: float | None = attrs.field(default=60.0, validator=check.seconds(optional=True))
 
 
-# --- The policy of retries, with a budget per server ------------------------------------------------------------------
+# --- Retries ----------------------------------------------------------------------------------------------------------
 
 
 _MOST_TOKENS: Final = 1000
@@ -239,22 +235,20 @@ def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], v
 class RetryBudget:
     """How many of the requests to one server may be retries: a token bucket.
 
-    The rule and the names are those of gRPC's retry throttling (proposal A6). The bucket starts full. Each attempt with
-    a transient failure takes one token, each success returns `token_ratio` tokens. While the bucket is half empty or
-    less, nothing is retried, and a request fails with the error of its attempt. First attempts are never held back. So
-    a few failures are retried at once, but in the long run there is one retry per ``1 / token_ratio`` successes.
+    Rule and names are those of gRPC's retry throttling (proposal A6). The bucket starts full. An attempt with a
+    transient failure takes one token, a success returns `token_ratio` tokens. While the bucket is at most half full,
+    nothing is retried: a request fails with the error of its attempt. First attempts are never held back. In the long
+    run there is one retry per ``1 / token_ratio`` successes.
 
-    The defaults differ from gRPC's examples (10 and 0.1), which suit thousands of calls a second. When a connection is
-    lost, up to ``max_in_flight`` requests (by default 64) fail together, and these must not empty the bucket. One retry
-    for five successes is what other clients allow (Finagle, the AWS SDKs).
+    The default bucket is large enough for a lost connection, which fails up to ``max_in_flight`` requests together.
 
     Args:
         max_tokens: tokens in a full bucket, 1 to 1000. With 1 or 2 nothing is ever retried. Default 200: the hundredth
-            failure in a row is the first that is not retried.
-        token_ratio: tokens that a success returns, 0.001 to 1000, with at most three decimals. Default 0.2.
+            failure in a row is the first without a retry.
+        token_ratio: tokens returned by a success, 0.001 to 1000, with at most three decimals. Default 0.2.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is out of range.
     """
 
     max_tokens: int = attrs.field(
@@ -270,36 +264,35 @@ class RetryPolicy:
     """How often, and after which delays, a failed request is sent again.
 
     Only transient failures are retried: a lost connection, the HTTP statuses 408, 425, 429 and 5xx (except 501 and
-    505), and an internal error that the server reports. Any other answer (an unknown tool, a wrong argument, another
+    505), and an internal error reported by the server. Any other answer (an unknown tool, a wrong argument, another
     4xx, a result with ``is_error``) is final.
 
-    Only requests that are safe to repeat are retried: lists and reads always; a tool call if provably nothing of it was
-    sent, if the caller passed ``idempotent=True``, or if the server is trusted (``trust_annotations``) and lists the
-    tool as read-only or idempotent.
+    Only safe requests are retried: lists and reads always; a tool call if provably nothing of it was sent, if the
+    caller passed ``idempotent=True``, or if the server is trusted (``trust_annotations``) and lists the tool as
+    read-only or idempotent.
 
-    A retry keeps the deadline of its request; a retry that could not begin before the deadline is not waited for. A
-    ``Retry-After`` that is longer than the delay replaces it.
+    A retry keeps the deadline of its request, and is not awaited if it could not begin in time. A longer
+    ``Retry-After`` replaces the delay.
 
     Args:
         attempts: how often a request is sent, including the first time; all pages of a list and all connections share
-            one count. 1 disables retrying. A request that was provably not sent is sent again without being counted.
-            Default 3.
+            one count. 1 disables retrying. Repeating a request that was provably not sent is not counted. Default 3.
         backoff: the delays before the retries. Default ``Backoff(first=0.1, initial=0.5, maximum=10, factor=2,
             jitter=0.5)``.
-        isolated: True retries on a separate connection, which is closed afterwards; connecting counts as part of the
-            attempt. The ``max_starting`` and ``max_processes`` of `open_servers` count it. Default False: retry on the
-            server's connection as soon as it is restored.
+        isolated: True retries on a separate connection, closed afterwards; connecting counts as part of the attempt,
+            and towards ``max_starting`` and ``max_processes`` of `open_servers`. Default False: retry on the server's
+            connection once restored.
         budget: the retries of all requests to the server together. Default ``RetryBudget()``.
 
     Raises:
-        ConfigError: a value is out of its range.
+        ConfigError: a value is out of range.
     """
 
     attempts: int = attrs.field(
         default=3, validator=check.count(1, "give a whole number of 1 or more; 1 disables retrying")
     )
-    # A tenth of a second for one-off failures (a proxy that switches its backend), then 0.5, 1, 2 … up to 10 seconds.
-    # Up to half as much is added at random, so that requests that failed together are not all retried in one instant.
+    # A tenth of a second is enough for one-off failures (a proxy that switches its backend). The jitter of half keeps
+    # requests that failed together from being retried together.
     backoff: Backoff = attrs.field(
         default=Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5),
         validator=check.kind(Backoff),

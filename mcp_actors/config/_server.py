@@ -1,14 +1,11 @@
-"""`ServerConfig`, the result of a load, and the interface of sources.
+"""Configure a server (`ServerConfig`); hold loaded configurations; define sources.
 
-`ServerConfig` joins the transport, the policies, the filter and the hooks, which other files of this folder define, and
-has the time limits, sizes and switches of a server itself. It refuses values that are not valid or do not fit together,
-and `check_unique_names` refuses two servers of one name: a `ConfigError` says which. A `LoadedConfig` has the servers,
-errors and warnings of one load. `Source` is the interface of a place where servers are written, and `Rank` its
-precedence.
+The order of fields matters: a validator may use the fields above. Nothing here reads a file, connects or calls a
+source.
 
-The readers of files and programs make configurations, and the sources return them; the rooms above read them. A group
-reads the sources that `open_servers` and `ServerGroup.reload` get. Nothing here reads a file, opens a connection or
-calls a source.
+Owns: nothing.
+Writes: nothing.
+Calls: _hooks, _policies, _template, _tools, _transports, _validators.
 """
 
 from __future__ import annotations
@@ -62,19 +59,19 @@ def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: 
 
 
 def _startup_timeout(config: ServerConfig) -> float | None:
-    """Return the default of ``startup_timeout``, which follows a short or a very long ``connect_timeout``."""
+    """Return the default of ``startup_timeout``: 300, or a short or very long ``connect_timeout``."""
     connect = config.connect_timeout
-    if connect is None or not check.is_positive(connect):  # an invalid value is refused by its validator
+    if connect is None or not check.is_positive(connect):  # the validator refuses an invalid value
         return None
-    # A program that gives less than the default wants an answer soon. To download, unpack and start a package over a
-    # slow line takes up to 300 s.
+    # Less than the default asks for an answer soon. Downloading, unpacking and starting a package over a slow line
+    # takes up to 300 s.
     return connect if connect < 30 else max(300.0, connect)
 
 
 def _restarts(config: ServerConfig) -> RestartPolicy:
     if not isinstance(config.transport, Socket):
         return RestartPolicy()
-    # A gateway is replaced within seconds, and one that is away refuses connections at once.
+    # A gateway is replaced within seconds, and refuses connections at once while away.
     backoff = Backoff(first=0.0, initial=1.0, maximum=5.0, factor=2.0, jitter=0.1)
     return RestartPolicy(max_restarts=10, reset_after=5.0, backoff=backoff, park_retry=5.0)
 
@@ -93,7 +90,7 @@ def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 
 def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse replicas of what is not a process, of a server whose requests have an order, and with ``"raise"``."""
+    """Refuse replicas of anything but a process, of a server whose requests have an order, and with ``"raise"``."""
     check.at_least_one(instance, attribute, value)
     transport = instance.transport
     kind = kind_of(transport)
@@ -121,93 +118,85 @@ class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before the server is used.
 
     Args:
-        name: the name of the server in its group: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
-        transport: how the server is reached: `Stdio`, `Http`, `Sse`, `Socket` or `InProcess`.
+        name: the name in the group: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
+        transport: `Stdio`, `Http`, `Sse`, `Socket` or `InProcess`.
         required: True makes the start of the group fail if this server cannot start. Default False.
-        tool_filter: which of its tools are shown and may be called. Default: all of them.
-        request_timeout: seconds for one request, from the call to its answer, including the time in the queue. None
-            disables the limit. Default 60.
-        connect_timeout: seconds for one whole connect: socket, negotiation, tool list. For a process they start when it
-            has read its input. Callers wait no longer than this for a server that is not required. None disables the
-            limit. Default 30.
-        connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` when the first request is made. A
-            lazy server shows no tools before that (except those remembered in a ``catalog_store``), and cannot be
-            `required`.
-        when_down: what a request does while the server is not serving: ``"wait"`` (default) waits for it, within
-            `request_timeout`; ``"fail"`` fails at once. Every request waits for the first connect and for an explicit
-            restart.
-        max_in_flight: requests that may be in progress at the server at a time; 1 serializes them. Default 64.
+        tool_filter: the tools to show and to allow in calls. Default: all.
+        request_timeout: seconds from call to answer, including the time in the queue. None disables the limit. Default
+            60.
+        connect_timeout: seconds for a whole connect: socket, negotiation, tool list. For a process, the time starts
+            when it has read its input. Callers wait no longer unless the server is `required`. None disables the limit.
+            Default 30.
+        connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` at the first request. A lazy server
+            shows no tools before (except tools remembered in a ``catalog_store``), and cannot be `required`.
+        when_down: what a request does while the server is not serving: ``"wait"`` (default), within `request_timeout`,
+            or ``"fail"`` at once. Every request waits for the first connect and for an explicit restart.
+        max_in_flight: concurrent requests to the server; 1 serializes all. Default 64.
         restarts: how often and how soon the server is restarted. Default ``RestartPolicy()``. For a `Socket`, whose
             gateway is awaited for half a minute and then tried every 5 s: ``RestartPolicy(max_restarts=10,
             reset_after=5, backoff=Backoff(first=0, initial=1, maximum=5, jitter=0.1), park_retry=5)``.
-        retry: how often a failed request is sent again, if that is safe. Default ``RetryPolicy()``.
-        callbacks: functions that answer the server's requests and receive its notifications. A field that is not set
-            here is taken from the group's callbacks. None (default) takes all of them.
-        middleware: functions ``(request, call_next)`` around every tool call, the first one outermost. They run
-            in the task of the caller, within the time of the request, and take none of `max_in_flight`. A request
-            that is sent again (`retry`) goes through them again.
-        protocol: the protocol era: ``"auto"`` (default) detects it and remembers it for restarts; ``"legacy"`` and
-            ``"2026-07-28"`` require one of the two.
+        retry: how often a failed request is sent again, if safe. Default ``RetryPolicy()``.
+        callbacks: functions to answer the server's requests and receive notifications. The group's callbacks fill unset
+            fields. None (default) takes all from the group.
+        middleware: functions ``(request, call_next)`` around every tool call, the first outermost. They run in the task
+            of the caller, within the time of the request, take none of `max_in_flight`, and run again at each `retry`.
+        protocol: the protocol era: ``"auto"`` (default) detects and remembers it for restarts; ``"legacy"`` and
+            ``"2026-07-28"`` require one.
 
     Other Parameters:
         enabled: False keeps the entry but skips the server. Default True.
-        title: the name of the server for people, in `ServerGroup.status`. Default None: its name.
+        title: the name for people, in `ServerGroup.status`. Default None: `name`.
         on_failure: what happens when all restarts have failed: ``"park"`` (default) leaves the server ``failed`` and
-            retries it every ``RestartPolicy.park_retry`` seconds, while the others serve; ``"raise"`` ends the group.
+            retries every ``RestartPolicy.park_retry`` seconds; ``"raise"`` ends the group.
         startup_timeout: seconds from the start of a process until it has read its input. None disables the limit.
-            Default 300, or `connect_timeout` if that is less than 30.
-        progress_timeout: seconds that a sent request may go without an answer or a progress notification, within
+            Default 300, or `connect_timeout` if below 30.
+        progress_timeout: seconds a sent request may go without answer or progress notification, within
             `request_timeout`. None (default) disables the limit.
-        idle_timeout: seconds without a request or subscription after which the server is disconnected, until the next
-            request connects it again. Meanwhile its tools stay listed, as ``deferred``. Up to a tenth longer, so that
-            servers are not all stopped together. None (default) never does this.
-        max_lifetime: seconds after which a connection is replaced by a new one: requests in flight are finished within
-            the ``drain_timeout`` of the group, others wait for the new connection. Up to a tenth shorter. None
-            (default) disables the limit.
-        stop_timeout: seconds for one stop, after which the child process is killed. Default 5.
-        replicas: how many processes of this server run. They share its name, its tools and its queue: each request goes
-            to the one with the fewest in flight, up to `max_in_flight` each. Not for a server that keeps anything
-            between requests. Needs `Stdio`, and cannot be combined with ``max_in_flight=1`` or ``on_failure="raise"``.
-            Default 1.
-        mailbox_size: further requests that may wait in the queue. Default 256.
-        overflow: what a request does if the queue is full: ``"wait"`` (default) for room, or ``"fail"`` at once.
-        health: how the server is checked while it is connected, and what follows if it does not answer. Default
-            ``HealthPolicy()``.
-        breaker: after how many failures requests fail at once, without being sent. None (default) disables the
-            circuit breaker.
-        validate: what is validated before a tool call is sent: ``"required"`` (default), that required arguments are
-            present; ``"schema"``, the arguments and the result against the tool's schemas; ``"off"``, nothing. With
-            ``"required"`` the first result of each tool on a connection is compared with the tool's output schema, and
-            a difference is logged as a warning.
-        trust_annotations: True trusts the server's annotations of its tools, so a tool that is read-only or idempotent
-            may be called again after a failure. Default False, as the specification recommends.
-        static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) that are shown if the server connects
-            but does not list its own; the server is ``degraded`` until it does. Default: none, so that a server that
-            does not list its tools fails to connect.
-        on_tool_change: what happens to a tool that was added or changed since the server was first connected:
-            ``"allow"`` (default) shows it, ``"warn"`` shows it and logs a warning, ``"block"`` hides it and refuses
-            calls until it is approved (`ServerRef.approve_tools`).
-        limits: how much the server may list, and how many messages it may send on its own. Default ``Limits()``.
-        refresh_interval: seconds after which a connected server is asked for its tools again, although it has not said
-            that they have changed; for servers that never say so. None (default) relies on their notifications.
-        keep_resources: True lists the resources, templates and prompts too, after each connect and whenever the server
-            says that they have changed: `ServerRef.resources`, `ServerRef.resource_templates`, `ServerRef.prompts`. If
-            that fails, it is logged and tried again; the server serves. Default False.
+        idle_timeout: seconds without a request or subscription (up to a tenth longer, to spread the stops) after which
+            the server is disconnected, until the next request. Tools stay listed, as ``deferred``. None (default)
+            disables the limit.
+        max_lifetime: seconds (up to a tenth less) after which a new connection replaces the old: requests in flight are
+            finished within the group's ``drain_timeout``, later requests wait for the new connection. None (default)
+            disables the limit.
+        stop_timeout: seconds for a stop, after which the child process is killed. Default 5.
+        replicas: number of processes of this server, sharing name, tools and queue: each request goes to the process
+            with the fewest in flight, up to `max_in_flight` each. Not for a server with state between requests. Needs
+            `Stdio`, and cannot be combined with ``max_in_flight=1`` or ``on_failure="raise"``. Default 1.
+        mailbox_size: further requests waiting in the queue. Default 256.
+        overflow: what a request does at a full queue: ``"wait"`` (default) for room, or ``"fail"`` at once.
+        health: how a connected server is checked. Default ``HealthPolicy()``.
+        breaker: after how many failures requests fail at once, unsent. None (default) disables the circuit breaker.
+        validate: ``"required"`` (default) checks before each tool call that required arguments are present, and
+            compares the first result of each tool on a connection with its output schema (a difference is logged as a
+            warning); ``"schema"`` validates arguments and results against the tool's schemas; ``"off"``, nothing.
+        trust_annotations: True trusts the server's annotations: a read-only or idempotent tool may be called again
+            after a failure. Default False, as the specification recommends.
+        static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) to show if the server connects but does
+            not list its own; the server is ``degraded`` until then. Default: none, so the connect fails.
+        on_tool_change: what happens to a tool added or changed since the server was first connected: ``"allow"``
+            (default) shows it, ``"warn"`` also logs a warning, ``"block"`` hides it and refuses calls until approved
+            (`ServerRef.approve_tools`).
+        limits: how much the server may list, and how many unrequested messages it may send. Default ``Limits()``.
+        refresh_interval: seconds between two listings of the tools, for a server that never announces changes. None
+            (default) relies on notifications.
+        keep_resources: True also lists resources, templates and prompts, after each connect and each announced change:
+            `ServerRef.resources`, `ServerRef.resource_templates`, `ServerRef.prompts`. A failure is logged and tried
+            again; the server serves. Default False.
         isolation: for ``mcp-actors serve``: ``"shared"`` (default) is one process for all clients; ``"per-session"``
-            gives each client one of its own, which sees the client's roots and may ask it; ``"per-identity"`` gives one
-            to each token over HTTP, and is as ``"shared"`` elsewhere. A group itself ignores this.
-        extensions: ``mcp.client.ClientExtension`` objects: the protocol extensions that the client supports. They are
-            announced to the server and receive its answers and messages. One object serves all connections.
-        client_info: the name and version by which this client introduces itself to the server. None (default) takes
-            those of the group, which are this library's by default.
-        source: where this configuration was written, for people: the path of a file, set by `load_config`. It does not
-            count when two configurations are compared. Default None.
+            gives each client a process of its own, which sees the client's roots and may ask it; ``"per-identity"``
+            gives one to each token over HTTP, and is as ``"shared"`` elsewhere. A group itself ignores this.
+        extensions: ``mcp.client.ClientExtension`` objects: protocol extensions of the client, announced to the server,
+            whose answers and messages they receive. One object serves all connections.
+        client_info: the name and version of this client, for the server. None (default) takes the group's, by default
+            this library's.
+        source: where this configuration was written, for people: the path of a file, set by `load_config`. Ignored when
+            two configurations are compared. Default None.
 
     Raises:
         ConfigError: a value is not valid; the message names the server, the field, the value and the remedy.
     """
 
-    # The name comes first, because the other validators use it in their messages.
+    # The name comes first, because the messages of all other validators show it.
     name: str = attrs.field(validator=_check_name)
     transport: Transport = attrs.field(validator=_check_transport)
     required: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
@@ -277,7 +266,7 @@ class ServerConfig:
 
 
 def check_unique_names(configs: Iterable[ServerConfig]) -> None:
-    """Refuse two servers with the same name, including disabled ones.
+    """Refuse two servers with the same name, disabled or not.
 
     Raises:
         ConfigError: a name is used twice; the message has both positions, counted from 1, and the files.
@@ -292,7 +281,7 @@ def check_unique_names(configs: Iterable[ServerConfig]) -> None:
             raise ConfigError(message, source="ServerConfig", path=f"servers.{config.name}")
 
 
-# --- The result of `load_config` --------------------------------------------------------------------------------------
+# --- A loaded configuration -------------------------------------------------------------------------------------------
 
 
 def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
@@ -301,16 +290,16 @@ def _frozen(failed: Mapping[str, ConfigError]) -> Mapping[str, ConfigError]:
 
 @frozen
 class LoadedConfig:
-    """The content of a configuration: the valid servers, and an error for each of the others.
+    """A loaded configuration: valid servers, and an error for each invalid entry.
 
     Attributes:
         servers: the servers in the order of the file, including disabled ones.
-        errors: one `ConfigError` for each invalid entry, in the order of the file; or a single one for the whole file,
-            which has no servers then.
+        errors: a `ConfigError` for each invalid entry, in the order of the file; or a single one for the whole file,
+            which then has no servers.
         warnings: messages about keys without effect, and about risks.
         source: the absolute path of the file, or ``"a mapping"``.
-        failed: the same errors by the name of the server, or by `source` for the whole file.
-        required: the names in `failed` whose entries say that the server is required for the start of a group.
+        failed: the same errors by server name, or by `source` for the whole file.
+        required: the names in `failed` whose entries require the server for the start of a group.
     """
 
     servers: tuple[ServerConfig, ...]
@@ -321,11 +310,11 @@ class LoadedConfig:
     required: frozenset[str] = field(default=frozenset(), kw_only=True, repr=False)
 
 
-# --- The interface of a source of servers (`Source`) ------------------------------------------------------------------
+# --- Sources ----------------------------------------------------------------------------------------------------------
 
 
 class Rank(IntEnum):
-    """The precedence of a source. If several have a server of the same name, the lowest rank wins, then the first."""
+    """The precedence of a source. For servers of the same name, the lowest rank wins, then the first source."""
 
     CODE = 0
     TABLE = 1
@@ -338,14 +327,13 @@ class Source(Protocol):
     """A place where servers are written down, which `open_servers` reads and, with ``watch=True``, follows.
 
     `look` and `read` block. A group calls them in a thread, one call at a time for each source, and abandons a call
-    that hangs when the group is left. So they must have timeouts of their own, and limits for what they return.
+    still hanging when the group is left. Both must have timeouts, and limits for the returned size.
 
     Attributes:
-        name: names the source in errors, logs and ``ServerConfig.source``, without credentials. No other source of the
-            group may have the same name.
-        rank: its precedence, if several have a server of the same name.
+        name: names the source in errors, logs and ``ServerConfig.source``, without credentials; unique in the group.
+        rank: the precedence over sources with a server of the same name.
         interval: seconds between two looks.
-        settles: whether a change is awaited until two looks in a row are equal, because writers write in pieces.
+        settles: whether to await two equal looks in a row after a change, because writers write in pieces.
     """
 
     @property
@@ -358,14 +346,14 @@ class Source(Protocol):
     def settles(self) -> bool: ...  # see Attributes
 
     def look(self) -> Hashable:
-        """Return a value that differs from an earlier one if `read` may return something else now.
+        """Return a value that differs from an earlier one if `read` may now return something else.
 
         Raises:
             ConfigError: the source cannot be reached.
         """
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        """Return what is written there: one part, or one for each file of a directory.
+        """Return the servers written there: one part, or one for each file of a directory.
 
         Raises:
             ConfigError: the source cannot be reached.

@@ -1,14 +1,11 @@
-"""Sources of servers: a file, or a directory of YAML manifests.
+"""Read servers from a file, or from a directory of YAML manifests.
 
-In this order: intervals such as ``"30s"`` (`seconds_of`); a strict reader of YAML (`read_documents`); manifests of
-``kind: MCPServer``, which become entries (`entry_of`); the stamp that shows that a file has changed (`stamp_of`, which
-sleeps up to a tenth of a second if the file was changed just now); `DirectorySource` and `FileSource`.
+YAML guesses types, and aliases and tags make a small file dangerous: only a strict part is read. `look` and `read`
+block on files, and `look` may sleep up to a tenth of a second; a group calls both in threads. Nothing read is kept.
 
-Programs pass the sources to `open_servers` or `ServerGroup.reload`, which make a `FileSource` of a path. The group
-calls ``look`` and ``read`` in threads, because both block on files. A source keeps its paths, and nothing of what it
-has read. A `FileSource` also keeps the user's ``ask``, which a read may call. It uses the readers in ``formats``, logs
-documents that it skips, reads the clock, and imports PyYAML in functions. The tables use `seconds_of`, and the command
-line `stamp_of`.
+Owns: nothing.
+Writes: nothing.
+Calls: config.formats, _server, _validators.
 """
 
 from __future__ import annotations
@@ -45,7 +42,7 @@ from .formats import (
     read_bytes,
 )
 
-# --- Read intervals such as ``"30s"``, ``"5m"`` and ``"1h"`` ----------------------------------------------------------
+# --- Intervals --------------------------------------------------------------------------------------------------------
 
 
 _UNITS: Final = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
@@ -60,7 +57,7 @@ def seconds_of(interval: object, where: str) -> float:
         where: names the option in the error.
 
     Raises:
-        ConfigError: it is neither.
+        ConfigError: `interval` is neither.
     """
     seconds: object = interval
     if isinstance(interval, str) and (found := _INTERVAL.fullmatch(interval)):
@@ -71,11 +68,10 @@ def seconds_of(interval: object, where: str) -> float:
     raise ConfigError(f"{where}: {problem}", source=where)
 
 
-# --- Read YAML, strictly: the few things of it that a configuration needs ---------------------------------------------
+# --- YAML, strictly ---------------------------------------------------------------------------------------------------
 
-# YAML guesses types: ``no`` is false, ``1.10`` is 1.1, and ``12:30:00`` is 45000. Here a plain scalar is a string,
-# except where a value of another type is meant (`typed_keys`): there, ``true``, ``false``, ``null`` and numbers as JSON
-# has them are values of these types, and everything else is a string all the same.
+# YAML guesses types: ``no`` is false, ``1.10`` is 1.1, and ``12:30:00`` is 45000. Here a plain scalar is a string, but
+# below `typed_keys` it may be ``true``, ``false``, ``null`` or a number of JSON.
 #
 # Refused, each with its line: doubled keys, of which only the last would count; aliases, by which a short file becomes
 # gigabytes; tags, which call constructors.
@@ -90,7 +86,7 @@ _SHOWN: Final = 80  # characters of the parser's message
 
 @attrs.frozen
 class Document:
-    """One document of a file: its data, and the line on which it begins."""
+    """The data and the first line of a document."""
 
     data: Any
     line: int
@@ -101,11 +97,11 @@ def read_documents(source: str, text: str, typed_keys: frozenset[str]) -> list[D
 
     Args:
         source: the file, for messages.
-        text: its content.
+        text: the content.
         typed_keys: the keys below which values may be numbers, booleans or null.
 
     Raises:
-        ConfigError: this is not valid YAML, or it is refused; the message has the line. Or PyYAML is not installed.
+        ConfigError: this is not valid YAML, or is refused; the message has the line. Or PyYAML is not installed.
     """
     try:
         import yaml
@@ -124,8 +120,6 @@ def read_documents(source: str, text: str, typed_keys: frozenset[str]) -> list[D
 
 @attrs.define
 class _Reader:
-    """Builds data from the events of a parser."""
-
     source: str
     events: Iterator[Any]
     typed_keys: frozenset[str]
@@ -143,7 +137,7 @@ class _Reader:
                     yield Document(data, first.start_mark.line + 1)
 
     def _node(self, event: Any, *, typed: bool, depth: int) -> Any:
-        """Return the data of the node that begins with an event, and take the events of it."""
+        """Return the data of the node beginning with an event; consume all events of the node."""
         import yaml
 
         self.nodes += 1
@@ -182,16 +176,16 @@ class _Reader:
 
 
 def _scalar(event: Any, *, typed: bool) -> Any:
-    """Return a scalar: text in quotes is text, a plain one that is empty is None."""
+    """Return text in quotes as text, and an empty plain scalar as None."""
     plain, text = event.implicit[0], event.value
     if plain and text == "":
         return None
     return json.loads(text) if plain and typed and _OF_JSON.fullmatch(text) else text
 
 
-# --- Convert manifests of ``kind: MCPServer`` into entries of the form of ``mcpServers`` ------------------------------
+# --- Manifests of ``kind: MCPServer`` ---------------------------------------------------------------------------------
 
-# Unlike the files of other programs, these are written for programs like this one. So a key without effect is an error.
+# These files are written for programs like this one, so a key without effect is an error.
 
 
 logger = Log("mcp_actors.config")
@@ -214,7 +208,7 @@ TYPED_KEYS: Final = frozenset(
         "timeout",
     }
 )
-"""The keys of a manifest below which values may be numbers, booleans or null; everything else is text."""
+"""The keys of a manifest below which values may be numbers, booleans or null."""
 
 _TRANSPORTS: Final = frozenset({"stdio", "http", "sse", "streamable-http"})
 _OF_DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
@@ -231,14 +225,14 @@ _OF_CONFIGURATION: Final = frozenset({*WITH_EFFECT, *_SPELLINGS, "timeout", "ret
 _ONLY_COMMAND: Final = frozenset({"args", "cwd", "env", "env_vars"})
 _ONLY_URL: Final = frozenset({"auth", "headers"})
 
-_JITTER: Final = 0.5  # as in `RetryPolicy`: requests that have failed together are not repeated together
+_JITTER: Final = 0.5  # as in `RetryPolicy`
 
 _NAMED_IN_ERRORS: Final = 12
-"""Keys that an error lists; of more it shows only the nearest."""
+"""Keys that an error lists; of more, only the nearest."""
 
 
 def entry_of(file: str, document: Document) -> Entry | None:
-    """Return the entry of a manifest; an error in it is the entry's. None if the document is of another kind.
+    """Return the entry of a manifest; None for a document of another kind. An error in the entry becomes the value.
 
     Raises:
         ConfigError: this is not a manifest, or it has no name.
@@ -259,20 +253,14 @@ def entry_of(file: str, document: Document) -> Entry | None:
 
 
 class _Manifest:
-    """A manifest that is being read.
-
-    Attributes:
-        source: the file and the line, for messages.
-    """
-
     def __init__(self, source: str) -> None:
         self.source = source
 
     def is_of_another_kind(self, data: object) -> bool:
-        """Return True, and log it, if a document says that it is something else than a server.
+        """Return True, with a log entry, if a document describes something else than a server.
 
         Raises:
-            ConfigError: it does not say what it is, or the word is misspelled.
+            ConfigError: there is no kind, or the word is misspelled.
         """
         if not isinstance(data, Mapping):
             return False
@@ -286,7 +274,7 @@ class _Manifest:
         return True
 
     def entry(self, spec: object) -> dict[str, Any]:
-        """Return the specification as an entry of the form of ``mcpServers``."""
+        """Return the specification as an entry in the form of ``mcpServers``."""
         spec = self.mapping("spec", spec, _OF_SPEC)
         given = spec.get("configuration")
         if not isinstance(given, Mapping):
@@ -308,7 +296,7 @@ class _Manifest:
         return entry
 
     def mapping(self, path: str, value: object, keys: tuple[str, ...]) -> Mapping[str, Any]:
-        """Return an object with some of these keys; an unknown key is an error."""
+        """Return an object; refuse a key that is not in `keys`."""
         if not isinstance(value, Mapping):
             raise self.wrong(path, value, f"an object with {', '.join(map(repr, keys))}")
         for key in value:
@@ -317,7 +305,6 @@ class _Manifest:
         return value
 
     def wrong(self, path: str, value: object, remedy: str) -> ConfigError:
-        """Return the error for a value."""
         return bad(self.source, path, f"found {found(value)}; write {remedy}")
 
     def _unknown(self, path: str, key: str, keys: tuple[str, ...]) -> ConfigError:
@@ -328,10 +315,10 @@ class _Manifest:
         return bad(self.source, path, problem)
 
     def _set(self, path: str, settings: dict[str, Any], name: str, value: object) -> None:
-        """Set one of this package's settings, unless the value is None.
+        """Set a setting of this package, unless the value is None.
 
         Raises:
-            ConfigError: ``mcp_actors`` sets it, too.
+            ConfigError: ``mcp_actors`` sets the same.
         """
         if value is None:
             return
@@ -340,7 +327,6 @@ class _Manifest:
         settings[name] = value
 
     def _configuration(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration in the words of an entry."""
         path = "spec.configuration"
         entry: dict[str, Any] = {}
         for key, value in given.items():
@@ -354,7 +340,7 @@ class _Manifest:
         return entry
 
     def _provider(self, provider: object, entry: dict[str, Any]) -> None:
-        """Take the transport from a provider that names one (``http``, ``mcp-http``); any other is a label."""
+        """Take the transport from a provider such as ``http`` or ``mcp-http``; any other is a label."""
         if not isinstance(provider, str | None):
             raise self.wrong("spec.provider", provider, "a string")
         transport = (provider or "").removeprefix("mcp-")
@@ -362,7 +348,7 @@ class _Manifest:
             entry["type"] = transport
 
     def _suited(self, entry: dict[str, Any], given: Mapping[str, Any]) -> None:
-        """Refuse what is only for a URL next to a command, and the reverse."""
+        """Refuse keys for a URL next to a command, and the reverse."""
         others, what = (_ONLY_URL, "a URL") if "command" in entry else (_ONLY_COMMAND, "a command")
         for key in sorted(entry.keys() & others if entry.keys() & {"command", "url"} else ()):
             written = [name for name in given if _SPELLINGS.get(name, name) == key]
@@ -377,7 +363,7 @@ class _Manifest:
         if (kind := given.get("type")) not in ("bearer", "api-key", "none"):
             raise self.wrong(f"{path}.type", kind, "'bearer', 'api-key' or 'none'")
         if "credentials" in given:
-            # In here, ``key`` is the name of the header. Next to ``type`` it is the secret.
+            # Within ``credentials``, ``key`` is the name of the header. Next to ``type`` it is the secret.
             keys = {"bearer": ("token",), "api-key": ("key", "value"), "none": ()}[kind]
             self.mapping(path, given, ("type", "credentials"))
             path = f"{path}.credentials"
@@ -409,7 +395,7 @@ class _Manifest:
         self._set(path, settings, "request_timeout", seconds)
 
     def _retries(self, retries: object, settings: dict[str, Any]) -> None:
-        """Turn the words about retries into a policy. ``initialDelay`` is in milliseconds."""
+        """Set the retry policy. ``initialDelay`` is in milliseconds."""
         if retries is None:
             return
         path = "spec.configuration.retries"
@@ -432,7 +418,6 @@ class _Manifest:
         self._set(path, settings, "retry", policy)
 
     def _discovery(self, discovery: object, tools: object, settings: dict[str, Any]) -> None:
-        """Turn the words about tools into settings of this package."""
         path = "spec.discovery"
         given = self.mapping(path, {} if discovery is None else discovery, _OF_DISCOVERY)
         if "refreshInterval" in given:
@@ -453,7 +438,7 @@ class _Manifest:
         return value
 
     def _tools(self, tools: object) -> Iterator[Mapping[str, Any]]:
-        """Yield the declared tools; one without a schema takes any arguments."""
+        """Yield the declared tools; without a schema, a tool takes any arguments."""
         if tools is None:
             return
         if not isinstance(tools, list):
@@ -485,32 +470,32 @@ class _Manifest:
         return {**schema, "required": required} if required else schema
 
 
-# --- Notice that a file has changed, without reading it ---------------------------------------------------------------
+# --- Notice that a file has changed -----------------------------------------------------------------------------------
 
 
 FILE_INTERVAL: Final = 1.0
-"""Seconds between two looks at a file. A look is one system call, so this costs nothing that could be measured."""
+"""Seconds between two looks at a file. A look is one system call, too cheap to measure."""
 
 TICK: Final = 0.02
-"""Seconds within which two changes of a file may get the same time: kernels count it in steps of up to 10 ms."""
+"""Seconds within which two changes of a file may get the same time: kernels count in steps of up to 10 ms."""
 
-_MOST_TICKS: Final = 5  # that a look waits for a file which is written all the time
+_MOST_TICKS: Final = 5  # that a look waits for a file that never stops changing
 
 Stamp: TypeAlias = tuple[int, int, int, int, int]
 """Device, inode, size, and the times of the last change of the content and of anything else.
 
-A file that was written or replaced, or has other permissions, has another one.
+Changes when a file is written, replaced, or gets other permissions.
 """
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return the stamp of a file; None if it cannot be found.
-
-    A file that was changed just now is awaited for `TICK` seconds. Otherwise it could be changed again, after it was
-    read, and have the same stamp.
-    """
+    """Return the stamp of a file, or None without a file. Sleeps up to a tenth of a second if the file is new."""
     try:
         status = os.stat(path)
+        # A file changed within the current tick may be written once more with the same times and size, after this look:
+        # the second change would have the stamp of the first and never be noticed. So wait until the tick is over, but
+        # not forever for a file that is always written (the next look sees that). A clock set back makes the age
+        # negative: do not wait for it.
         for _ in range(_MOST_TICKS):
             if not 0 <= time.time() - status.st_ctime < TICK:
                 break
@@ -521,17 +506,15 @@ def stamp_of(path: str) -> Stamp | None:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
-# --- A directory of manifests, YAML files of ``kind: MCPServer`` (`DirectorySource`) ----------------------------------
+# --- A directory of manifests -----------------------------------------------------------------------------------------
 
 
 MAX_FILES: Final = 1000
 MAX_BYTES: Final = 256 * 1024
-"""Bytes of one file. The parser is written in Python and takes about a second for that."""
+"""Bytes of one file. The parser is written in Python and takes about a second for them."""
 
 
 class _PathSource:
-    """A source at a path: a file or a directory."""
-
     interval = FILE_INTERVAL
     settles = True
 
@@ -551,7 +534,7 @@ class _PathSource:
 class DirectorySource(_PathSource):
     """The files ``*.yaml`` and ``*.yml`` in a directory, each with one or more servers as ``kind: MCPServer``.
 
-    Files whose names begin with a dot, and directories below it, are left out. Requires PyYAML:
+    Subdirectories, and files whose names begin with a dot, are left out. Requires PyYAML:
     ``pip install 'mcp-actors[yaml]'``.
 
     Args:
@@ -572,7 +555,7 @@ class DirectorySource(_PathSource):
         return tuple((file, stamp_of(file)) for file in self._files())
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        """Load the files. A file that is not valid is an error in the result, and the others are loaded.
+        """Load the files. An invalid file is an error in the result.
 
         Raises:
             ConfigError: the directory cannot be read.
@@ -606,19 +589,19 @@ def _entries(file: str, warnings: list[str]) -> Iterator[Entry]:
             yield entry
 
 
-# --- A configuration file as a source ---------------------------------------------------------------------------------
+# --- A configuration file ---------------------------------------------------------------------------------------------
 
 
 @explained
 class FileSource(_PathSource):
-    """A configuration file; `open_servers` makes one of each path that it gets.
+    """A configuration file; `open_servers` makes a source of each path.
 
-    A relative path is one below the working directory in which this is made, also if the program enters another later.
+    A relative path is resolved when this object is made, not when the file is read.
 
     Args:
         path: the file, as for `load_config`.
         ask: as for `load_config`.
-        env_file: as for `load_config`; a change of it counts as a change of the configuration.
+        env_file: as for `load_config`; a changed file counts as a changed configuration.
 
     Raises:
         ConfigError: this is not a path.
@@ -634,7 +617,7 @@ class FileSource(_PathSource):
         self._env_file = None if env_file is None else os.path.abspath(file_name(env_file, "FileSource: env_file"))
 
     def look(self) -> Hashable:
-        """Return the identity, size and time of the files; None for one that does not exist."""
+        """Return the identity, size and time of the files; None for a missing file."""
         return stamp_of(self._path), None if self._env_file is None else stamp_of(self._env_file)
 
     def read(self) -> tuple[LoadedConfig, ...]:

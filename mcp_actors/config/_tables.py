@@ -1,15 +1,12 @@
-"""Tables of servers in PostgreSQL or SQLite.
+"""Read servers from a table in PostgreSQL or SQLite.
 
-A table ``mcp_servers`` has a row for each server: its name, its entry in the form of ``mcpServers`` as JSON, and
-whether it is enabled. A second table ``mcp_server_status`` has the states of these servers. Rows of the first one are
-only read: they belong to those who configure, and a program that wrote there would notice its own changes.
+Each look, read or write opens a connection and closes it: calls are rare, and a kept connection would have to be
+checked and opened again. All calls block, in threads of a group, and must end in time whatever the database, the
+network or the file does. No program writes to ``mcp_servers``: it would notice its own changes.
 
-`TableSource` has what `PostgresSource` and `SqliteSource` share, with limits of the number of rows and of their size.
-Each look, read or write opens a connection and closes it: it is rare, and no connection has to be kept alive, checked
-or opened again. These calls block, with time limits, and raise `ConfigError` if the database fails. A group makes them
-in threads, and writes the states with `TableSource.write_status` if the source has an ``instance`` (in SQLite this
-creates the second table if it is missing). Programs may call `TableSource.create_tables`. It uses the readers in
-``formats`` and `seconds_of`, and imports psycopg in functions.
+Owns: one connection per call.
+Writes: the table ``mcp_server_status``, through `write_status`; both tables, through `create_tables`.
+Calls: config.formats, _server, _sources.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ SELECT: Final = (
 
 
 def tables_of(spec: str, enabled: str, time: str) -> tuple[str, str]:
-    """Return the statements that create the two tables with these types: that of the servers, and that of states."""
+    """Return the statements to create the table of servers and the table of states, with these types."""
     updated_at = f"updated_at {time} NOT NULL DEFAULT CURRENT_TIMESTAMP"
     servers = f"name text PRIMARY KEY, spec {spec} NOT NULL, enabled {enabled}, {updated_at}"
     states = (
@@ -103,7 +100,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def _rows(self) -> Iterator[Row]:
-        """Yield the rows, in the order of the names.
+        """Yield the rows, ordered by name.
 
         Raises:
             ConfigError: the database cannot be reached.
@@ -126,7 +123,7 @@ class TableSource(ABC):
         return (load_entries(self.name, map(self._entry, self._bounded())),)
 
     def _write(self, cursor: Any, statuses: Mapping[str, str | None], mark: str) -> None:
-        """Write the states by the cursor of a database, in whose statements a mark is the place of a value."""
+        """Write the states with a cursor; `mark` is the database's placeholder for a value."""
         written = [(name, self.instance, status) for name, status in statuses.items() if status is not None]
         cursor.executemany(_WRITE.format(mark), written)
         gone = [(name, self.instance) for name, status in statuses.items() if status is None]
@@ -178,11 +175,11 @@ def _is_enabled(source: str, place: str, enabled: object) -> bool:
     raise bad(source, place, f"found {found(enabled)}; write true or false (1 or 0)")
 
 
-# --- A table of servers in PostgreSQL (`PostgresSource`) --------------------------------------------------------------
+# --- PostgreSQL -------------------------------------------------------------------------------------------------------
 
 
 _POSTGRES_TABLES: Final = tables_of("jsonb", "boolean NOT NULL DEFAULT true", "timestamptz")
-_FETCHED: Final = 50  # rows at a time, so that no more than a few MiB are in memory before they are counted
+_FETCHED: Final = 50  # rows at a time: at most a few MiB are in memory before they are counted
 
 
 @explained
@@ -216,7 +213,7 @@ class PostgresSource(TableSource):
         return self._name
 
     def create_tables(self) -> None:
-        """Create the two tables, if they do not exist. Blocks.
+        """Create the two tables if they do not exist. Blocks.
 
         Raises:
             ConfigError: the database cannot be reached, or does not allow it.
@@ -240,7 +237,7 @@ class PostgresSource(TableSource):
         """Connect for one transaction.
 
         Raises:
-            ConfigError: PostgreSQL or the connection to it has failed, or a timeout has expired.
+            ConfigError: PostgreSQL or the connection to it failed, or a timeout expired.
         """
         import psycopg
 
@@ -249,13 +246,14 @@ class PostgresSource(TableSource):
             with psycopg.connect(
                 self._conninfo,
                 connect_timeout=int(TIMEOUT),
-                # A connection whose other side has vanished would otherwise be waited for until TCP gives up.
+                # If the other side vanishes, TCP would wait for minutes, and a group cannot stop this thread.
                 tcp_user_timeout=int(TIMEOUT * 1000),
                 application_name="mcp_actors",
                 client_encoding="UTF8",  # psycopg would return bytes from a database without an encoding
             ) as connection:
                 connection.read_only = read_only
-                # Within the transaction, because poolers such as PgBouncer refuse them as options of the connect.
+                # The timeouts are set within the transaction, and only for it: poolers such as PgBouncer refuse them as
+                # options of the connect, and would hand a setting of the session to the next client.
                 connection.execute("SELECT set_config('statement_timeout', %s, true)", (milliseconds,))
                 connection.execute("SELECT set_config('lock_timeout', %s, true)", (milliseconds,))
                 yield connection
@@ -272,19 +270,19 @@ class PostgresSource(TableSource):
         try:
             return dict(conninfo_to_dict(self._conninfo))
         except ProgrammingError:
-            # The text of the error repeats parts of the conninfo.
+            # The text of the error would repeat parts of the conninfo, perhaps the password.
             problem = "conninfo is not valid; write postgresql://user@host/database"
             raise ConfigError(f"PostgresSource: {problem}", source="PostgresSource") from None
 
 
 def _reason(error: Exception) -> str:
-    """Return what PostgreSQL says in one line. An error of the connect has a line for each address that was tried."""
+    """Return PostgreSQL's message in one line. An error of the connect has a line for each address tried."""
     said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
     lines = [line.strip() for line in str(said).splitlines() if line.strip()]
     return f"PostgreSQL failed: {lines[0] if lines else type(error).__name__}; check the database and its permissions"
 
 
-# --- A table of servers in a SQLite file (`SqliteSource`) -------------------------------------------------------------
+# --- SQLite -----------------------------------------------------------------------------------------------------------
 
 
 _SQLITE_TABLES: Final = tables_of("text", "integer NOT NULL DEFAULT 1", "text")
@@ -302,12 +300,12 @@ _STEPS: Final = 10_000  # of SQLite's virtual machine between two looks at the c
 class SqliteSource(TableSource):
     """The table ``mcp_servers`` in a SQLite file: ``name``, ``spec`` (JSON), ``enabled``, ``updated_at``.
 
-    The file is opened for reading, for each look, with timeouts of 5 seconds. It is not created.
+    Each look opens the file for reading, with timeouts of 5 seconds. A missing file is not created.
 
     Args:
         path: the file, in which ``~`` is expanded.
-        refresh_interval: how often a group with ``watch=True`` looks at it: seconds, or a str like ``"30s"``, ``"5m"``
-            or ``"1h"``. Default 30 seconds.
+        refresh_interval: how often a group with ``watch=True`` looks at the table: seconds, or a str like ``"30s"``,
+            ``"5m"`` or ``"1h"``. Default 30 seconds.
         instance: the name of this program, under which the states of the servers are written to the table
             ``mcp_server_status``: ``name``, ``instance``, ``status``, ``updated_at``. None (default) writes nothing.
 
@@ -330,7 +328,7 @@ class SqliteSource(TableSource):
         """Create the file and the two tables, if they do not exist. Blocks.
 
         Raises:
-            ConfigError: SQLite cannot do that.
+            ConfigError: SQLite failed.
         """
         with self._connect("rwc") as connection:
             for statement in _SQLITE_TABLES:
@@ -350,7 +348,7 @@ class SqliteSource(TableSource):
         """Open the file for one transaction.
 
         Raises:
-            ConfigError: SQLite has failed, or it took longer than `TIMEOUT`.
+            ConfigError: SQLite failed, or took longer than `TIMEOUT`.
         """
         until = time.monotonic() + TIMEOUT
         try:
@@ -359,6 +357,8 @@ class SqliteSource(TableSource):
                 raise sqlite3.OperationalError("this is not a file")  # opening a named pipe would wait for a writer
             with closing(sqlite3.connect(uri, uri=True, timeout=TIMEOUT)) as connection:
                 connection.text_factory = _text
+                # SQLite's own timeout covers locks only. A view or a huge table could keep the thread busy for hours,
+                # and a group can only abandon the thread. So the statement itself looks at the clock, now and then.
                 connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
                 with connection:
                     yield connection
@@ -370,7 +370,7 @@ class SqliteSource(TableSource):
 
 
 def _text(data: bytes) -> str | bytes:
-    """Return text; bytes if it is not UTF-8, which fails its row alone. The error of `sqlite3` would quote it."""
+    """Return text, or bytes unless UTF-8: they fail their row alone. The error of `sqlite3` would quote them."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -1,14 +1,12 @@
-"""Make and resolve transports, and list their variables and secrets.
+"""Make and resolve transports; list their variables and secrets.
 
-A file may have ``${…}`` in commands, arguments, directories, URLs and addresses too, which Python code gives as they
-are. A transport holds such a text as `Written`. `make_transport` makes a transport of options, `resolved` returns one
-with the values of the moment, and `speaks_sse` says whether it is HTTP with SSE, as far as that is known.
-`variables_of` and `secrets_in` list what must be masked; `INHERITED` names the variables that every server inherits.
+A file may have ``${…}`` in commands, arguments, directories, URLs and addresses, where Python code is taken literally.
+A transport holds such a text as `Written`, and every connect resolves a copy. Masking a server's output needs all
+values that may be credentials, in each form in which the server may print them.
 
-``formats`` makes transports; `mcp_actors.transports` resolves them for every connect and masks the secrets;
-`mcp_actors.servers` calls `speaks_sse`. The environment of variables is an argument. `make_transport` may look at the
-file system and at PATH to see whether a script needs an interpreter. It uses ``_transports``, the values and the
-validators.
+Owns: nothing.
+Writes: nothing.
+Calls: _transports, _validators, _values.
 """
 
 from __future__ import annotations
@@ -52,7 +50,7 @@ def _python() -> str:
 
 
 INTERPRETERS: Final[Mapping[str, str]] = {".py": _python(), ".js": "node", ".cjs": "node", ".mjs": "node", ".sh": "sh"}
-"""Suffix of a script → its interpreter. Python scripts run in the environment of this program, if it has one."""
+"""Suffix of a script → interpreter. Python scripts run in the environment of this program, if there is one."""
 
 Transport: TypeAlias = Stdio | Http | Sse | InProcess | Socket
 """The ways to reach a server."""
@@ -70,14 +68,14 @@ RESOLVED: Final = ("env", "headers", "auth", "secret")
 """Fields whose variables are resolved by the connect itself."""
 
 _TEXTS: Final = ("command", "args", "cwd", "url", "address", "server", "secret_file")
-"""Fields that Python code gives as they are, and a file with variables."""
+"""Fields with variables in a file, and taken literally from Python."""
 
 EXPANDED: Final = (*_TEXTS, *RESOLVED)
 """All fields whose texts may have variables in a file."""
 
 
 def make_transport(kind: Kind, options: Mapping[str, Any]) -> Transport:
-    """Make a transport of a kind. For a script this looks at the file system.
+    """Make a transport. For a script this looks at the file system and PATH.
 
     Raises:
         ConfigError: an option is not valid.
@@ -122,17 +120,14 @@ def _needs_interpreter(path: str, command: str) -> bool:
 
 
 def kind_of(transport: Transport) -> Kind:
-    """Return the kind of a transport."""
     return next(kind for kind, each in _CLASSES.items() if isinstance(transport, each))
 
 
 def resolved(transport: Transport, environ: Mapping[str, str], *, where: str) -> Transport:
-    """Return a transport for one connect: without variables where Python code cannot have any.
-
-    The connect resolves ``env``, ``headers``, ``auth`` and ``secret`` itself.
+    """Return a transport for one connect, all variables replaced except in the fields of `RESOLVED`.
 
     Args:
-        transport: the transport as it is configured.
+        transport: the transport as configured.
         environ: the environment variables, usually ``os.environ``.
         where: the place in the configuration, for the message; for example ``"servers.docs"``.
 
@@ -160,32 +155,31 @@ def resolved(transport: Transport, environ: Mapping[str, str], *, where: str) ->
 
 
 def speaks_sse(transport: Transport, environ: Mapping[str, str]) -> bool:
-    """Return whether a server is reached over HTTP with SSE, as far as that is known before connecting."""
+    """Return whether a server is reached over HTTP with SSE, as far as known before connecting."""
     try:
         return isinstance(resolved(transport, environ, where="transport"), Sse)
     except ConfigError:
         return False  # connecting raises the same error
 
 
-# --- List the values that must be masked in a server's output ---------------------------------------------------------
+# --- List the values to mask ------------------------------------------------------------------------------------------
 
-# These are the values of ``env``, ``headers`` and ``auth``, the variables that are expanded in any string, defaults in
-# their place, and the parts of URLs that may be credentials. All of them count, because a list of secret-looking names
-# is never complete. Exceptions are short values and those that every program knows.
+# No list of secret-looking names is complete, so every value of ``env``, ``headers`` and ``auth`` counts, and every
+# variable. Exceptions are short values and those that every program knows.
 
 
 INHERITED: Final = (
     *("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR"),
     *("SSL_CERT_FILE", "SSL_CERT_DIR", "NODE_EXTRA_CA_CERTS"),
 )
-"""Variables that every server inherits: those that most programs need to run, and that are not credentials."""
+"""Variables inherited by every server: needed by most programs to run, and no credentials."""
 
 _SCHEME: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z-]*) +(?P<rest>\S.*)", re.DOTALL)
 _URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that a transport references, as they are written, with their current values or defaults."""
+    """Yield the variables of a transport, as written, with their current values or defaults."""
     for _, text in texts_of(transport):
         try:
             named = list(references(parse(text, where="", variables=variables_in(text))))
@@ -216,7 +210,7 @@ def _placed(field: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def texts_in(value: object) -> Iterator[tuple[Any, str]]:
-    """Yield the strings in the value of a field: of a mapping and a list with the key of each, else with None."""
+    """Yield the strings in the value of a field, each with its key or index; with None for a plain str."""
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, tuple | list) else ()
     return ((key, each) for key, each in pairs or [(None, value)] if isinstance(each, str))
 
@@ -231,11 +225,11 @@ def _value_of(reference: Reference, known: Mapping[str, str], environ: Mapping[s
 
 
 def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
-    """Yield the secrets in one value: the value itself, and the parts that a server may print on their own.
+    """Yield the secrets in a value: the value itself, and parts that a server may print alone.
 
     Args:
         value: the value.
-        own_url: True if it is the URL of the server, whose host and path are not secret.
+        own_url: True for the URL of the server, whose host and path are not secret.
     """
     if not own_url:
         yield value
@@ -262,7 +256,7 @@ def _of_basic(encoded: str) -> Iterator[str]:
 
 
 def _encoded(pair: str) -> Iterator[str]:
-    """Yield the base64 forms of a user and a password: of both alphabets, with and without the padding."""
+    """Yield the base64 forms of a user and a password: both alphabets, with and without padding."""
     raw = pair.encode(errors="replace")
     for encoded in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
         yield encoded
@@ -287,7 +281,7 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
 
 
 class SourceFile(str):
-    """The file of a server, which knows where in it the server is."""
+    """The file of a server, and the place of the server in it."""
 
     entry: str = ""
 
@@ -302,7 +296,7 @@ def check_variables(transport: Transport, environ: Mapping[str, str], *, where: 
     """Check that the variables of a transport have values now. A function is not called.
 
     Args:
-        transport: one of a `ServerConfig`.
+        transport: the transport of a `ServerConfig`.
         environ: the environment variables, usually ``os.environ``.
         where: the place in the configuration, for the message.
 

@@ -1,13 +1,12 @@
 """Filter the tools of a server, and declare tools for it.
 
-A `ToolFilter` shows and hides tools by names and patterns. Its predicate decides for a `ToolContext`, when tools are
-listed for an agent: `permitted` awaits it, logs its failures, and raises `ConfigError` if there is no context.
-`to_static_tools` and `check_static_tools` convert and check the tools of a server that does not list its own, which
-become ``mcp.types.Tool`` objects.
+Names and patterns hide tools from everyone, once, when a catalogue is made. The predicate is the user's code and
+depends on the agent: `permitted` awaits it for every listing, and an error hides the tool instead of failing the
+listing.
 
-`ServerConfig` has both as fields; the readers of files make filters, and pass on the declared tools. The servers ask a
-filter for names; groups, also in the bridge, call `permitted`. It uses the validators and imports nothing of the
-catalogue: a tool that is filtered is any object with a server and a name.
+Owns: nothing.
+Writes: nothing.
+Calls: _validators.
 """
 
 from __future__ import annotations
@@ -29,10 +28,7 @@ from .._misuse import explained
 from .._text import some_of
 from . import _validators as check
 
-# --- Filter the tools of a server by name, pattern and predicate ------------------------------------------------------
-
-# Tools hidden by names and patterns are in no catalogue. The predicate is called each time tools are listed for an
-# agent (`permitted`), because its answer depends on the agent.
+# --- Filter tools -----------------------------------------------------------------------------------------------------
 
 
 logger = Log("mcp_actors.config")
@@ -45,7 +41,7 @@ GLOB: Final = re.compile(r"[*?\[]")
 @explained
 @attrs.frozen
 class ToolContext:
-    """The agent and run that tools are listed for. It is passed unchanged to the predicate of a `ToolFilter`.
+    """The agent and run for which tools are listed, passed unchanged to the predicate of a `ToolFilter`.
 
     Args:
         agent: the agent.
@@ -87,7 +83,7 @@ def _check_collection(instance: Any, attribute: attrs.Attribute[check.Value], va
 def _check_names(instance: ToolFilter, attribute: attrs.Attribute[check.Value], value: check.Value) -> None:
     for each in _check_collection(instance, attribute, value):
         if GLOB.search(each):
-            # As a name it would match nothing: such an `allow` shows nothing, such a `deny` hides nothing.
+            # As a name it would match nothing: `allow` would show nothing, and `deny` hide nothing.
             remedy = "this is a pattern; move it to patterns, with a leading '!' to hide what matches"
             raise check.refused_value(instance, attribute.name, each, remedy)
 
@@ -111,7 +107,7 @@ def _check_predicate(instance: ToolFilter, attribute: attrs.Attribute[Any], valu
 
 
 def _swapped(predicate: Callable[..., Any]) -> str | None:
-    """Return the parameters of a filter that expects the context first, as in other libraries; None for one of ours."""
+    """Return the parameters of a predicate that expects the context first, as in other libraries; else None."""
     try:
         first, second, *_ = [*inspect.signature(predicate).parameters, "", ""]
     except (TypeError, ValueError):  # as in `takes`
@@ -134,7 +130,7 @@ def _as_set(names: tuple[str, ...] | None) -> frozenset[str] | None:
 
 
 def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    """Return one expression that matches any of these globs, or None without globs."""
+    """Return an expression that matches any of these globs, or None without globs."""
     return re.compile("|".join(map(fnmatch.translate, patterns))) if (patterns := tuple(patterns)) else None
 
 
@@ -144,29 +140,28 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
 class ToolFilter:
     """A filter for the tools of a server. Without arguments it shows all of them.
 
-    Names are the server's own names of its tools, and are case-sensitive. A tool is shown if
+    Names are the server's own names, and case-sensitive. A tool is shown if
 
-    - it is in `allow` or matches a pattern, if either is given; tools that the server adds later are hidden then;
-    - and it is neither in `deny` nor matches a pattern that begins with ``!``;
+    - it is in `allow` or matches a pattern, if either is given (tools that the server adds later are then hidden);
+    - and it is neither in `deny` nor matches a pattern beginning with ``!``;
     - and the `predicate` returns True.
 
-    Names and patterns apply to everyone: tools that they hide are not in the group's catalogue and cannot be called
-    through the group. The predicate applies when tools are listed for an agent: it decides which ones are offered.
+    Names and patterns apply to everyone: hidden tools are not in the group's catalogue and cannot be called through the
+    group. The predicate applies when tools are listed for an agent: it decides which are offered.
 
     Args:
-        allow: the names to show. An empty collection shows none, except those that a pattern shows. Default None: all.
+        allow: the names to show. An empty collection shows only tools matching a pattern. Default None: all.
         deny: the names to hide. Default: none.
-        patterns: globs as in `fnmatch` (``"read_*"``); a pattern that begins with ``!`` hides its matches. Default
-            None.
-        predicate: ``predicate(tool, context)``, async or not, that gets a `CatalogTool`, which is immutable, and a
-            `ToolContext`. It is called for one tool after the other, in the task that lists them; a plain function must
-            not block. If it raises, the tool is hidden and the error is logged. Default None.
+        patterns: globs as in `fnmatch` (``"read_*"``); a leading ``!`` hides the matches. Default None.
+        predicate: ``predicate(tool, context)``, async or not, that gets an immutable `CatalogTool` and a `ToolContext`.
+            Called for one tool after the other, in the task listing them; a plain function must not block. If it
+            raises, the tool is hidden and the error logged. Default None.
 
     Raises:
         ConfigError: a value is not valid, or a name is both shown and hidden.
     """
 
-    # Filters compare these as sets (`eq`), and show them as tuples in the order in which they were given.
+    # Compared as sets (`eq`), and shown as tuples in the given order.
 
     allow: tuple[str, ...] | None = attrs.field(
         default=None, converter=_names_or_none, validator=attrs.validators.optional(_check_names), eq=_as_set
@@ -207,7 +202,7 @@ class ToolFilter:
         return self.allow is None and self.patterns is None and not self.deny
 
     def shows(self, name: str) -> bool:
-        """Return whether names and patterns show the tool that the server calls by this name."""
+        """Return whether names and patterns show the tool of this name."""
         if name in self.deny or (self._hidden is not None and self._hidden.fullmatch(name)):
             return False
         if self.allow is None and self._shown is None:
@@ -240,12 +235,12 @@ async def permitted(
 
     Names and patterns are not checked again; they were applied when the catalogue was made.
 
-    **Cancellation**: as of the predicates. Without async ones this is not a checkpoint.
+    **Cancellation**: as of the predicates. Without async predicates this is not a checkpoint.
 
     Args:
         tools: tools of a catalogue.
         filters: the filters by server name. A server without a filter shows all its tools.
-        context: the agent and run that the tools are listed for.
+        context: the agent and run for which the tools are listed.
 
     Raises:
         ConfigError: a server has a predicate, and `context` is None.
@@ -266,7 +261,7 @@ async def permitted(
         try:
             if await answer_of(server_filter.predicate(tool, context)):
                 shown.append(tool)
-        except Exception as exc:  # foreign code may raise anything
+        except Exception as exc:  # of the user's code; Cancelled passes, and ends the whole listing
             failures.setdefault(tool.server, []).append((tool.name, exc))
     for server, failed in failures.items():
         _log_failures(server, failed)
@@ -276,7 +271,7 @@ async def permitted(
 def _log_failures(server: str, failed: list[tuple[str, Exception]]) -> None:
     names = some_of([name for name, _ in failed], _NAMED, "{!r:.80}".format)
     first = failed[0][1]
-    if isinstance(first, AttributeError) and isinstance(first.obj, ToolContext):  # taken for a tool, or for another's
+    if isinstance(first, AttributeError) and isinstance(first.obj, ToolContext):  # the arguments were mixed up
         names += "; it is called with (tool, context), and the context has agent and run"
     logger.warning(
         "server %r: the predicate of its ToolFilter raised, so these tools are hidden: %s",
@@ -286,7 +281,7 @@ def _log_failures(server: str, failed: list[tuple[str, Exception]]) -> None:
     )
 
 
-# --- Declare tools for a server that does not list its own ------------------------------------------------------------
+# --- Declare tools ----------------------------------------------------------------------------------------------------
 
 
 _REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSchema, each name once"

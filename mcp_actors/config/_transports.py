@@ -1,12 +1,11 @@
-"""Transports as configured: `Http`, `Sse`, `InProcess`, `Stdio` with its `Sandbox`, and `Socket`.
+"""Transports as data: `Stdio`, `Http`, `Sse`, `Socket`, `InProcess`, and `Sandbox`.
 
-Frozen data that are checked when they are made. A ``repr`` shows no token and no value of ``headers`` and ``env``, and
-masks credentials in the URL and arguments that look like credentials. `is_auth_flow` recognizes an `httpx2.Auth`
-without importing it.
+The hard part is what an error or a ``repr`` may show: a token given as a URL, a header written as one string or an
+argument may be a credential. No command is looked up, no variable expanded and nothing connected here.
 
-No command is looked up, no variable expanded and nothing connected; `mcp_actors.transports` does that. A `Sandbox`
-expands ``~`` in its paths. It uses the validators, the values and ``_oauth``. `ServerConfig`, the templates and the
-readers of files use it, and the rooms above to tell the kinds of servers apart.
+Owns: nothing.
+Writes: nothing.
+Calls: _oauth, _validators, _values.
 """
 
 from __future__ import annotations
@@ -43,11 +42,11 @@ from ._values import (
     token_problem,
 )
 
-# --- Servers over HTTP: URL, credentials, client options (`Http`, `Sse`) ----------------------------------------------
+# --- Servers over HTTP ------------------------------------------------------------------------------------------------
 
 
-# Some URL parsers silently drop whitespace and control characters, and others read a backslash as a slash, so such a
-# URL could name one host here and another one on the wire.
+# Some URL parsers silently drop whitespace and control characters, and others read a backslash as a slash: the URL
+# checked here and the URL on the wire could name different hosts.
 _NOT_IN_URL: Final = re.compile(r"[\s\x00-\x1f\x7f\\]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, a token
 
@@ -64,7 +63,7 @@ def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
 
 
 def _split_url(owner: str, url: str) -> SplitResult:
-    """Return the parts of an http or https URL with a host; refuse any other. One with variables may be any."""
+    """Return the parts of an http or https URL with a host; refuse any other. A `Written` URL is checked later."""
     if isinstance(url, Written):
         return urlsplit("https://server.invalid/")
     if _NOT_IN_URL.search(url):
@@ -141,7 +140,7 @@ def _check_header_name(owner: str, name: object) -> None:
 
 
 def is_auth_flow(value: object) -> TypeGuard[httpx2.Auth]:
-    """Return whether `value` is an `httpx2.Auth`, without importing that."""
+    """Return whether `value` is an `httpx2.Auth`, without importing the class."""
     return callable(getattr(value, "async_auth_flow", None)) and not isinstance(value, type)
 
 
@@ -152,7 +151,7 @@ def _shown_auth(value: object) -> str:
 
 
 def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse what is neither a token nor an auth flow, and a second credential, of which only one could be sent."""
+    """Refuse a value that is neither a token nor an auth flow, and a second credential: only one could be sent."""
     if value is None:
         return
     owner = _owner(instance)
@@ -218,9 +217,7 @@ _check_max_connections: Final = attrs.validators.optional(
 
 @attrs.frozen
 class _Endpoint:
-    """The fields that all servers over HTTP have."""
-
-    # The order matters: a validator may use the fields before its own.
+    # Do not reorder: a validator may read the fields above, which are valid by then.
     url: str = attrs.field(validator=_check_url, repr=lambda url: repr(mask_url(url)))
     headers: Mapping[str, ConfigValue] = attrs.field(
         default=NamedValues({}), converter=_to_headers, validator=_check_headers, kw_only=True
@@ -232,7 +229,7 @@ class _Endpoint:
 
     @property
     def display_url(self) -> str:
-        """The URL for messages and logs: without user-info and fragment, with every query value masked."""
+        """The URL for messages and logs: without user-info and fragment, all query values masked."""
         return mask_url(self.url)
 
 
@@ -240,33 +237,30 @@ class _Endpoint:
 @check.brief
 @attrs.frozen
 class Http(_Endpoint):
-    """A server that is reached over streamable HTTP.
+    """A server reached over streamable HTTP.
 
-    ``repr`` shows no value of `headers` or `auth`, and `url` only as in `display_url`. Redirects are followed only
+    ``repr`` hides `auth` and all values of `headers`, and shows `url` as `display_url`. Redirects are followed only
     within the origin of `url`.
 
     Args:
         url: the endpoint, ``https://…``; ``http://…`` only on this machine (localhost, 127.0.0.0/8, ``[::1]``).
         headers: headers for every request. In a str value, ``${VAR}`` is expanded at each connect.
-        auth: a bearer token, resolved at each connect like the values of `headers`; an `OAuth`, by which a person or
-            the program signs in; or an `httpx2.Auth`, which is applied to every request. Default None. Variables and
-            functions, here and in `headers`, are also resolved again if the server answers 401 after it had accepted
-            their values.
-        http_client: a function that makes the `httpx2.AsyncClient` of one connection. It is called once per
-            connection, and the client is closed with the connection. The client's default timeout of 5 seconds is
-            ignored, any other is used. Default None: a client is made from the options below.
-        verify: how the server's certificate is verified: an `ssl.SSLContext`, or the path of a file of CA
-            certificates. None (default) or True uses the certificates of this machine. False disables verification,
-            and requires `allow_insecure`.
-        max_connections: concurrent connections, 2 or more (the notification stream takes one). None (default) means
-            50, or ``max_in_flight + 4`` if that is more.
-        keepalive: seconds that an unused connection is kept. Default 60.
-        max_body_bytes: the longest response or event to accept, in bytes after decoding. Default 64 MiB.
-        allow_insecure: True allows ``http://…`` to other machines, so anyone on the network can read and change
-            everything.
+        auth: a bearer token, resolved at each connect like `headers`; an `OAuth`, to sign in; or an `httpx2.Auth`,
+            applied to every request. Default None. Variables and functions, here and in `headers`, are resolved again
+            if the server answers 401 after accepting their values.
+        http_client: a function that makes the `httpx2.AsyncClient` of one connection and is called once for each. The
+            client is closed with the connection. Its default timeout of 5 seconds is ignored, any other is used.
+            Default None: a client made from the options below.
+        verify: an `ssl.SSLContext`, or the path of a file of CA certificates. None (default) or True uses the
+            certificates of this machine. False disables verification, and requires `allow_insecure`.
+        max_connections: concurrent connections, 2 or more (the notification stream takes one). None (default) means 50,
+            or ``max_in_flight + 4`` if greater.
+        keepalive: seconds to keep an unused connection. Default 60.
+        max_body_bytes: the longest response or event, in bytes after decoding. Default 64 MiB.
+        allow_insecure: True allows ``http://…`` to other machines; anyone on the network can read and change it all.
 
     Raises:
-        ConfigError: a value is not valid. The message contains no value of a header and no credential.
+        ConfigError: a value is not valid. The message contains no credential and no header value.
     """
 
     verify: ssl.SSLContext | str | bool | None = attrs.field(
@@ -285,29 +279,29 @@ class Http(_Endpoint):
 @check.brief
 @attrs.frozen
 class HttpOrSse(Http):
-    """An `Http` of a file whose URL has variables: if the expanded path ends in ``/sse``, the server is an `Sse`."""
+    """An `Http` whose URL has variables in a file; if the expanded path ends in ``/sse``, the server is an `Sse`."""
 
 
 @explained
 @check.brief
 @attrs.frozen
 class Sse(_Endpoint):
-    """A server that is reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP has replaced.
+    """A server reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP replaced.
 
     ``repr`` and redirects work as for `Http`.
 
     Args:
-        url: the URL of its event stream, ``https://…``; ``http://…`` only on this machine.
+        url: the event stream, ``https://…``; ``http://…`` only on this machine.
         headers: as for `Http`.
         auth: as for `Http`.
         allow_insecure: as for `Http`.
 
     Raises:
-        ConfigError: a value is not valid. The message contains no value of a header and no credential.
+        ConfigError: a value is not valid. The message contains no credential and no header value.
     """
 
 
-# --- Servers that are objects in this process (`InProcess`) -----------------------------------------------------------
+# --- Servers in this process ------------------------------------------------------------------------------------------
 
 
 def _check_server(instance: InProcess, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -319,15 +313,15 @@ def _check_server(instance: InProcess, attribute: attrs.Attribute[Any], value: o
 @explained
 @attrs.frozen
 class InProcess:
-    """A server object of the `mcp` package in this process, for tests and for embedding.
+    """A server object of the `mcp` package in this process, for tests and embedding.
 
-    Two instances are equal if they contain the same object. The object is checked when it is connected, not before.
+    Instances with the same object are equal. The object is checked at the connect, not before.
 
     Args:
         server: the server object.
 
     Raises:
-        ConfigError: `server` is None or a str.
+        ConfigError: `server` is None, a str or a class.
     """
 
     server: Server[Any] | MCPServer = attrs.field(
@@ -335,7 +329,7 @@ class InProcess:
     )
 
 
-# --- Confine a server process to some files and TCP ports (`Sandbox`) -------------------------------------------------
+# --- Confine a server process -----------------------------------------------------------------------------------------
 
 
 _PORTS: Final = 65_536
@@ -343,7 +337,7 @@ _PORTS: Final = 65_536
 _NOT_RESTRICTED: Final = (
     "UDP, SCTP, unix sockets with a path, priorities of processes, or modes, times and attributes of files"
 )
-"""The limits of a sandbox. The `repr` names them, so that readers of a configuration do not expect more."""
+"""Named by the `repr`, lest readers of a configuration expect more of a sandbox."""
 
 
 def _to_paths(field: str, value: object) -> tuple[str, ...]:
@@ -388,31 +382,25 @@ def _to_tcp(value: object) -> tuple[int, ...] | None:
 class Sandbox:
     """The files and TCP ports that a server process and its children may use, on Linux with Landlock.
 
-    It can read the files of the system (``/usr``, ``/etc``, libraries, a few devices), its program and the interpreter
-    of that, and the paths given here; it can write to the paths given here, and nowhere else. Of a program in a folder
-    ``bin``, as in a virtual environment, it can read that folder and the libraries next to it; of another one only its
-    file. Commands that run packages (``npx``, ``uvx``) can also write to their cache folders and use port 443.
+    The process can read system files, its program and interpreter, and the paths given here; it can write only to the
+    paths given here. A program in a folder ``bin`` can read that folder and the libraries next to it. Commands that run
+    packages (``npx``, ``uvx``) can also write to their caches and use port 443. Signals to processes outside, abstract
+    unix sockets, and ways around the TCP rules are refused too; the guide to stdio servers lists all.
 
-    Landlock restricts the content of files, TCP, abstract unix sockets, signals to processes outside, and reading their
-    environment. A filter of system calls refuses other ways to use TCP (MPTCP, SMC, TCP Fast Open, io_uring), resource
-    limits of other processes, and what processes share without files (System V IPC, message queues, keyrings).
+    *Not* restricted: UDP and SCTP, unix sockets with a path, priorities and affinities of processes, and modes, times
+    and extended attributes of files. With ports in ``tcp``, the process can also listen on a port that the system
+    selects; with ``signals=True`` before Linux 6.12, connect to abstract sockets; as root, send raw packets.
 
-    It does *not* restrict UDP and SCTP, unix sockets with a path, priorities and affinities of processes, and changes
-    of the modes, times and extended attributes of files. With ports in ``tcp``, it can also listen on a port that the
-    system selects. With ``signals=True`` and before Linux 6.12, it can connect to abstract sockets. As root it can send
-    raw packets.
-
-    A start takes 30 ms longer. A kernel without what the options need is refused at the start: version 6.12 has
-    everything, 6.7 all but the restriction of signals and abstract sockets. So are machines that are neither x86_64
-    nor aarch64, a path that leads through a folder of ``write`` to a place outside of it, and a folder of ``write``
-    that contains the interpreter or the package which start the sandbox.
+    A start takes 30 ms longer. It fails on kernels that lack what the options need (6.12 has everything, 6.7 all but
+    the restriction of signals and abstract sockets), on machines other than x86_64 and aarch64, for a path through a
+    folder of ``write`` to a place outside, and if ``write`` contains the interpreter or package starting the sandbox.
 
     Args:
-        read: files and folders that it may read, with everything below. ``~`` is expanded. Default: none.
-        write: files and folders that it may read and change. Default: none.
-        tcp: ports that it may connect to or listen on. None does not restrict TCP. Default: none, so that no socket can
-            listen, not even a unix socket.
-        signals: True lets it signal all processes of its user. Default False.
+        read: files and folders to read, with everything below. ``~`` is expanded. Default: none.
+        write: files and folders to read and change. Default: none.
+        tcp: ports to connect to or listen on. None does not restrict TCP. Default: none, and no socket can listen, not
+            even a unix socket.
+        signals: True allows signals to all processes of the user. Default False.
 
     Raises:
         ConfigError: a path is not absolute, or a port is not a number from 1 to 65535.
@@ -429,7 +417,7 @@ class Sandbox:
 
 
 def to_sandbox(value: Sandbox | Mapping[str, Any] | None) -> Sandbox | None:
-    """Return a mapping of a file as a `Sandbox`, and anything else as it is.
+    """Convert a mapping from a file to a `Sandbox`; return anything else unchanged.
 
     Raises:
         ConfigError: the mapping is not valid.
@@ -451,11 +439,11 @@ check_sandbox: Final = check.kind(
 )
 
 
-# --- Servers that are child processes (`Stdio`) -----------------------------------------------------------------------
+# --- Child processes --------------------------------------------------------------------------------------------------
 
 
 def _path(field: str, value: object, owner: str = "Stdio") -> str:
-    """Return a path as a str; refuse anything that the operating system does not accept as a path."""
+    """Return a path as a str. Refuse everything the operating system would not accept as a path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
         remedy = "give a str or a Path"
         if field == "command" and isinstance(value, (list, tuple)) and value:
@@ -478,7 +466,7 @@ def _to_cwd(value: str | os.PathLike[str] | None) -> str | None:
 
 
 def _texts(field: str, value: object) -> tuple[str, ...]:
-    """Return a sequence of str as a tuple; refuse a single str, which Python would split into letters."""
+    """Return a sequence of str as a tuple. Refuse a single str, which Python would split into letters."""
     if isinstance(value, str):
         problem = f"{field} is a single str, not a sequence; did you mean {field}={mask_args(value.split())}?"
         raise check.refused("Stdio", field, problem)
@@ -525,7 +513,7 @@ def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
 
 
 def _check_env_from(instance: Stdio, attribute: attrs.Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
-    """Refuse a variable that is both set and passed on, because one of the two must be a mistake."""
+    """Refuse a variable both set and passed on: one must be a mistake."""
     for name in value:
         if name in instance.env:
             problem = f"{name!r} is both in env_from (pass on) and in env (set); remove it from one of them"
@@ -536,26 +524,26 @@ def _check_env_from(instance: Stdio, attribute: attrs.Attribute[tuple[str, ...]]
 @check.brief
 @attrs.frozen
 class Stdio:
-    """A server that runs as a child process and communicates through its stdin and stdout.
+    """A server that runs as a child process and communicates through stdin and stdout.
 
-    The child gets a few variables of this process: HOME, LOGNAME, PATH, SHELL, TERM, USER; LANG, LC_ALL, LC_CTYPE, TZ,
-    TMPDIR; SSL_CERT_FILE, SSL_CERT_DIR, NODE_EXTRA_CA_CERTS; for ``docker`` and ``podman`` DOCKER_HOST and
-    DOCKER_CONTEXT. It gets those named in `env_from`, and `env`; nothing else, but for ``LC_CTYPE=C.UTF-8`` if no
-    locale is set and the system has this one. The command is looked up when the process is started, not before.
+    The child inherits HOME, LOGNAME, PATH, SHELL, TERM, USER; LANG, LC_ALL, LC_CTYPE, TZ, TMPDIR; SSL_CERT_FILE,
+    SSL_CERT_DIR, NODE_EXTRA_CA_CERTS; for ``docker`` and ``podman`` DOCKER_HOST and DOCKER_CONTEXT. `env_from` and
+    `env` add more; nothing else is passed, but for ``LC_CTYPE=C.UTF-8`` if no locale is set and the system has it. The
+    command is looked up when the process is started.
 
     ``repr`` shows no value of `env` and masks arguments that look like credentials; pass credentials in `env`.
 
     Args:
         command: the program: a name to look up on PATH, or a path.
-        args: its arguments, one per element. They are passed as they are: no shell, no ``${VAR}``.
+        args: the arguments, one per element, passed unchanged: no shell, no ``${VAR}``.
         env: variables to set. In a str value, ``${VAR}`` is expanded at each connect.
-        env_from: names of variables of this process to pass on. A variable that is not set is left out.
-        cwd: the directory to start in. None starts in the directory of this process.
+        env_from: names of variables of this process to pass on. An unset variable is left out.
+        cwd: the directory to start in. None (default) uses that of this process.
         max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
-        sandbox: what the process may reach. Default None: everything that its user may.
-        trust_outcomes: True if the program is a gateway of this package (``mcp-actors serve --stdio``), perhaps behind
-            ``ssh``: its errors become those of this package, with their ``outcome``. Default False: a foreign server
-            could make this program repeat what was carried out.
+        sandbox: limits for the process. Default None: everything its user may.
+        trust_outcomes: True for a gateway of this package (``mcp-actors serve --stdio``), perhaps behind ``ssh``: its
+            errors become those of this package, with their ``outcome``. Default False: a foreign server could make this
+            program repeat an action already carried out.
 
     Raises:
         ConfigError: a value is not valid. The message contains no value of `env`.
@@ -573,7 +561,7 @@ class Stdio:
     trust_outcomes: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
 
 
-# --- Servers behind a gateway of this package (`Socket`) --------------------------------------------------------------
+# --- Servers behind a gateway -----------------------------------------------------------------------------------------
 
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Za-z:.%]+)\]|(?P<host>[^\s:/@\[\]]+)):(?P<port>[0-9]{1,5})")
@@ -585,7 +573,7 @@ def parse_address(address: str) -> str | tuple[str, int]:
     """Return the path of a unix socket, or a host and a port.
 
     Raises:
-        ValueError: it is neither; the text says what is expected.
+        ValueError: `address` is neither; the text says what is expected.
     """
     if address.startswith(("/", "~/")) and system_problem(address) is None:
         return os.path.expanduser(address)
@@ -630,7 +618,7 @@ def _to_secret_file(value: str | os.PathLike[str] | None) -> str | None:
 
 
 def _check_proof(instance: Socket, attribute: attrs.Attribute[str | None], value: str | None) -> None:
-    """Refuse two secrets, and a host without one: anyone on the network could be either side."""
+    """Refuse two secrets, and a host without a secret: anyone on the network could be either side."""
     if value is not None and instance.secret is not None:
         raise check.refused("Socket", "secret_file", "secret and secret_file are both given; remove one of them")
     address = instance.address
@@ -647,22 +635,21 @@ def _check_proof(instance: Socket, attribute: attrs.Attribute[str | None], value
 @check.brief
 @attrs.frozen
 class Socket:
-    """A server behind a gateway of this package, which another process or machine runs (``mcp-actors serve``).
+    """A server behind a gateway of this package, run by another process or machine (``mcp-actors serve``).
 
     A connection carries this server alone, under its own names. Errors of the gateway become those of this package,
-    with their ``outcome``. Over a network both sides prove that they know the secret before anything else is sent. That
-    protects the beginning and not the messages: on a network with others use ``ssh``, a VPN or a mesh.
+    with their ``outcome``. Over a network, both sides first prove that they know the secret. The messages themselves
+    are not protected: on a shared network use ``ssh``, a VPN or a mesh.
 
     ``repr`` does not show `secret`.
 
     Args:
-        address: the path of a unix socket (``"/run/x.sock"``, ``"~/x.sock"``), whose user must be that of this process;
-            ``"host:port"``; or an async function without arguments that returns one of them. It is called for each
-            connect.
-        server: the name of the server there. Default None: that of its `ServerConfig`.
-        secret: the secret that the gateway has too, 16 characters or more; resolved at each connect. Required for a
-            host, unless `secret_file` is given; not used for a path.
-        secret_file: the path of a file with the secret, which other users cannot read; read at each connect.
+        address: the path of a unix socket (``"/run/x.sock"``, ``"~/x.sock"``) of the same user as this process;
+            ``"host:port"``; or an async function without arguments that returns either, called for each connect.
+        server: the name of the server at the gateway. Default None: that of its `ServerConfig`.
+        secret: the secret of the gateway, 16 characters or more; resolved at each connect. Required for a host, unless
+            `secret_file` is given; not used for a path.
+        secret_file: the path of a file with the secret, unreadable for other users; read at each connect.
         max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
 
     Raises:

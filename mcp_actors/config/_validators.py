@@ -1,12 +1,11 @@
-"""Validators for configuration classes, and the form of their errors.
+"""Validators for configuration classes, and their errors.
 
 An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
-The functions show values (`shown`, `a_type`, `name_of`, `made`), check functions (`takes`, `check_function`), build
-errors (`refused`, `refused_value`), make validators for attrs (`seconds`, `count`, `one_of`, `kind`, `tuple_of`), and
-convert collections to tuples (`as_tuple`). The decorator `brief` shortens the ``repr`` of these classes.
+Anything but a scalar is shown by type only: an object in the wrong place may hold a credential.
 
-The classes of `config` and the readers of files use it. It uses the errors and the tests of numbers in ``_misuse``, and
-imports no class of `config`. It does no I/O, and keeps no state.
+Owns: nothing.
+Writes: nothing.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -27,14 +26,14 @@ Value = TypeVar("Value")
 
 
 class Validator(Protocol):
-    """A validator of attrs, for a value of any type. Of one that takes `Any`, ty forgets the converter of the field."""
+    """A validator of attrs, for a value of any type. With `Any` as the type, ty forgets the converter of the field."""
 
     def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
 
 
-_SHOWN: Final = 60  # characters of a value in a message: enough to recognize it, short enough for one line
+_SHOWN: Final = 60  # characters of a value in a message
 
-_LONGEST_INT: Final = 256  # bits; more digits than are shown anyway
+_LONGEST_INT: Final = 256  # bits
 
 
 def shown(value: object) -> str:
@@ -53,7 +52,7 @@ def shown(value: object) -> str:
 
 
 def a_type(value: object) -> str:
-    """Return the type of a value with its article, for a sentence: ``"an int"``, ``"None"``, ``"the class OAuth"``."""
+    """Return the type of a value with its article: ``"an int"``, ``"None"``, ``"the class OAuth"``."""
     if value is None:
         return "None"
     name = type_of(value)
@@ -63,9 +62,9 @@ def a_type(value: object) -> str:
 
 
 def brief(cls: type[Value]) -> type[Value]:
-    """Let the ``repr`` of an attrs class be the call that makes the object, without arguments that have their defaults.
+    """Let the ``repr`` of an attrs class be the call that makes the object, without default arguments.
 
-    An argument is shown as its field says, so that no credential is.
+    An argument is shown as its field says, which hides credentials.
     """
     cls.__repr__ = _brief_repr  # type: ignore[method-assign, assignment]  # of an attrs class
     return cls
@@ -91,7 +90,7 @@ def changed(instance: Any, equal: Callable[[Any, Any], bool] = operator.eq) -> d
 
 
 def _equal(value: object, default: object) -> bool:
-    # Asks no `__eq__` of other code, which may raise: what a default is compared with has its type.
+    # Compare only values of the same type: the `__eq__` of other code may raise.
     if value is default or type(value) is not type(default):
         return value is default
     if not attrs.has(type(value)):
@@ -108,24 +107,24 @@ def _default(field: attrs.Attribute[Any], instance: attrs.AttrsInstance) -> obje
 
 
 def refused(owner: str, field: str, problem: str) -> ConfigError:
-    """Return the error for a field of a class that does not know which server it belongs to."""
+    """Return the error for a field of a class that does not know its server."""
     return ConfigError(problem, owner=owner, source=owner, path=field)
 
 
 def refused_type(owner: str, field: str, value: object, remedy: str) -> ConfigError:
-    """Return the error for a value of another type, of which it shows nothing else; for a class, how to make one."""
+    """Return the error for a value of another type. Only the type is shown; for a class, how to make an instance."""
     if isinstance(value, type):
         remedy = f"write {field}={made(value)}"
     return refused(owner, field, f"{field} is {a_type(value)}; {remedy}")
 
 
 def refused_value(instance: Any, field: str, value: object, remedy: str) -> ConfigError:
-    """Return the error for ``field=value``; it names the server if the instance has a name."""
+    """Return the error for ``field=value``, naming the server if the instance has a name."""
     return refused_text(instance, field, shown(value), remedy)
 
 
 def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigError:
-    """Return the error for ``field=text``, for a value that `shown` would not show well."""
+    """Return the error for ``field=text``, for values that `shown` would not show well."""
     owner = type(instance).__name__
     problem = f"{field}={text} is not valid; {remedy}"
     server = getattr(instance, "name", None)
@@ -135,7 +134,7 @@ def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigErr
 
 
 def is_positive(value: Any, *, unlimited: bool = False) -> bool:
-    """Return whether `value` is a positive number; infinity is one only if `unlimited`, NaN never is."""
+    """Return whether `value` is a positive number, or infinity if `unlimited`. NaN is not."""
     highest = math.inf if unlimited else sys.float_info.max
     return is_number(value) and 0 < value <= highest
 
@@ -155,7 +154,7 @@ def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
 
 
 def _unquoted(attribute: attrs.Attribute[Any], value: object) -> str:
-    """Return the end of the remedy for a number that is given as text."""
+    """Return the end of the remedy for a number given as text."""
     example = attribute.default if is_positive(attribute.default) else 30
     return f"; for example {example:g}, without quotes" if isinstance(value, str) else ""
 
@@ -174,7 +173,6 @@ at_least_one: Final = count(1, "give a whole number of 1 or more")
 
 
 def one_of(*choices: str) -> Validator:
-    """Make a validator for one of some words."""
     remedy = "choose " + " or ".join(repr(choice) for choice in choices)
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -191,12 +189,12 @@ def flag(instance: Any, attribute: attrs.Attribute[Value], value: Value) -> None
 
 
 def kind(*types: type, remedy: str = "", more: str = "") -> Validator:
-    """Make a validator for an instance of one of `types`; its error shows only the type of the value.
+    """Make a validator for an instance of one of `types`; an error shows only the type of the value.
 
     Args:
-        types: the classes; NoneType as the last one makes it optional.
+        types: the classes; NoneType as the last makes the value optional.
         remedy: what to give. Default: an object of the first class.
-        more: what follows the remedy.
+        more: appended to the remedy.
     """
     remedy = (remedy or f"give a {types[0].__name__}(...){', or None' if len(types) > 1 else ''}") + more
 
@@ -211,10 +209,10 @@ def kind(*types: type, remedy: str = "", more: str = "") -> Validator:
 
 
 def takes(value: Callable[..., Any], count: int) -> bool:
-    """Return False for a function that cannot be called with so many positional arguments."""
+    """Return False for a function that cannot be called with `count` positional arguments."""
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # it has none, being written in C, or its class has an odd `__eq__`
+    except (TypeError, ValueError):  # there is none (written in C), or its class has an odd `__eq__`
         return True
     try:
         signature.bind(*range(count))
@@ -243,7 +241,7 @@ def name_of(value: object) -> str:
 
 
 def shown_function(value: object) -> str:
-    """Return the name of a function for a ``repr``; None as it is."""
+    """Return the name of a function for a ``repr``; None as ``"None"``."""
     return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
 
 
@@ -263,7 +261,7 @@ def as_tuple(value: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def tuple_of(fits: Callable[[object], bool], remedy: str) -> Validator:
-    """Make a validator for a tuple of values that fit. Its error shows only the type of a value."""
+    """Make a validator for a tuple of values that fit. An error shows only the type of a value."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not isinstance(value, tuple):

@@ -1,15 +1,13 @@
 """Values that may hold a credential: expand, mask, hold and resolve them.
 
-Four parts: parse and expand variables (``${…}``) in strings (`Written` holds one of a file); mask the credentials of a
-URL or a command line (`mask_url`, `mask_args`), and find what may be a credential there (`hidden_args`,
-`literal_secrets`); `Secret`, and mappings of names to values (`NamedValues`); resolve a value at a connect (`resolve`),
-and check that the text fits into an environment, a header or a token.
+Variables (``${…}``) are parsed when a file is loaded and expanded at each connect; no function keeps a resolved value.
+Masking must keep a URL or command line recognizable without showing a secret in any position where people write one.
+`mcp_actors.servers` hashes masked forms as the identity of a server, which is kept between runs: a change of the
+masking changes these identities.
 
-Functions that need variables get the environment as an argument. `resolve` calls and awaits the user's functions; their
-errors become a `ConfigError`. No function keeps a resolved value. It uses the validators and no other file of `config`.
-In this folder the transports, the templates, `OAuth` and ``formats`` use it. `mcp_actors.transports` resolves and masks
-with it, and code of other folders that shows a command line or a URL masks with it. `servers` also hashes masked forms
-as the identity of a server, which is kept between runs, so a change of the masking changes these identities.
+Owns: nothing.
+Writes: nothing.
+Calls: _validators.
 """
 
 from __future__ import annotations
@@ -30,26 +28,26 @@ from .._pickling import Frozen
 from .._user_files import SHORTEST_SECRET as SHORTEST_SECRET, secret_problem as secret_problem
 from ._validators import a_type, refused, refused_type
 
-# --- Parse and expand variables (``${…}``) in strings -----------------------------------------------------------------
+# --- Variables --------------------------------------------------------------------------------------------------------
 
-# Parsing needs no values, so malformed variables are refused when a file is loaded. Expanding uses the values of the
-# moment, at each connect.
+# Malformed variables are refused when a file is loaded: parsing needs no values.
 
 MAX_DEPTH: Final = 16
 """Nesting depth of defaults. Four are rare; without a limit a hostile file could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
-"""Characters of an expanded string. Linux accepts an eighth of that as one argument; without a limit, many references
-to a long variable would fill the memory."""
+"""Characters of an expanded string. Linux accepts an eighth as one argument; without a limit, many references to a long
+variable would fill the memory.
+"""
 
 MAX_REFERENCES: Final = 1000
-"""References in one string, including those in defaults. Ten are rare; parsing a million takes half a minute."""
+"""References in one string, including defaults. Ten are rare; parsing a million takes half a minute."""
 
 _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 FROM_FILE: Final = "env:"
-"""The beginning of a name in ``variables`` of the value for an environment variable that is not set."""
+"""Prefix of names in ``variables`` for environment variables: their values count if the variable is not set."""
 
 INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
 _OF_EDITOR: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")
@@ -69,15 +67,14 @@ Part: TypeAlias = str | Reference
 
 @final
 class Written(str):
-    """A text with references, as a file has it; `variables` are the values that only the file has.
+    """A text with references, as a file has it; `variables` are the values known only from the file.
 
-    A transport holds it in place of a str that it would take literally. Two are equal if their variables are, too.
+    A transport holds one where a str would be taken literally. Equal texts with different variables differ.
     """
 
     variables: Mapping[str, str]
 
     def __new__(cls, text: str, variables: Mapping[str, str] = Frozen({})) -> Self:
-        """Make one from the text and the values."""
         made = super().__new__(cls, text)
         made.variables = variables
         return made
@@ -94,7 +91,7 @@ class Written(str):
 
 
 def variables_in(text: str) -> Mapping[str, str]:
-    """Return the values that only the file of a text has; none for a text of Python."""
+    """Return the values known only from the file of a text; none for a text from Python."""
     return text.variables if isinstance(text, Written) else {}
 
 
@@ -103,13 +100,16 @@ def expand(
 ) -> str:
     """Replace the references in `text` with their values.
 
-    ``${VAR}`` or ``${env:VAR}`` is the value of an environment variable, which must be set but may be empty.
-    ``${VAR:-default}`` is the default if the variable is unset or empty, as in a shell; a default may contain
-    references. ``$${`` is a literal ``${``, and any other ``$`` is literal. Values are not expanded again, so there are
-    no cycles.
+    ============================ =====================================================================
+    ``${VAR}``, ``${env:VAR}``   an environment variable, which must be set but may be empty
+    ``${VAR:-default}``          the default if unset or empty, as in a shell; may contain references
+    ``$${``                      a literal ``${``; any other ``$`` is literal too
+    ============================ =====================================================================
+
+    Values are not expanded again, so there are no cycles.
 
     Args:
-        text: the string as it was configured.
+        text: the string as configured.
         environ: the environment variables, usually ``os.environ``.
         where: the place in the configuration, for the message; for example ``"servers.docs.env.TOKEN"``.
         variables: more values, by the text between the braces. They take precedence over environment variables, except
@@ -131,9 +131,9 @@ def parse(text: str, *, where: str, variables: Container[str] = ()) -> tuple[Par
     """Split `text` into literal pieces and references.
 
     Args:
-        text: the string as it was configured.
+        text: the string as configured.
         where: the place in the configuration, for the message.
-        variables: names that are valid between the braces besides environment variables and inputs.
+        variables: valid names between the braces, besides environment variables and inputs.
 
     Raises:
         ConfigError: a reference is malformed, or there are too many references.
@@ -149,7 +149,7 @@ def literal(text: str) -> str:
 
 
 def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
-    """Yield every reference in a parsed string, including those in defaults."""
+    """Yield every reference in a parsed string, including references in defaults."""
     for part in parts:
         if isinstance(part, Reference):
             yield part
@@ -193,7 +193,7 @@ def _reference(inside: str, where: str, variables: Container[str], depth: int) -
         raise _bad(where, f"'${{{inside}}}' is a {kind} of VS Code, which is not known here; write the value itself")
     variable = _VARIABLE.fullmatch(inside)
     if variable is None:
-        # Do not show the content: it may be part of a password that happens to contain these two characters.
+        # Do not show the content: perhaps a password happens to contain these two characters.
         remedy = "write ${VAR}, ${env:VAR} or ${VAR:-default}, or '$${' for the two characters"
         raise _bad(where, f"a '${{…}}' does not contain a variable; {remedy}")
     default = variable["default"]
@@ -213,7 +213,7 @@ def _values(
         length += len(value)
         yield value
         if length > MAX_EXPANDED:
-            return  # the caller compares the length of the pieces so far with the limit
+            return  # before long values fill the memory; the caller refuses the length so far
 
 
 def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mapping[str, str], where: str) -> str:
@@ -229,7 +229,7 @@ def _look_up(reference: Reference, environ: Mapping[str, str], variables: Mappin
         return "".join(_values(reference.default, environ, variables, where))
     if value is None:
         name = reference.name
-        # The name first, because a terminal or a log cuts the rest away.
+        # The name comes first, because a terminal or a log cuts off the rest.
         problem = f"environment variable {name!r} is not set ({where})"
         remedy = f"set it, or give a default: ${{{name}:-default}}"
         if re.search("[a-z][A-Z]", name) and (
@@ -244,9 +244,9 @@ def _bad(where: str, problem: str) -> ConfigError:
     return ConfigError(problem, owner=where, path=where)
 
 
-# --- Mask the credentials in a URL or a command line ------------------------------------------------------------------
+# --- Mask credentials -------------------------------------------------------------------------------------------------
 
-# The masked form stays recognizable. It is for people, and for hashes that tell servers apart; no connection uses it.
+# A masked form is for people, and for hashes that tell servers apart; no connection uses it.
 
 
 MASK: Final = "…"
@@ -264,22 +264,21 @@ _URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0
 
 
 class ExpandedUrl(str):
-    """A URL with expanded variables, which may be credentials; `written` is the URL before that."""
+    """A URL with expanded variables, which may be credentials; `written` is the URL before the expansion."""
 
     written: str
 
     def __new__(cls, url: str, *, written: str) -> Self:
-        """Make one from the expanded URL and the written one."""
         made = super().__new__(cls, url)
         made.written = written
         return made
 
 
 def mask_url(url: str) -> str:
-    """Return `url` without user-info and fragment, with every query value masked and variables as they were written.
+    """Return `url` without user-info and fragment, all query values masked and variables as written.
 
-    All query values are masked, because a list of secret-looking names is never complete. A malformed URL loses
-    everything up to its last ``@`` and everything from its first ``?`` or ``#`` on.
+    No list of secret-looking names is complete, hence all values. A malformed URL loses everything up to its last ``@``
+    and from its first ``?`` or ``#`` on.
     """
     if isinstance(url, ExpandedUrl):
         url = url.written
@@ -300,7 +299,7 @@ def mask_args(args: Iterable[str]) -> tuple[str, ...]:
 
 
 def hidden_args(args: Iterable[str]) -> Iterator[HiddenArg]:
-    """Yield what `mask_args` hides. Of a URL, only its credentials are hidden, so it is marked as one."""
+    """Yield what `mask_args` hides. A URL is marked, because only its credentials are hidden."""
     for index, each in enumerate(_parted(args)):
         if each.hidden:
             yield HiddenArg(index, each.hidden.strip(), each.is_url)
@@ -317,9 +316,9 @@ class HiddenArg(NamedTuple):
     """A text that must not be shown.
 
     Attributes:
-        place: the index of the argument that it is in.
+        place: the index of the argument.
         text: the text.
-        is_url: whether only its credentials are hidden.
+        is_url: whether only the credentials in it are hidden.
     """
 
     place: int
@@ -328,7 +327,7 @@ class HiddenArg(NamedTuple):
 
 
 def literal_secrets(url: str) -> list[str]:
-    """Return the parts of a URL, other than its user-info, that may be credentials and are not variables."""
+    """Return the parts of a URL, except user-info, that may be credentials and are not variables."""
     try:
         parts = urlsplit(url)
     except ValueError:
@@ -345,7 +344,7 @@ def literal_secrets(url: str) -> list[str]:
 
 
 class _Parted(NamedTuple):
-    """An argument in two parts, of which the second is hidden as a whole, or is a URL."""
+    """An argument in two parts; the second is hidden as a whole, or is a URL."""
 
     shown: str
     hidden: str | None = None
@@ -403,10 +402,7 @@ def _mask_malformed(text: str) -> str:
     return (f"{MASK}@" if at else "") + shown + (f"?{MASK}" if hidden else "")
 
 
-# --- Values that may be credentials: `Secret`, and mappings of names to values ----------------------------------------
-
-# A value of ``env`` or ``headers`` is a str, a `Secret` or a function. It is kept as it was written, and resolved at
-# each connect.
+# --- Values -----------------------------------------------------------------------------------------------------------
 
 
 @explained
@@ -414,8 +410,8 @@ def _mask_malformed(text: str) -> str:
 class Secret:
     """Hides a str: ``repr``, ``str`` and plain formatting return a placeholder.
 
-    It cannot be pickled. Two secrets with the same text are equal. The text is used literally: ``${VAR}`` in it is not
-    expanded. Because formatting hides it too, write ``Secret(f"Bearer {token}")``, not ``f"Bearer {Secret(token)}"``.
+    A secret cannot be pickled. Secrets with the same text are equal. The text is used literally: ``${VAR}`` is not
+    expanded. Formatting hides the text too: write ``Secret(f"Bearer {token}")``, not ``f"Bearer {Secret(token)}"``.
 
     Args:
         value: the text to hide.
@@ -430,7 +426,7 @@ class Secret:
         self._value = _text_of_secret(value)
 
     def reveal(self) -> str:
-        """Return the text itself."""
+        """Return the text."""
         return self._value
 
     def __repr__(self) -> str:
@@ -471,7 +467,7 @@ ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
 
 @final
 class NamedValues(Frozen[str, ConfigValue]):
-    """An immutable mapping of names to values whose ``repr`` shows the names only."""
+    """An immutable mapping of names to values whose ``repr`` shows only names."""
 
     __slots__ = ()
 
@@ -480,7 +476,7 @@ class NamedValues(Frozen[str, ConfigValue]):
 
 
 def check_value(owner: str, field: str, name: str, value: object) -> str | None:
-    """Raise ConfigError unless `value` is a ConfigValue. Return its text, or None for a function."""
+    """Return the text of a ConfigValue, or None for a function; raise ConfigError for any other value."""
     if isinstance(value, Secret):
         return value.reveal()
     if isinstance(value, str):
@@ -496,29 +492,25 @@ def check_mapping(owner: str, field: str, value: object) -> None:
         raise refused_type(owner, field, value, f'write {field}={{"NAME": "value"}}')
 
 
-# --- Resolve values at each connect: expand strings, reveal secrets, call functions -----------------------------------
-
-# Nothing is kept, so the next connect sees a changed variable or a new token.
+# --- Resolve values at each connect -----------------------------------------------------------------------------------
 
 
 async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
-    """Return the current text of a value. Nothing is cached between calls.
+    """Return the current text of a value. Nothing is cached: the next connect sees a changed variable or a new token.
 
-    A str is expanded (see `expand`). A `Secret` is used literally. A function is called, and awaited if it is async;
-    its result is used literally.
+    A str is expanded (see `expand`). A `Secret` is used literally. A function is called, and awaited if async; the
+    result is used literally.
 
-    **Cancellation**: this waits only inside an async function of the user; otherwise it is not a checkpoint. Nothing
-    needs to be cleaned up.
+    **Cancellation**: a checkpoint only inside an async function of the user. Nothing needs to be cleaned up.
 
     Args:
-        value: the value as it was configured.
+        value: the value as configured.
         environ: the environment variables, usually ``os.environ``.
         where: the place in the configuration, for the message.
 
     Raises:
-        ConfigError: a variable is not set, a reference is malformed or the result is too long; the function raised (its
-            exception is the ``__cause__``, and the message names only its type, because its text may contain a
-            credential); or it did not return a str.
+        ConfigError: a variable is not set, a reference is malformed or the result is too long; the function raised (the
+            exception is the ``__cause__``, and the message names only its type); or the function did not return a str.
     """
     if isinstance(value, str):
         return expand(value, environ, where=where, variables=variables_in(value))
@@ -528,6 +520,8 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
         result = value()
         text: object = await answer_of(result)
     except Exception as exc:
+        # The user's code may raise anything; Cancelled passes, as it is not an Exception. The text of an error may hold
+        # the credential just read, so only the type goes into the message, which is logged and shown in status.
         problem = f"the function for this value raised {type(exc).__name__} (see the cause of this error)"
         raise _bad(where, problem) from exc
     if not isinstance(text, str):
@@ -551,8 +545,8 @@ async def resolve_headers(
     """Resolve every value of ``headers``; the name of the header is appended to `where`.
 
     Raises:
-        ConfigError: as for `resolve`, or a value cannot be sent in a header. Such a value is rejected here because the
-            error of the HTTP library would reveal it.
+        ConfigError: as for `resolve`, or a value cannot be sent in a header. The error of the HTTP library would reveal
+            the value.
     """
     return await _resolve_all(headers, environ, where, header_problem)
 
@@ -567,7 +561,7 @@ async def resolve_token(value: ConfigValue, environ: Mapping[str, str], *, where
 
 
 async def resolve_secret(value: ConfigValue, environ: Mapping[str, str], *, where: str) -> str:
-    """Resolve a secret that two processes share.
+    """Resolve a secret shared by two processes.
 
     Raises:
         ConfigError: as for `resolve`, or the text is too short.

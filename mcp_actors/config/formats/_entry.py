@@ -29,7 +29,7 @@ from ._file import as_object, bad, child, did_you_mean, found, nearest, shown_ke
 from ._keys import IN_PYTHON, SETTABLE, Fields, Surroundings, is_oauth, read_oauth, read_settings, read_tools
 from ._programs import FOREIGN, SUBSTITUTION, Program
 
-# --- Determine the kind of a server: command, script or URL -----------------------------------------------------------
+# --- The kind of a server ---------------------------------------------------------------------------------------------
 
 
 def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
@@ -95,7 +95,7 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
                 warn(place, f"this has no effect, because it is only for a server with {what}")
 
 
-# --- Resolve relative paths in an entry, and those with ``~`` ---------------------------------------------------------
+# --- Paths ------------------------------------------------------------------------------------------------------------
 
 # A path should mean here what it means in the program that the file is for. All programs start the servers of a project
 # in its folder. Most do not expand ``~``, so a command or a directory that begins with it works in none of them and is
@@ -129,7 +129,7 @@ def _within(folder: str, path: object) -> object:
     return os.path.join(folder, path) if isinstance(path, str) and path and not path.startswith("${") else path
 
 
-# --- Find the variables of an entry, and make its transport -----------------------------------------------------------
+# --- Variables, and the transport -------------------------------------------------------------------------------------
 
 
 def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
@@ -207,7 +207,7 @@ def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: 
     return values
 
 
-# --- Convert one entry of a file into a `ServerConfig` ----------------------------------------------------------------
+# --- Convert an entry -------------------------------------------------------------------------------------------------
 
 
 _ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -28,7 +28,7 @@ from ..._json import walk
 from ..._misuse import akin
 from .._validators import a_type, shown
 
-# --- Name places in a configuration, in errors that show no values ----------------------------------------------------
+# --- Name places, build errors ----------------------------------------------------------------------------------------
 
 
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
@@ -104,7 +104,7 @@ def as_object(source: str, path: str, value: object, expected: str) -> Mapping[A
     return value
 
 
-# --- Limit the size of a section and of its numbers -------------------------------------------------------------------
+# --- Limit sizes ------------------------------------------------------------------------------------------------------
 
 # A file may be large, because some programs keep megabytes of other data in their configuration. The part about servers
 # is short, so a section far beyond anything that people write is refused before it is processed.
@@ -156,7 +156,7 @@ def _everything_in(value: object) -> Iterator[object]:
             yield from each
 
 
-# --- Read a file that may be a pipe, a device, or huge ----------------------------------------------------------------
+# --- Read a file ------------------------------------------------------------------------------------------------------
 
 
 MAX_BYTES: Final = 16 * 1024 * 1024
@@ -266,7 +266,7 @@ def permission_warnings(name: str, status: os.stat_result) -> list[str]:
     return []
 
 
-# --- Parse JSON, JSON with comments and trailing commas, and TOML -----------------------------------------------------
+# --- Parse JSON and TOML ----------------------------------------------------------------------------------------------
 
 
 _COMMENT: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|//[^\n]*+|/\*(?:.*?\*/|.*+)', re.DOTALL)

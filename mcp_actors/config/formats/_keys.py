@@ -141,7 +141,7 @@ def is_not_done(key: str, value: object) -> bool:
     return key in NOT_DONE and value != [] and (key != "tools" or isinstance(value, Mapping))
 
 
-# --- The context of an entry: file, variables, and receiver of warnings -----------------------------------------------
+# --- The context of an entry ------------------------------------------------------------------------------------------
 
 
 Remedy: TypeAlias = Callable[[object, Collection[str]], str]
@@ -194,7 +194,7 @@ class Surroundings:
         return enabled if self.only is None else name in self.only
 
 
-# --- The values that an entry sets, and the key of each ---------------------------------------------------------------
+# --- The values of an entry -------------------------------------------------------------------------------------------
 
 
 _SETTING: Final = re.compile(r"\bset (?P<name>[a-z_]+)=(?P<value>True|False)\b")
@@ -253,7 +253,7 @@ def _as_json(said: str) -> str:
     return _IN_JSON.sub(lambda word: {"None": "null"}.get(word[0], word[0].lower()), _SETTING.sub(remedy, said))
 
 
-# --- Read the settings of this package, under the key ``mcp_actors`` --------------------------------------------------
+# --- Settings under ``mcp_actors`` ------------------------------------------------------------------------------------
 
 
 _IN_ENTRIES: Final = frozenset(
@@ -326,7 +326,7 @@ def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]
         yield key, value
 
 
-# --- Read how to sign in to a server by OAuth -------------------------------------------------------------------------
+# --- Sign-in ----------------------------------------------------------------------------------------------------------
 
 
 _OF_OAUTH: Final = (
@@ -396,7 +396,7 @@ def _redirect(source: str, place: str, port: object) -> str:
     return f"http://localhost:{port}/callback"
 
 
-# --- Convert the lists of tools in an entry into a `ToolFilter` -------------------------------------------------------
+# --- Lists of tools ---------------------------------------------------------------------------------------------------
 
 
 def read_tools(entry: Mapping[str, Any], server: Fields) -> None:

@@ -60,7 +60,7 @@ from ._programs import (
     switched_off,
 )
 
-# --- Apply the environment variables that override single values (``MCP_ACTORS__…``) ----------------------------------
+# --- Overrides (``MCP_ACTORS__…``) ------------------------------------------------------------------------------------
 
 # ``MCP_ACTORS__<SERVER>__<FIELD>`` or ``…__<FIELD>__<KEY>``: names in upper case, with ``_`` for every character that a
 # variable cannot have. Two servers, or a server and a field, may so have the same name in a variable; such a variable
@@ -277,7 +277,7 @@ def load_servers(
     return loading.load(lambda: parse(name, decode(name, data)))
 
 
-# --- Refuse entries that would start this package again --------------------------------------------------------------
+# --- Refuse entries that start this package ---------------------------------------------------------------------------
 
 
 _OURSELVES: Final = re.compile(
@@ -321,7 +321,7 @@ def with_failed(loaded: LoadedConfig, errors: Mapping[str, ConfigError]) -> Load
     return attrs.evolve(loaded, servers=servers, failed=failed, errors=unique, required=required)
 
 
-# --- Load entries that are not in a document --------------------------------------------------------------------------
+# --- Load entries -----------------------------------------------------------------------------------------------------
 
 
 @attrs.frozen

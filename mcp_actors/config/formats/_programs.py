@@ -114,7 +114,7 @@ def program_of(file: str | None, section: str, entries: Mapping[str, Any]) -> Pr
     return next((each for each in PROGRAMS if each.folder == own or path.name in each.files.split()), ANY)
 
 
-# --- Find the servers in a document, and their names ------------------------------------------------------------------
+# --- Sections and names -----------------------------------------------------------------------------------------------
 
 
 SECTION_WRITERS: Final[Mapping[str, str]] = {
@@ -277,7 +277,7 @@ def name_of(source: str, path: str, key: object, taken: Container[object] = ()) 
     return name
 
 
-# --- Find the project of a file ---------------------------------------------------------------------------------------
+# --- The project of a file --------------------------------------------------------------------------------------------
 
 
 _FOLDERS: Final = frozenset(each.folder for each in PROGRAMS) - {""}
