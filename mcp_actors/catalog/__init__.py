@@ -1,20 +1,9 @@
 """The tools of servers as data: names, checks, pins, snapshots.
 
-Each tool has a public name that is unique in its group. A `CatalogSnapshot` is what ``servers.tools`` is at a moment;
-`strict_schema` and others convert schemas for model providers, `result_value` makes plain values of a result, and pins
-notice changed definitions. Tools, pins and snapshots are immutable.
+A `CatalogSnapshot` is what ``servers.tools`` is at a moment; `strict_schema` converts schemas for model providers,
+`result_value` makes plain values of a result, and pins notice changed definitions. No task is started and nothing sent;
+only a store of remembered listings reads and writes files.
 """
-
-# It gives tools public names, checks calls and results against their schemas, converts schemas for model providers,
-# notices changed definitions, keeps listings in files between runs, and joins the tools of a group in a snapshot.
-# Tools, pins and snapshots are immutable; `ToolChecks` keeps compiled schemas, and a `CatalogEntry` prepared variants
-# of its tool.
-#
-# Programs and other rooms may use the names listed here; the rooms above also use a few more names of the files.
-# `servers` keeps these objects and reports what has changed. The bridge, the adapters and the command line use
-# `CatalogTool`, `CatalogSnapshot` or the default template of names. These files use single files of layer 0, and no
-# other folder of the package. They start no task and send nothing. The `CatalogStore` reads and writes files; checks,
-# conversions and the store write to the log.
 
 from __future__ import annotations
 

@@ -1,15 +1,12 @@
-"""Public names of tools, and the `NameBook` that keeps them.
+"""Public names of tools, and the `NameBook` of a group.
 
-The first part checks a template (`check_naming`, which raises `ConfigError`) and makes the name of one tool
-(`public_name`) or distinct names of several (`assign_names`). A `ToolName` has the names that depend on one tool alone.
-A `NameBook` has the names of all tools of a snapshot; the next book names anew the tools that are similar to an added
-or removed one, or all tools if two short hashes are equal or were until now. `NameCollision` shows tools whose names
-people may confuse.
+Public names must be valid for every model provider, distinct, and stable: no server may take over the name of another
+server's tool, and servers that come and go should change no name. A book is changed within one step of the event loop:
+only tools with similar names are named again.
 
-A snapshot holds a book. The servers and the bridge take the default template from here; `open_servers` and the first
-snapshot check the template. A name depends only on the template and on the names of servers and tools. This file uses
-no other file of the catalogue, and of the package only the errors. It does no I/O, and a book is immutable, but keeps
-its `collisions` once they were asked for.
+Owns: nothing; a book is immutable.
+Writes: nothing.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -34,25 +31,23 @@ from .._text import some_of
 
 # --- Public names -----------------------------------------------------------------------------------------------------
 
-# A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``. The names that servers give to their tools, and the
-# configured names of servers, have no such limits. So some must be changed, and then two may be equal. A name that
-# could mean more than one tool therefore ends in a short hash of the server's configured name and the tool's own name:
+# A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``. Names of servers and tools have no such limits, so
+# some must be changed, and then two may be equal. A name that could mean more than one tool therefore ends in a short
+# hash of the server's configured name and the tool's own name:
 #
 # - a name in which a character was replaced, or which was shortened;
-# - a name of a tool whose server's name contains ``__`` or ends in ``_``, so that it is not clear where the tool's own
-#   name begins;
+# - a name of a tool whose server's name contains ``__`` or ends in ``_``: where does the tool's own name begin?
 # - a name that looks as if it ended in such a hash;
 # - all names that are still equal to each other (possible with a template that hides where the tool's name begins).
 #
 # So with the default template a name depends only on the names of the server and the tool (unless two hashes are
-# equal): it does not change when other servers are added or removed, and no server can take the name of another
-# server's tool. Nothing depends on the order in which tools are listed.
+# equal), not on other servers, nor on the order in which tools are listed.
 
 
 DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
 """The default template of public names."""
 
-MAX_LENGTH: Final = 64  # characters: the tightest limit of the large model providers' tool names
+MAX_LENGTH: Final = 64  # characters: the tightest limit of the large model providers
 
 _SEPARATOR: Final = "__"
 _HASH_LENGTH: Final = 8  # hexadecimal digits
@@ -81,7 +76,7 @@ def public_name(server: str, tool: str, naming: str = "mcp__{server}__{tool}") -
 
 
 def base_name(server: str, tool: str, naming: str) -> str:
-    """Do as `public_name` does, for a template that has been checked."""
+    """Return the `public_name` for a valid template."""
     return plain_name(server, tool, naming) or hashed_name(server, tool, naming)
 
 
@@ -93,7 +88,7 @@ def assign_names(tools: Iterable[ToolKey], naming: str = "mcp__{server}__{tool}"
         naming: the template; ``{server}`` and ``{tool}`` are replaced. Default ``"mcp__{server}__{tool}"``.
 
     Returns:
-        The names in the order of `tools`. The name of a tool does not depend on that order.
+        The names in the order of `tools`, on which no name depends.
 
     Raises:
         ConfigError: `naming` is not a valid template.
@@ -103,12 +98,12 @@ def assign_names(tools: Iterable[ToolKey], naming: str = "mcp__{server}__{tool}"
 
 
 def distinct(names: dict[ToolKey, str], naming: str) -> dict[ToolKey, str]:
-    """Return the names with another hash in each of those that are equal; see `base_name`."""
+    """Return the names, with another hash in each duplicate."""
     attempts: Counter[ToolKey] = Counter()
     names = dict(names)
     # A plain name never looks hashed, so equal names are either all plain or all hashed. Plain names get a hash, and
-    # equal hashes (one chance in four billion, or a malicious server) get another one. All of the equal names change,
-    # not all but one: otherwise a server could take over the plain name of another server's tool.
+    # equal hashes (one chance in four billion, or a malicious server) another one. All of the equal names change, not
+    # all but one: otherwise a server could take over the plain name of another server's tool.
     while colliding := _colliding(names):
         for key in colliding:
             names[key] = hashed_name(*key, naming, attempts[key])
@@ -125,7 +120,7 @@ def check_naming(naming: object) -> None:
     """Refuse a template that cannot make valid, distinct names.
 
     Raises:
-        ConfigError: it has no ``{tool}``, an unknown field, or a character that a public name cannot have.
+        ConfigError: `naming` has no ``{tool}``, an unknown field, or a character that a public name cannot have.
     """
     if not isinstance(naming, str):
         raise _bad_naming(f"naming is a {type(naming).__name__}; give a str such as {DEFAULT_NAMING!r}")
@@ -157,8 +152,8 @@ def plain_name(server: str, tool: str, naming: str) -> str | None:
 
 
 def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
-    """Return the name with a hash at its end, which depends on `attempt`."""
-    # JSON separates the parts unambiguously, whatever they contain. `json.dumps` would write the same in 2 µs more.
+    """Return the name with a hash at the end; another `attempt` gives another hash."""
+    # JSON separates the parts unambiguously, whatever they contain; `json.dumps` takes 2 µs more for the same.
     identity = f"[{_quoted(server)}, {_quoted(tool)}{f', {attempt}' if attempt else ''}]"
     digest = hashlib.sha256(identity.encode("ascii")).hexdigest()[:_HASH_LENGTH]
     readable = _ILLEGAL.sub("_", naming.format(server=server, tool=tool))
@@ -167,26 +162,24 @@ def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
 
 # --- The names of all tools -------------------------------------------------------------------------------------------
 
-# The rules are those above. Tools with *similar* names form a group; only tools of one group can get the same
-# name. So when tools are added or removed, only their groups are named again, and the cost depends on the size of the
-# change.
-#
-# The part that depends on one tool alone is derived before (`ToolName`), tool by tool, which takes some microseconds.
+# Tools with *similar* names form a group; only tools of one group can get the same name. So a change concerns only the
+# groups of added and removed tools. What depends on one tool alone (`ToolName`) is derived before, tool by tool, which
+# takes some microseconds each.
 
 
 _ILLEGAL_FOLDED: Final = re.compile(r"[^a-z0-9_-]")
-_NAMED: Final = 8  # tools that one message names
+_NAMED: Final = 8  # tools named in one message
 
 _COMPARED: Final = 128
-"""Characters of a tool's name that are compared, twice as many as a public name has; normalizing more takes long."""
+"""Characters of a tool's name to compare, twice as many as in a public name; normalizing more takes long."""
 
 
 @attrs.frozen
 class NameCollision:
     """Tools whose public names differ only in a hash, or in upper and lower case.
 
-    Their own names differ only in case, in how letters are composed, or in characters that public names cannot have.
-    Their public names are unique, but people and models may confuse them.
+    The tools' own names differ only in case, in how letters are composed, or in characters that public names cannot
+    have. The public names are unique, but people and models may confuse them.
 
     Attributes:
         tools: the tools as ``(server, name)``, sorted.
@@ -207,13 +200,13 @@ def _of_server(pair: tuple[ToolKey, str]) -> str:
 
 
 class ToolName(NamedTuple):
-    """The names of one tool that depend on no other tool.
+    """The names of a tool, as far as independent of other tools.
 
     Attributes:
-        key: the name of its server, and its own name.
-        base: its public name, unless other tools have similar ones.
+        key: the name of the server, and the tool's own name.
+        base: the public name, unless other tools have similar names.
         alike: the same for all tools with similar names.
-        hashed: its public name if that of another tool would be the same.
+        hashed: the public name if another tool has the same `base`.
     """
 
     key: ToolKey
@@ -223,10 +216,9 @@ class ToolName(NamedTuple):
 
     @classmethod
     def of(cls, key: ToolKey, naming: str) -> ToolName:
-        """Derive the names of a tool, with a template that has been checked."""
         plain, hashed = plain_name(*key, naming), intern(hashed_name(*key, naming))
         base, alike = (plain, plain.lower()) if plain else (hashed, _alike(key, naming))
-        # Interned, because most are equal, and so that their hashes are known when a book is made.
+        # Interned: most are equal, and their hashes are then known when a book is made.
         return cls(key, intern(base), intern(alike), hashed)
 
 
@@ -236,11 +228,11 @@ _NAMED_KEY: Final = attrgetter("base", "key")
 
 @attrs.frozen(kw_only=True, eq=False)
 class NameBook:
-    """The public names of tools. It is immutable; `changed` returns a new one.
+    """The public names of tools. It is immutable; `changed` returns a new book.
 
     Attributes:
         naming: the template of the names.
-        keys: the tool of each public name.
+        keys: public name → tool.
         odd: the public names that differ from `ToolName.base`.
     """
 
@@ -263,10 +255,9 @@ class NameBook:
         )
 
     def changed(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> tuple[NameBook, frozenset[ToolKey]]:
-        """Return the book without `gone` and with `new` tools, and the other tools that were renamed.
-
-        This is one step of the event loop. So for a tool whose name is similar to no other, nothing is called.
-        """
+        """Return the book without `gone` and with `new` tools, and the renamed tools among the rest."""
+        # This is one step of the event loop, for up to thousands of tools. So nothing is called for a tool whose name
+        # is similar to no other; only the few in groups of several are named one by one.
         similar = self._similar(gone, new)
         if not similar:
             book = self._with_lone(gone, new)
@@ -282,7 +273,7 @@ class NameBook:
         return book, frozenset(tool.key for tool in stayed if book.public_name(tool) != self.public_name(tool))
 
     def _similar(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> frozenset[str]:
-        """Return the groups that have several tools before or after a change."""
+        """Return the groups with several tools before or after a change."""
         arrived = {tool.alike for tool in new}
         similar = arrived.intersection(self._groups) | self._crowded.intersection([tool.alike for tool in gone])
         if len(arrived) < len(new):
@@ -306,7 +297,7 @@ class NameBook:
             before = groups.pop(alike, ())
             touched[alike] = [tool for tool in before if tool not in left]
             for tool in before:
-                keys.pop(odd.pop(tool.key, tool.base), None)  # two have one key while there are equal hashes
+                keys.pop(odd.pop(tool.key, tool.base), None)  # two tools share one while two hashes are equal
         for tool in new:
             touched[tool.alike].append(tool)
         for tool, name in _named(touched.values()):
@@ -318,7 +309,7 @@ class NameBook:
         return attrs.evolve(self, groups=groups, keys=keys, odd=odd, crowded=crowded)
 
     def _with_distinct_names(self) -> NameBook:
-        """Return the book with all tools named again, so that no two names are equal."""
+        """Return the book with all tools named again, without equal names."""
         apart = dict(_named(self._groups.values()))
         names = distinct({tool.key: tool.base for tool in apart}, self.naming)
         odd = {tool.key: names[tool.key] for tool in apart if names[tool.key] != tool.base}
@@ -327,7 +318,7 @@ class NameBook:
 
 
 def _named(groups: Iterable[Collection[ToolName]]) -> Iterator[tuple[ToolName, str]]:
-    """Yield the names of the tools in some groups, which are final unless two hashes are equal."""
+    """Yield the names of the tools in some groups, final unless two hashes are equal."""
     for group in groups:
         bases = [tool.base for tool in group]
         if len({*bases}) == len(bases):
@@ -338,7 +329,6 @@ def _named(groups: Iterable[Collection[ToolName]]) -> Iterator[tuple[ToolName, s
 
 
 def _alike(key: ToolKey, naming: str) -> str:
-    """Return a key that is the same for all tools with similar names."""
     server, tool = key
     name = naming.format(server=server, tool=tool[:_COMPARED])
     if not name.isascii():

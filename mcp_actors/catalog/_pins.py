@@ -1,16 +1,12 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
-A server may list harmless tools while a person looks, and other ones later: a description with new instructions to the
-model, a schema with one more argument, a hint that a tool is read-only. A `pin` is the hash of the definition of a
-tool: its name, title, description, schemas, annotations and meta; an `identity_pin` is that of a server's command or
-URL. `judge` trusts the first listing of a server, because there is nothing to compare it with, and compares later ones
-with the accepted `Pins`: after a restart too and, if the pins are remembered, in the next run.
+A server may list harmless tools while a person looks, and later a description with new instructions to the model, a
+schema with another argument, or a false hint of read-only. The first listing of a server is trusted, for want of
+anything to compare. Models read what the files say: a file writable for other users is ignored.
 
-The servers judge their listings with it unless ``on_tool_change`` is ``"allow"``. A group with a ``catalog_store``
-keeps listings as `RememberedCatalog` in a `CatalogStore`. The methods of a store that use files block, and the group
-calls them in threads: they read, replace and remove files, mark files as used, read the clock, and log what is ignored
-or not saved. `default_directory` is the one of ``catalog_store=True``. Of the catalogue this file uses ``_tools`` and,
-for lists of names in texts, ``_schemas``. It knows no connection.
+Owns: the files of a `CatalogStore`, with all programs of the user.
+Writes: these files, and removes unused files.
+Calls: _schemas, _tools.
 """
 
 from __future__ import annotations
@@ -44,10 +40,10 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def pin(tool: ListedTool) -> str:
-    """Return the SHA-256 of a tool's definition: its name, title, description, schemas, annotations and meta.
+    """Return the SHA-256 of a tool's definition: name, title, description, schemas, annotations and meta.
 
-    It is the same in every run and release, and does not depend on how the server formats its JSON: the order of
-    members, or ``1.0`` instead of ``1``.
+    The pin is the same in every run and release, however the server formats its JSON (order of members, ``1.0`` for
+    ``1``).
     """
     definition = {
         "name": tool.name,
@@ -62,7 +58,7 @@ def pin(tool: ListedTool) -> str:
 
 
 def definition_lines(tool: Mapping[str, Any]) -> list[str]:
-    """Return what a `pin` covers besides the name, for a person who reviews it: whole, with hidden characters escaped.
+    """Return a tool's definition without the name, for a review by a person, with hidden characters escaped.
 
     Args:
         tool: the tool as JSON.
@@ -76,10 +72,10 @@ def definition_lines(tool: Mapping[str, Any]) -> list[str]:
 
 
 def identity_pin(identity: Mapping[str, Any]) -> str:
-    """Return the SHA-256 of a server's identity: the command that it is started from, or its URL.
+    """Return the SHA-256 of a server's identity: its command or URL.
 
     Args:
-        identity: JSON-like data without credentials, because a short credential could be guessed from the hash.
+        identity: JSON-like data without credentials: a short credential could be guessed from the hash.
     """
     return digest(identity)
 
@@ -93,8 +89,8 @@ class Pins:
     """The pins of one server, immutable.
 
     Attributes:
-        tools: the pin of each tool, by the server's own name of it.
-        identity: the pin of the server's identity, or None if it is unknown.
+        tools: the pin of each tool, by the server's own name of the tool.
+        identity: the pin of the server's identity, or None if unknown.
     """
 
     tools: Mapping[str, str] = attrs.field(default=FrozenDict(), converter=_frozen, hash=False)
@@ -104,11 +100,11 @@ class Pins:
         """Return these pins with tools of another listing accepted.
 
         Args:
-            seen: the pins of the listing that a person has reviewed, not of a newer one.
+            seen: the pins of the listing that a person has reviewed, not of a newer listing.
             names: the tools to approve; for a tool that is not in `seen`, its removal. Default: all of them.
 
         Returns:
-            The accepted pins. If the identity has changed, nothing that was accepted under the old one remains.
+            The accepted pins. If the identity has changed, nothing accepted under the old identity remains.
         """
         identity = seen.identity or self.identity
         if names is None:
@@ -153,7 +149,7 @@ def pins_of(tools: Iterable[ListedTool], *, identity: Mapping[str, Any] | None =
 
     Args:
         tools: the listed tools.
-        identity: the server's identity (see `identity_pin`), or None if it is unknown.
+        identity: the server's identity (see `identity_pin`), or None if unknown.
     """
     pins: dict[str, str] = {}
     for tool in tools:
@@ -164,14 +160,14 @@ def pins_of(tools: Iterable[ListedTool], *, identity: Mapping[str, Any] | None =
 
 @attrs.frozen(kw_only=True)
 class PinVerdict:
-    """The difference between a listing and the accepted one. Equal verdicts need to be logged only once.
+    """The difference between a listing and the accepted listing. Equal verdicts need to be logged only once.
 
     Attributes:
-        added: the tools that were never accepted, in listed order.
-        changed: the tools that were accepted with another definition, in listed order; all if the identity changed.
-        removed: the tools that were accepted and are no longer listed.
+        added: tools that were never accepted, in listed order.
+        changed: tools accepted with another definition, in listed order; all if the identity changed.
+        removed: accepted tools that are no longer listed.
         identity_changed: whether the server's identity has changed.
-        hidden: the tools that must be hidden until they are approved.
+        hidden: tools to hide until they are approved.
         accepted: the pins to compare the next listing with, and to remember.
     """
 
@@ -183,7 +179,7 @@ class PinVerdict:
     accepted: Pins
 
     def __bool__(self) -> bool:
-        """Return whether the listing differs from the accepted one."""
+        """Return whether the listing differs from the accepted listing."""
         return bool(self.added or self.changed or self.removed or self.identity_changed)
 
     def summary(self) -> str:
@@ -194,11 +190,11 @@ class PinVerdict:
 
 
 def judge(accepted: Pins | None, seen: Pins, policy: OnToolChange) -> PinVerdict:
-    """Compare a listing with the accepted one.
+    """Compare a listing with the accepted listing.
 
-    - ``"allow"`` and ``"warn"`` accept the listing, so a difference is reported once (the caller logs it, or not);
-    - ``"block"`` accepts nothing by itself: an added or changed tool is hidden in every listing until it is approved
-      (`Pins.approve`) or has its accepted definition again. A tool that disappears and returns must be unchanged.
+    - ``"allow"`` and ``"warn"`` accept the listing: a difference is reported once (and logged, or not, by the caller);
+    - ``"block"`` accepts nothing by itself: an added or changed tool is hidden in every listing until approved
+      (`Pins.approve`) or changed back to the accepted definition. A tool that disappears must return unchanged.
 
     Args:
         accepted: the accepted pins; None for the very first listing, which is trusted.
@@ -228,15 +224,9 @@ def _is_other(accepted: str | None, seen: str | None) -> bool:
 
 # --- Keep listings between runs ---------------------------------------------------------------------------------------
 
-# A file is a cache: it may be missing, old or broken at any time, and is ignored then. It is replaced as a whole, so
-# several programs may write the same file, and the last one wins. Only its owner can read it, and a file that another
-# user could have written is ignored, because models read the descriptions in it.
-#
-# Any program that uses the store removes files that were not read for half a year and, if there are very many, those
-# that were unused for longest. Reading a file marks it as used. If a file is removed just after a program has read it,
-# the program writes it again when its server lists its tools.
-#
-# All functions block; call them from a worker thread.
+# A file is a cache: it may be missing, old or broken, and is then ignored. It is replaced as a whole, so several
+# programs may write the same file, and the last one wins. A file removed just after a program has read it is written
+# again when the server lists its tools. All functions block; call them from a worker thread.
 
 
 logger = Log("mcp_actors.catalog")
@@ -245,13 +235,13 @@ FORMAT: Final = "mcp-actors catalog"
 VERSION: Final = 1
 
 UNUSED: Final = 180 * 86_400.0
-"""Seconds after which an unused file is removed, with the accepted pins in it."""
+"""Seconds after which an unused file is removed, with the accepted pins."""
 
 MOST_FILES: Final = 1000
-"""Files beyond this number are removed, the oldest first, except `RECENT` ones. People have some dozens of servers."""
+"""Files to keep; of more, the oldest are removed, except `RECENT` ones. People have some dozens of servers."""
 
 RECENT: Final = 86_400.0
-"""Seconds within which a file is not marked as used again, and not removed even if there are many."""
+"""Seconds within which a file is neither marked as used again, nor removed for the number of files."""
 
 MAX_BYTES: Final = 16 * 1024 * 1024
 """The largest file to read or write. A thousand tools with long schemas take about 2 MiB."""
@@ -275,13 +265,12 @@ class RememberedCatalog:
     """The remembered data of one server.
 
     Attributes:
-        server: its configured name, for people who read the file.
-        tools: its tools as listed, in the form of the protocol; None if they were too large.
-        pins: the pins to compare its next listing with, or None if changes are not checked.
-        identity: the pin of its identity at the time of the listing, or None if that is unknown.
-        legacy: the name and version of a server that fails when it is asked for its protocol era; None if it does not,
-            or if that is unknown.
-        former: definitions that were accepted and are not listed any more, so that people can see what has changed.
+        server: the configured name, for people who read the file.
+        tools: the tools as listed, in the form of the protocol; None if they were too large.
+        pins: the pins to compare the next listing with, or None if changes are not checked.
+        identity: the pin of the identity at the time of the listing, or None if unknown.
+        legacy: the name and version of a server that fails when asked for the protocol era; None for any other server.
+        former: accepted definitions that are no longer listed, to show people what has changed.
     """
 
     server: str
@@ -301,7 +290,7 @@ class _TooLarge(_Unusable):
 
 
 class CatalogStore:
-    """A directory of remembered catalogues. It is created when the first one is saved.
+    """A directory of remembered catalogues, created at the first save.
 
     Args:
         directory: the path of the directory.
@@ -319,18 +308,18 @@ class CatalogStore:
         return self.directory / f"{fingerprint}.json"
 
     def size(self, fingerprint: str) -> int:
-        """Return the size of the file of a server in bytes; 0 if it is not known."""
+        """Return the size of the file of a server in bytes; 0 if unknown."""
         try:
             return os.lstat(self.path(fingerprint)).st_size
         except OSError:
             return 0
 
     def load(self, fingerprint: str) -> RememberedCatalog | None:
-        """Return the remembered catalogue of a server; None without one, or if it is not usable, which is logged.
+        """Return the remembered catalogue of a server; None if missing, or unusable, which is logged.
 
         Raises:
             OSError: the file may exist, but cannot be read now: descriptors or permissions are missing, or the disk
-                fails. It must not count as missing, because the server would be trusted anew and the file replaced.
+                fails.
         """
         path = self.path(fingerprint)
         try:
@@ -338,6 +327,8 @@ class CatalogStore:
         except FileNotFoundError:
             return None
         except OSError as exc:
+            # Not None: a file that is only unreadable now would count as missing, the server would be trusted anew with
+            # whatever it lists, and the file with the accepted pins be replaced.
             if exc.errno != errno.ELOOP:  # a link, which `_read` does not follow
                 raise
             problem = f"it cannot be read ({exc.strerror})"
@@ -351,9 +342,6 @@ class CatalogStore:
     def save(self, fingerprint: str, catalog: RememberedCatalog) -> bool:
         """Save the catalogue of a server; leave an identical file alone.
 
-        If the catalogue is too large, save only its pins: otherwise a server with a huge list would be trusted anew in
-        each run.
-
         Returns:
             True if all of it was saved; otherwise the reason was logged, and another attempt would fail too.
 
@@ -366,6 +354,7 @@ class CatalogStore:
             if not _says(path, data):
                 replace_file(path, data)
         except (_Unusable, ValueError, TypeError, RecursionError) as exc:
+            # Too large: keep the pins at least, or a server with a huge list would be trusted anew in each run.
             if isinstance(exc, _TooLarge) and catalog.tools is not None and catalog.pins is not None:
                 self.save(fingerprint, attrs.evolve(catalog, tools=None, former=()))
             logger.warning("server %r: its tools are not saved for the next run: %s", catalog.server, exc)
@@ -436,7 +425,7 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
 
 
 def _are_tools(tools: object, pins: object) -> bool:
-    """Return whether this is a valid list of tools in a file; it may be missing if there are pins."""
+    """Return whether this is a valid list of tools in a file; optional if there are pins."""
     if tools is None:
         return pins is not None
     return isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
@@ -456,7 +445,7 @@ _OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(UNFINISHED)})?")
 
 
 def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files in a directory that this package has made for this user."""
+    """Yield the files in a directory made by this package for this user."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if _OURS.fullmatch(entry.name):
@@ -469,7 +458,8 @@ def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
 def _read(path: Path) -> bytes:
     """Return the content of a file, if this user has written it."""
     # O_NOFOLLOW, because a link could lead to any file; O_NONBLOCK, because opening a named pipe would block the thread
-    # forever. Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
+    # forever. Owner and mode are checked on the open descriptor: a check of the path could be overtaken by another
+    # user who replaces the file, and its descriptions go to a model.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)
@@ -490,7 +480,6 @@ def _read(path: Path) -> bytes:
 
 
 def _says(path: Path, data: bytes) -> bool:
-    """Return whether a file has this content."""
     try:
         return _read(path) == data
     except (OSError, _Unusable):

@@ -1,13 +1,12 @@
-"""Check values against JSON schemas within a time limit, and describe violations.
+"""Check values against JSON schemas within a time limit; describe violations.
 
-`Patterns` matches regular expressions without backtracking. `violation_of` describes a broken rule, with words for
-kinds, paths and lists (`kind_of`, `dotted`, `listed`). `BoundedDialect` gives the validators of `jsonschema` a limit
-and an empty registry, so that no ``$ref`` is fetched. `Schema` is one schema of a server, compiled when it is first
-used; `required_of`, `members_named_by` and `may_name` read its members.
+A schema comes from a server, and may be invalid, refer to URLs, hold a hostile pattern, or take years to check.
+Patterns run on an engine without backtracking, every keyword looks at the clock, and no ``$ref`` is ever fetched. No
+call fails because of an uncheckable schema, and no message shows a value, which may be a password.
 
-``_validation`` uses it; the pins and the servers use its words. Of the catalogue it uses the canonical text of values.
-It reads the processor time of its thread, and logs at most once for each `Schema` what cannot be checked: no call fails
-because of that. `jsonschema` is imported in functions.
+Owns: the compiled validator of each `Schema`.
+Writes: nothing.
+Calls: _tools.
 """
 
 from __future__ import annotations
@@ -33,29 +32,26 @@ if TYPE_CHECKING:
 
 # --- Patterns ---------------------------------------------------------------------------------------------------------
 
-# The regular expressions of the standard library backtrack, and a hostile pattern keeps them busy for hours, during
-# which the whole program stops. Those of `pydantic_core` do not backtrack: their time is proportional to the length of
-# the pattern times that of the text, and both are limited here. In return, they do not support look-around and
-# references to groups.
+# The regular expressions of the standard library backtrack: a hostile pattern stops the whole program for hours, and
+# nothing can interrupt a match. Those of `pydantic_core` take time proportional to the length of the pattern times the
+# length of the text, both limited here. The price: patterns with look-around or references to groups are not checked.
 
 
 MAX_WEIGHT: Final = 5_000
-"""Characters of a pattern times the counts in its ``{…}``, because repetitions are expanded."""
+"""Characters of a pattern times the counts in its ``{…}``: repetitions are expanded."""
 
 MAX_CHARACTERS: Final = 10_000
-"""Characters of a text. With the heaviest pattern, matching that many takes a tenth of a second."""
+"""Characters of a text. With the heaviest pattern, matching them takes a tenth of a second."""
 
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
 
 class Patterns:
-    """Matches texts, and caches compiled patterns."""
-
     def __init__(self) -> None:
         self._known: dict[str, SchemaValidator | None] = {}
 
     def match(self, pattern: str, text: str) -> bool | None:
-        """Return whether a pattern matches anywhere in a text; None if that cannot be checked."""
+        """Return whether a pattern matches anywhere in a text; None without an answer."""
         if pattern not in self._known:
             self._known[pattern] = _compiled(pattern)
         compiled = self._known[pattern]
@@ -76,16 +72,15 @@ def _compiled(pattern: str) -> SchemaValidator | None:
 
 # --- Describe a violation ---------------------------------------------------------------------------------------------
 
-# The messages of `jsonschema` contain the whole value and the whole schema. A value may be megabytes long, or a
-# password, so here only its kind and size are named. The value itself is shown, shortened, if one of several words was
-# expected or if a number is out of range. Texts of the schema are shortened too, because a foreign server has written
-# them.
+# The messages of `jsonschema` contain the whole schema and the whole value, perhaps megabytes or a password. Here a
+# value is shown, shortened, only if one of several words was expected or a number is out of range; else its kind and
+# size.
 
 
 Path = tuple[str | int, ...]
 """Member names and array indices from the outside inwards; ``()`` is the whole value."""
 
-_SHOWN: Final = 40  # characters of a name, value or rule: enough to recognize it
+_SHOWN: Final = 40  # characters of a name, value or rule
 _LISTED: Final = 8  # names or values of a list
 
 
@@ -105,11 +100,11 @@ class Violation:
 
 
 def violation_of(error: ValidationError, mask: Callable[[str], str] = str) -> Violation:
-    """Return the meaning of an error, for a reader who does not know the schema.
+    """Describe an error for a reader who does not know the schema.
 
     Args:
         error: the error.
-        mask: masks credentials in names and values, before they are shortened. The path stays as it is.
+        mask: masks credentials in names and values, before shortening. The path is not masked.
     """
     path, value, rule = tuple(error.absolute_path), error.instance, error.validator_value
     match error.validator:
@@ -121,7 +116,7 @@ def violation_of(error: ValidationError, mask: Callable[[str], str] = str) -> Vi
     where = tuple(error.absolute_schema_path)
     if where[-2:-1] == ("propertyNames",) and where[-3:-2] != ("properties",) and isinstance(value, str):
         path = (*path, value)  # the name of a member is invalid
-    if isinstance(value, str) and error.validator == "enum":  # of other texts only the size or kind is shown
+    if isinstance(value, str) and error.validator == "enum":  # only size or kind is shown of other texts
         value = mask(value)
     return Violation(path, *_phrases(error.validator, value, _masked(rule, mask)))
 
@@ -133,7 +128,7 @@ def _masked(rule: Any, mask: Callable[[str], str]) -> Any:
 
 
 def _odd(error: ValidationError) -> str:
-    """Return the name of a member that is not allowed."""
+    """Return the name of an additional member."""
     known, patterns = error.schema.get("properties", ()), error.schema.get("patternProperties", ())
     odd: Iterable[str] = (name for name in error.instance if name not in known)
     match = Patterns().match
@@ -182,7 +177,7 @@ _WORDS: Final[dict[Any, Callable[[Any, Any], tuple[str, str | None]]]] = {
     "anyOf": _alternatives,
     "oneOf": _alternatives,
     "not": lambda value, rule: ("is not allowed", None),
-    # The schema is `false`, and jsonschema does not report for which member.
+    # For a schema of `false`, jsonschema does not report which member it is for.
     None: lambda value, rule: ("contains what is not allowed", None),
 }
 
@@ -191,7 +186,7 @@ _WORDS: Final[dict[Any, Callable[[Any, Any], tuple[str, str | None]]]] = {
 
 
 def dotted(root: str, path: Path) -> str:
-    """Return a path as people write it: ``arguments.filter.rows[0].id``."""
+    """Return a path for people: ``arguments.filter.rows[0].id``."""
     return root + "".join(_step(each) for each in path)
 
 
@@ -202,7 +197,7 @@ def _step(each: str | int) -> str:
 
 
 def kind_of(value: object) -> str:
-    """Return the kind of a JSON value: ``"a string"``, ``"null"``; for other values, the Python type."""
+    """Return the kind of a JSON value (``"a string"``, ``"null"``), or a Python type."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"the number {value}"
     return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
@@ -221,7 +216,6 @@ _KINDS: Final[dict[type, str]] = {
 
 
 def _size_of(value: Any) -> str:
-    """Return the size of a JSON string, array or object: ``"3 characters"``."""
     unit = "character" if isinstance(value, str) else "member" if isinstance(value, dict) else "item"
     return f"{len(value)} {unit}{'' if len(value) == 1 else 's'}"
 
@@ -243,25 +237,25 @@ def _clipped(text: str) -> str:
 
 
 def _kinds(rule: Any) -> list[str]:
-    """Return the types that a rule allows, for a sentence: ``["an integer", "null"]``."""
+    """Return the types allowed by a rule: ``["an integer", "null"]``."""
     kinds = [rule] if isinstance(rule, str) else rule
     return ["null" if kind == "null" else f"{'an' if kind[:1] in 'aeiou' else 'a'} {_clipped(kind)}" for kind in kinds]
 
 
 # --- Validate within a time limit -------------------------------------------------------------------------------------
 
-# A schema comes from a server and is not trusted. A small one can take very long to check: by a pattern that
-# backtracks, by nested ``anyOf``, by ``uniqueItems`` on a long array. So ``pattern``, ``patternProperties``,
-# ``additionalProperties`` and ``uniqueItems`` are implemented here, and every keyword first checks whether time is
-# left. The limit also holds for the check of the schema itself.
+# A small schema can take very long to check: by a pattern, nested ``anyOf``, or ``uniqueItems`` on a long array. A
+# check is one step of the event loop, which cannot be cancelled. So every keyword first looks at the clock, also when
+# the schema itself is checked, and the keywords that could be slow in one step are implemented here.
 
 
 SECONDS: Final = 0.1
-"""Processor time for one check, of a value or of the schema itself. A value with a thousand members takes a fraction of
-it; a schema with several hundred properties can exceed it."""
+"""Processor time for one check, of a value or of a schema. A thousand members take a fraction of it; a schema with
+several hundred properties can exceed it.
+"""
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
-"""A function of `jsonschema` for a keyword, of the validator, the keyword's value, the instance and the schema."""
+"""A function of `jsonschema` for a keyword: of the validator, the keyword's value, the instance and the schema."""
 
 
 class TakesTooLong(Exception):
@@ -269,14 +263,14 @@ class TakesTooLong(Exception):
 
 
 class BoundedDialect:
-    """Makes validators with a time limit, for one schema in one dialect (a version of JSON schema, such as 2020-12).
+    """Makes validators with a time limit, for one schema in one dialect (a version of JSON schema).
 
     Args:
         dialect: a validator class of `jsonschema`.
 
     Attributes:
-        unmatched: the patterns that could not be applied: unsupported or too large, or met by a text that is too long.
-            The rules that depend on them are not checked. The caller reports and clears them.
+        unmatched: patterns that could not be applied: unsupported, too large, or met by too long a text. Rules with
+            these are not checked. Reported and cleared by the caller.
     """
 
     def __init__(self, dialect: Any) -> None:
@@ -299,8 +293,8 @@ class BoundedDialect:
         """Return a validator for a schema.
 
         Raises:
-            jsonschema.SchemaError: it is not a valid schema.
-            ValueError: parts of it are in another dialect, which would have no time limit.
+            jsonschema.SchemaError: the schema is not valid.
+            ValueError: parts are in another dialect, which would have no time limit.
             TakesTooLong: validating the schema itself exceeded the time limit.
         """
         from jsonschema import SchemaError
@@ -311,7 +305,7 @@ class BoundedDialect:
         document = _in_one_dialect(document)
         for error in meta.iter_errors(document):
             raise SchemaError(error.message)
-        # Pass an empty registry: without one jsonschema fetches the URL of a `$ref`, from wherever a server points it.
+        # The registry is empty: without one, jsonschema would fetch the URL of a `$ref`, wherever a server points it.
         return self._class(document, registry=Registry())
 
     def begin(self) -> None:
@@ -351,7 +345,7 @@ class BoundedDialect:
                 yield from validator.descend(value[name], rule, path=name)
 
     def _match(self, pattern: str, text: str) -> bool | None:
-        """Return whether a pattern matches a text; None, and note the pattern, if it cannot be applied."""
+        """Return whether a pattern matches a text; note the pattern and return None without an answer."""
         found = self._patterns.match(pattern, text)
         if found is None:
             self.unmatched.add(pattern)
@@ -373,17 +367,15 @@ def _error(message: str) -> Any:
 
 
 def _without_dialect(schema: Any) -> Any:
-    """Return a schema without its ``$schema``, with which jsonschema would choose a class of its own."""
+    """Return a schema without ``$schema``: jsonschema would choose its own class by it, without a time limit."""
     return {name: part for name, part in schema.items() if name != "$schema"} if isinstance(schema, Mapping) else schema
 
 
 @cache
 def _meta_schemas() -> Any:
-    """Return the schemas of all dialects. To crawl them takes three times as long as to compile a small schema.
+    """Return the schemas of all dialects, without ``$schema``; slow, hence cached.
 
-    jsonschema runs a schema that has a `$schema` with its own classes, which have no time limit. So it is removed from
-    the meta-schemas. The registry is crawled, so that their anchors resolve to these copies and not to the originals in
-    jsonschema.
+    The registry is crawled to make anchors resolve to these copies, not to the originals in jsonschema.
     """
     from jsonschema_specifications import REGISTRY
     from referencing import Registry
@@ -413,22 +405,18 @@ def _in_one_dialect(document: Any) -> Any:
 
 # --- Check values -----------------------------------------------------------------------------------------------------
 
-# The schema is untrusted: it may be invalid, have broken references, contain a pattern that is not supported, or run
-# for years. A part that cannot be checked is skipped, and no call fails because of it. Nothing is ever fetched: a
-# ``$ref`` to another document is a broken reference.
-
 
 logger = Log("mcp_actors.catalog")
 
-_ENOUGH: Final = 50  # errors to collect; the most relevant one is reported, with their number
+_ENOUGH: Final = 50  # errors to collect
 _REASON: Final = 200  # characters of the reason why a schema cannot be used
 
 _LARGEST: Final = 1024 * 1024
-"""Bytes of JSON of a value that is checked. Making errors about larger ones takes too long."""
+"""Bytes of JSON of a value to check. Making errors about larger values takes too long."""
 
 
 class Schema:
-    """One schema, compiled when it is first used, because compiling costs a thousand times as much as a check.
+    """A schema, compiled at the first use: compiling costs a thousand times as much as a check.
 
     The dialect is that of ``$schema``, by default 2020-12. ``format`` is not checked, as the specification says.
 
@@ -448,19 +436,19 @@ class Schema:
 
     @property
     def used(self) -> bool:
-        """True once the schema has been compiled, so that keeping it saves work."""
+        """True once the schema has been compiled and is worth keeping."""
         return self._compiled is not None
 
     def violation(self, value: Any) -> tuple[Violation, int] | None:
-        """Return the most relevant violation in a JSON value and their number, up to 50; None without any."""
+        """Return the most relevant violation in a JSON value and the number of all, up to 50; None without any."""
         try:
             try:
                 return self._look(value)
             except TakesTooLong:
-                # Try once more: the garbage collector may have used up the time. After a second failure the schema is
-                # marked as unusable below, so that a slow one cannot delay every call.
+                # Try once more: the garbage collector may have used up the time, and a false alarm would switch the
+                # check off for good. A second failure marks the schema as unusable, so that it cannot delay every call.
                 return self._look(value)
-        except Exception as exc:  # a foreign schema may cause anything, also a RecursionError
+        except Exception as exc:  # of a foreign schema, also a RecursionError
             if isinstance(exc, TakesTooLong) or self._compiled is None:
                 self._compiled = False
             reason = f"{type(exc).__name__}: {getattr(exc, 'message', exc)}"
@@ -491,8 +479,7 @@ class Schema:
 
 
 def _dialect_of(document: Any) -> Any:
-    """Return the validator class of jsonschema for the dialect that a schema names."""
-    # Imported here, because the import is slow and programs that never check a schema should not wait for it.
+    # The import is slow; programs that never check a schema do not wait for it.
     from jsonschema import Draft202012Validator
     from jsonschema.validators import validator_for
 
@@ -508,14 +495,11 @@ def required_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 _OPEN: Final = ("$ref", "allOf", "anyOf", "oneOf", "patternProperties")
-"""Keywords at the top level with which the names of members are elsewhere in the schema."""
+"""Keywords at the top level that define members elsewhere in the schema."""
 
 
 def members_named_by(schema: Mapping[str, Any]) -> frozenset[str] | None:
-    """Return the members that the top level of a schema names; None if a member may also have another name.
-
-    A schema without ``properties`` says nothing of its members.
-    """
+    """Return the members named at the top level of a schema; None if more are possible."""
     properties, more = schema.get("properties"), schema.get("additionalProperties", False)
     if not isinstance(properties, Mapping) or more is not False or any(each in schema for each in _OPEN):
         return None

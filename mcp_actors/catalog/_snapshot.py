@@ -1,13 +1,11 @@
 """All tools of a group of servers at one moment.
 
-A `Listing` has the tools of one server, a `CatalogEntry` is a tool that is prepared for snapshots, and a
-`CatalogSnapshot` is the sequence of all tools, which finds a tool by its public name. The next snapshot
-(`CatalogSnapshot.updated`) reuses the parts of the servers whose tools, names and marks are the same, unless the old
-one was made from tools instead of listings.
+A snapshot is made in one step of the event loop, however many tools there are. So each tool is prepared before
+(`CatalogEntry`), and the next snapshot reuses the parts of all servers whose tools, names and marks are the same.
 
-The servers prepare the entries, or else the snapshot does, and the group makes a snapshot when its tools are asked for
-and are not those of the last one. It uses the names, the tools and `pin`. It does no I/O and waits for nothing. A
-snapshot does not change; the variants of an entry and the `collisions` are computed when first needed, and kept.
+Owns: variants of an entry, made at the first use; a snapshot never changes.
+Writes: nothing.
+Calls: _names, _pins, _tools.
 """
 
 from __future__ import annotations
@@ -26,12 +24,9 @@ from ._tools import CatalogTool, ListedTool
 
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
-# A snapshot is made in one step of the event loop, however many tools there are. So the work on a single tool is done
-# before, tool by tool: its schemas are frozen, its names are derived, and there is one `CatalogTool` for each state in
-# which its server usually is. Making the snapshot only moves these between dicts.
-#
-# A remembered tool (`CatalogEntry.of`) is prepared only as such: of a thousand servers that are configured, few are
-# used.
+# The work on a single tool is done before a snapshot is made: its schemas are frozen, its names derived, and there is a
+# `CatalogTool` for each usual state of its server. Making the snapshot only moves these between dicts. A remembered
+# tool is prepared only as such: of a thousand configured servers, few are used.
 
 
 def place_of(*, available: bool, deferred: bool) -> int:
@@ -43,7 +38,7 @@ _PLACES: Final = 4
 _USUAL: Final = tuple(
     place_of(available=here, deferred=late) for here, late in ((False, False), (True, False), (False, True))
 )
-"""The places for the states of a server that has listed its tools. One that serves shows no remembered tools."""
+"""The places for the states of a server that has listed its tools. While serving, it shows no remembered tools."""
 
 
 @attrs.frozen(eq=False)
@@ -51,8 +46,8 @@ class CatalogEntry:
     """A tool of a server, prepared for snapshots.
 
     Attributes:
-        name: its names.
-        variants: the tool under its ``name.base``, with each pair of marks; see `place_of`. None if it is not prepared.
+        name: the names.
+        variants: the tool under ``name.base``, with each pair of marks (see `place_of`); None if not prepared.
     """
 
     name: ToolName
@@ -65,8 +60,8 @@ class CatalogEntry:
         Args:
             server: the configured name of the server.
             tool: the listed tool.
-            naming: the template of the public names, which has been checked. It must be that of the snapshots.
-            remembered: True for a tool that may never be anything but remembered; else `prepare` prepares it.
+            naming: the template of public names, already checked; the same as that of the snapshots.
+            remembered: True for a tool that may never be more than remembered; `prepare` prepares the rest.
         """
         name = ToolName.of((server, tool.name), naming)
         entry = cls(name, [None] * _PLACES)
@@ -77,7 +72,7 @@ class CatalogEntry:
         return entry
 
     def prepare(self) -> None:
-        """Prepare the tool for all usual states of a server that lists it."""
+        """Prepare the tool for all usual states of a server."""
         for place in _USUAL:
             self.variant(place)
 
@@ -105,8 +100,8 @@ class Listing:
 
     Attributes:
         server: the configured name of the server.
-        tools: its tools in listed order. If several have the same name, the first one is kept. Those of a long list are
-            prepared (`CatalogEntry`), so that a snapshot of them is made quickly.
+        tools: the tools in listed order. Of several with the same name, the first is kept. Tools of a long list are
+            prepared (`CatalogEntry`), to make a snapshot quickly.
         available: whether the server is serving; copied to `CatalogTool.available`.
         deferred: True if an earlier run of the program stored the listing, and the server has not connected since;
             copied to `CatalogTool.deferred`.
@@ -126,10 +121,10 @@ class _Section:
     """The tools of one server in a snapshot.
 
     Attributes:
-        listing: the listing that it was made from, or None if that is unknown.
+        listing: the listing of the server, or None if unknown.
         version: see `CatalogSnapshot.versions`.
         tools: the tools by their own names, in listed order.
-        entries: what they were taken from, by the same names; empty if that is unknown.
+        entries: the entries of the tools, by the same names; empty if unknown.
     """
 
     listing: Listing | None
@@ -140,11 +135,11 @@ class _Section:
 
 @attrs.frozen(eq=False)
 class _Parts:
-    """The parts of a snapshot, from which the next one is made.
+    """The parts of a snapshot, from which the next is made.
 
     Attributes:
         whole: all tools, in order.
-        sections: the sections of the servers by name, in configured order.
+        sections: the sections by server name, in configured order.
         book: the public names.
     """
 
@@ -154,7 +149,7 @@ class _Parts:
 
 
 def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
-    """Return the parts of a snapshot that was made from tools instead of listings."""
+    """Return the parts of a snapshot made of tools instead of listings."""
     sections: dict[str, _Section] = {}
     keys: dict[str, ToolKey] = {}
     for tool in tools:
@@ -167,11 +162,9 @@ def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
 
 
 def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts:
-    """Return the parts of the next snapshot; sections of unchanged servers are the same objects.
-
-    All of it is one step of the event loop. So nothing is called for a tool that is prepared, unless it gets another
-    name because of a similar one.
-    """
+    """Return the parts of the next snapshot; sections of unchanged servers are the same objects."""
+    # All of this is one step of the event loop. So nothing is called for a prepared tool, except for a new name because
+    # of a similar tool.
     now: dict[str, Listing] = {}
     for listing in listings:
         if listing.server in now:
@@ -205,8 +198,8 @@ def _is_same(section: _Section, listing: Listing) -> bool:
 
 
 def _same_tools(old: tuple[ListedTool | CatalogEntry, ...], new: tuple[ListedTool | CatalogEntry, ...]) -> bool:
-    # Equality alone is not enough: in Python 1 == True, but in a schema they differ. So equal tools are also compared
-    # by their pins, which are computed only then; most listings are the same object or differ at once.
+    # In Python 1 == True, but in a schema they differ. So equal tools are also compared by their pins, which are
+    # computed only then; most listings are the same object or differ at once.
     return old is new or (
         old == new
         and all(
@@ -234,7 +227,7 @@ def _entries(listing: Listing, old: _Section | None, naming: str) -> dict[str, C
 def _names_missing(
     these: Mapping[str, Mapping[str, CatalogEntry]], others: Mapping[str, Mapping[str, CatalogEntry]]
 ) -> list[ToolName]:
-    """Return the names of the tools that are not among the others."""
+    """Return the names of tools that are not among the others."""
     names: list[ToolName] = []
     for server, entries in these.items():
         other = others.get(server, {})
@@ -260,11 +253,11 @@ def _tools_of(entries: Mapping[str, CatalogEntry], listing: Listing, book: NameB
 class CatalogSnapshot(Sequence[CatalogTool]):
     """All tools of a group at one moment: an immutable sequence, in configured then listed order.
 
-    A snapshot never changes; the group replaces its current snapshot with a new one.
+    A snapshot never changes; the group replaces its current snapshot.
 
     Args:
         tools: the tools. Their public names must differ.
-        generation: the number of changes before this snapshot, which grows from one snapshot of a group to the next.
+        generation: the number of changes before this snapshot, growing from one snapshot of a group to the next.
             Default 0.
 
     Raises:
@@ -307,9 +300,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
         """Return the next snapshot, from the current listings; return this one if nothing has changed.
 
         The cost depends on the size of the change, and hardly on the number of tools: the tools of unchanged servers
-        are the same objects as before.
-
-        The template of the names is kept. (A snapshot that was made from tools has the default template.)
+        are the same objects as before. The template of the names is kept (the default for a snapshot made of tools).
 
         Args:
             listings: one per server, in configured order. A listing whose ``tools`` are the same object as before is
@@ -326,9 +317,9 @@ class CatalogSnapshot(Sequence[CatalogTool]):
 
     @property
     def versions(self) -> Mapping[str, int]:
-        """The generation in which each server's tools, their names or marks changed last.
+        """The generation in which each server's tools, names or marks last changed.
 
-        As long as the version of a server is the same, so is ``of(server)``.
+        As long as the version of a server is the same, ``of(server)`` is too.
         """
         return Frozen({name: section.version for name, section in self._parts.sections.items()})
 
@@ -347,7 +338,6 @@ class CatalogSnapshot(Sequence[CatalogTool]):
         return self._parts.sections[server].tools[name]
 
     def _schema_of(self, public_name: str) -> Mapping[str, Any] | None:
-        """Return the input schema of a tool; None if no tool has this name."""
         return self.find(public_name).input_schema if public_name in self._parts.book.keys else None
 
     def of(self, server: str) -> tuple[CatalogTool, ...]:

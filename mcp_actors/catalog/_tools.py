@@ -1,13 +1,11 @@
-"""A tool in the catalogue, immutable JSON, values of results, and hashes.
+"""Tools in the catalogue, immutable JSON, values of results, and hashes.
 
-`freeze` and `thaw` convert JSON to dicts and lists that refuse changes, and back. A `CatalogTool` is the frozen copy of
-a `ListedTool`, with a public name. `result_value` turns the result of a call into plain values, or raises `ToolFailed`;
-`text_of`, `data_text`, `decoded` and `unwrapped` are for those who show a result to a reader.
-`digest` hashes the `canonical_text` of a JSON value.
+Servers differ in how they fill a result, and JSON values that mean the same are written in many ways: `result_value`
+and `canonical_text` hide both. A tool is shared by a whole group, so its dicts and lists refuse changes.
 
-The other files of the catalogue except the names use parts of it; the servers freeze and hash with it, and the bridge,
-the adapters and the command line use `CatalogTool`. Programs call `result_value`. Of the package it imports only the
-error. It does no I/O, keeps no state, and does not change the tools, values and results that it is given.
+Owns: nothing.
+Writes: the mark of a failed result (`note_call`).
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -32,8 +30,8 @@ if TYPE_CHECKING:
 
 # --- Immutable dicts and lists for JSON -------------------------------------------------------------------------------
 
-# They are subclasses of dict and list, so `json.dumps`, schema validators and the SDKs of model providers accept them.
-# A copy (``copy.copy``, ``copy.deepcopy``, ``.copy()``) is an ordinary dict or list.
+# Subclasses of dict and list, so `json.dumps`, schema validators and the SDKs of model providers accept them. A copy
+# (``copy.copy``, ``copy.deepcopy``, ``.copy()``) is an ordinary dict or list.
 
 
 C = TypeVar("C", bound=type)
@@ -53,7 +51,7 @@ _LEAVES: Final = frozenset({str, bool, int, float, type(None)})
 
 
 def freeze(value: Any) -> Any:
-    """Return a copy of a JSON-like value with every dict and list frozen; a frozen value is returned as it is."""
+    """Return a copy of a JSON-like value with every dict and list frozen. A frozen value is returned itself."""
     kind = type(value)
     if kind in _LEAVES or kind is FrozenDict or kind is FrozenList:
         return value
@@ -66,7 +64,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return a copy of a value with every dict and list an ordinary one."""
+    """Return a copy of a value with every dict and list ordinary."""
     if isinstance(value, dict):
         return {key: thaw(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -83,12 +81,12 @@ def _thawed(self: Any, memo: object = None) -> Any:
 
 
 def _reduced(self: Any, protocol: object) -> Any:
-    # An unpickled value is frozen again: a pickle transports a value, it does not make a copy to modify.
+    # Unpickle as frozen: a pickle transports a value, and is not a copy to modify.
     return freeze, (thaw(self),)
 
 
 def _frozen(cls: C) -> C:
-    """Replace the methods of a class that change its values, and those that copy them."""
+    """Replace the methods of a class that change or copy its values."""
     for name in _CHANGES:
         if hasattr(cls, name):
             setattr(cls, name, _refuse)
@@ -116,7 +114,7 @@ class FrozenList(list[Any]):
 
 
 class ListedTool(Protocol):
-    """A tool as a server lists it: the attributes of ``mcp.types.Tool`` that the catalogue keeps."""
+    """A tool as listed by a server: the attributes of ``mcp.types.Tool`` kept by the catalogue."""
 
     @property
     def name(self) -> str:
@@ -157,7 +155,7 @@ def _frozen_or_none(value: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 
 def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
-    """Return annotations by their names on the wire (``readOnlyHint``), without those that are not set."""
+    """Return annotations by their names on the wire (``readOnlyHint``), without unset ones."""
     if annotations is None or isinstance(annotations, Mapping):
         return annotations
     dumped: dict[str, Any] = annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -176,8 +174,8 @@ def _task_support(tool: ListedTool) -> TaskSupport:
 class CatalogTool:
     """A tool of a server, with the public name by which the group calls it.
 
-    It is deeply immutable: its schemas, annotations and meta are dicts and lists that refuse every change. They can be
-    passed to `json.dumps` and to the SDKs of model providers; ``copy.deepcopy`` makes an ordinary, mutable copy.
+    Deeply immutable: schemas, annotations and meta are dicts and lists that refuse every change. They can be passed to
+    `json.dumps` and to the SDKs of model providers; ``copy.deepcopy`` makes an ordinary, mutable copy.
 
     Attributes:
         server: the configured name of the server.
@@ -190,8 +188,8 @@ class CatalogTool:
         annotations: the server's hints by their wire names (``readOnlyHint`` …), or None. Hints are not verified.
         meta: the ``_meta`` of the listing, or None.
         task_support: whether the tool can run as a task (MCP 2025-11-25): ``"forbidden"``, ``"optional"`` or
-            ``"required"``. A tool that requires it cannot be called through this package.
-        available: False while the server is not serving, for example because it reconnects.
+            ``"required"``. A tool that requires tasks cannot be called through this package.
+        available: False while the server is not serving, for example while it reconnects.
         deferred: True while the tool is only remembered from an earlier run. A call waits for the connection, and fails
             if the server no longer lists the tool.
     """
@@ -217,8 +215,8 @@ class CatalogTool:
 
         Args:
             server: the configured name of the server.
-            tool: the listed tool: an ``mcp.types.Tool``, another `CatalogTool`, or anything with the same attributes.
-            public_name: its public name (see `assign_names`).
+            tool: an ``mcp.types.Tool``, another `CatalogTool`, or anything with the same attributes.
+            public_name: the public name (see `assign_names`).
             available: whether the server is serving.
             deferred: whether the tool is only remembered from an earlier run.
         """
@@ -244,13 +242,12 @@ class CatalogTool:
 
 # --- Results ----------------------------------------------------------------------------------------------------------
 
-# A `CallToolResult` may contain its data twice: as structured content for programs, and as content parts for models.
-# Servers differ in which of the two they fill, and wrap a value that is not an object as ``{"result": …}``.
-# `result_value` handles these differences.
+# A `CallToolResult` may have its data twice: as structured content for programs, and as content parts for models.
+# Servers differ in which they fill, and wrap a value that is not an object as ``{"result": …}``.
 
 
 _CALL: Final = "mcp_actors_call"
-"""Where a failed result has the call that it is of, next to its fields: its JSON and its equality do not have it."""
+"""Where a failed result keeps its call, next to the fields: not part of its JSON, nor of its equality."""
 
 
 def note_call(result: CallToolResult, server: str, tool: str, suggestion: str | None) -> None:
@@ -266,8 +263,8 @@ _SAID: Final = 500
 def result_value(result: CallToolResult) -> Any:
     """Return the result of a tool as plain values: JSON-like data, and `bytes` for binary content.
 
-    Structured content is preferred. A structured ``{"result": x}`` becomes ``x``, because servers wrap values that are
-    not objects in this way. (A tool that returns an object with the single member ``result`` looks the same.)
+    Structured content is preferred. A structured ``{"result": x}`` becomes ``x``: servers wrap values that are not
+    objects like this. (A tool that returns an object with the single member ``result`` looks the same.)
 
     Without structured content, each part of the content becomes a value:
 
@@ -301,7 +298,7 @@ def result_value(result: CallToolResult) -> Any:
 
 
 def unwrapped(structured: Any) -> Any:
-    """Return structured content; of one that is wrapped, because it is not an object, what is in it."""
+    """Return structured content without the ``{"result": …}`` around a value that is not an object."""
     is_wrapped = isinstance(structured, dict) and structured.keys() == {"result"}
     return structured["result"] if is_wrapped else structured
 
@@ -328,7 +325,7 @@ def _text_value(text: str) -> Any:
         return text
     try:
         return pydantic_core.from_json(text, allow_inf_nan=False)
-    except (ValueError, TypeError):  # TypeError for an unpaired surrogate, which JSON cannot contain
+    except (ValueError, TypeError):  # TypeError for an unpaired surrogate
         return text
 
 
@@ -350,13 +347,13 @@ def decoded(data: str) -> bytes:
     """Return the bytes of a binary part.
 
     Raises:
-        ValueError: it is not base64.
+        ValueError: `data` is not base64.
     """
     return base64.b64decode(plain_base64(data), validate=True)
 
 
 def plain_base64(data: str) -> str:
-    """Return base64 of a server in the common form: without line breaks, the head of a data URL, or URLs' alphabet."""
+    """Return base64 in the common form: without line breaks, the head of a data URL, or the alphabet of URLs."""
     if data.startswith("data:"):
         data = data.partition(";base64,")[2] or data
     data = "".join(data.split()).translate(_FROM_URLS)
@@ -377,7 +374,7 @@ def text_of(part: ContentBlock) -> str | None:
 
 
 def data_text(result: CallToolResult) -> str | None:
-    """Return structured content as JSON for a reader; None if there is none, or if the texts of the result say it."""
+    """Return structured content as JSON for a reader; None without any, or if the texts of the result say the same."""
     structured, texts = result.structured_content, [part.text for part in result.content if part.type == "text"]
     if structured is None:
         return None
@@ -389,7 +386,7 @@ def data_text(result: CallToolResult) -> str | None:
 
 
 def _says(text: str, value: Any) -> bool:
-    """Return True if a text is a value, or its JSON."""
+    """Return whether a text is a value, or its JSON."""
     try:
         return bool(text == value or pydantic_core.from_json(text) == value)
     except (ValueError, TypeError):
@@ -408,12 +405,10 @@ def _said(result: CallToolResult) -> str:
 
 # --- Canonical JSON ---------------------------------------------------------------------------------------------------
 
-# Values that mean the same have the same text. Pins and the identity of a server are hashes of it, and ``uniqueItems``
-# compares it.
-#
-# The members of objects are sorted by name. Strings are not normalized (as by NFC), because a model may read two
-# encodings of the same letter differently. Numbers of the same value have the same text: ``1``, ``1.0`` and ``1e0`` (as
-# in RFC 8785, but integers of any size stay exact). A boolean is never equal to a number.
+# Values that mean the same have the same text, for pins, identities of servers and ``uniqueItems``. Members of objects
+# are sorted. Strings are not normalized (as by NFC), because a model may read two encodings of a letter differently.
+# ``1``, ``1.0`` and ``1e0`` have the same text (as in RFC 8785, but integers of any size stay exact); a boolean never
+# equals a number.
 
 
 _write: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
@@ -435,8 +430,7 @@ def canonical_text(value: Any) -> str:
     Parts that are not JSON are written as their `repr`. The nesting depth is not limited, but a value must not contain
     itself: its text would never end.
     """
-    # The encoder of the standard library is fast, but it recurses and does not normalize numbers. Use it where neither
-    # matters.
+    # The encoder of the standard library is fast, but recurses and does not normalize numbers.
     try:
         text = _write(value)
     except (RecursionError, TypeError, ValueError):
@@ -445,7 +439,7 @@ def canonical_text(value: Any) -> str:
 
 
 _Piece = tuple[bool, Any]
-"""True and a finished text, or False and a value that must still be written."""
+"""True and a finished text, or False and a value to write."""
 
 
 def _walked(value: Any) -> str:
@@ -457,7 +451,7 @@ def _walked(value: Any) -> str:
         if is_text:
             written.append(each)
         elif isinstance(each, Mapping):
-            # Sort by the text of the key, because keys of different types cannot be compared.
+            # By the text of the key: keys of different types cannot be compared.
             members = sorted(each.items(), key=lambda member: str(member[0]))
             pieces = [[(True, _scalar(key)), (True, ":"), (False, member)] for key, member in members]
             pending += _reversed("{", pieces, "}")

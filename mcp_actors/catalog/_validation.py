@@ -1,13 +1,12 @@
 """Check tool calls and results, and convert schemas for model providers.
 
-`ToolChecks` checks the arguments and results of the tools of one server, as far as its mode says, and in every mode the
-name and ``_meta`` of a call; it returns arguments as they are sent. It keeps the compiled schemas of called tools, and
-which results are still to be sampled. The catalogue of each server has one, and makes the next one from it when the
-tools change, or a new one when the configuration does. `strict_schema` converts an input schema into the strict form,
-or copies one that has no strict form; `StrictSchema.restore` converts a model's arguments back. Programs call these.
+Compiling a schema costs a thousand times as much as a check, so `ToolChecks` compiles only schemas of called tools, and
+hands compiled schemas of unchanged tools to the next listing. `strict_schema` must not change the meaning of a schema:
+a schema without a strict form stays as it is.
 
-It uses ``_schemas`` and `thaw`, raises `InvalidArguments` and `InvalidResult`, and logs samples that do not match and
-schemas that cannot be converted. It sends nothing, and changes neither tools nor schemas nor arguments.
+Owns: compiled schemas of called tools; the set of results still to be sampled.
+Writes: nothing.
+Calls: _schemas, _tools.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ Validation = Literal["required", "schema", "off"]
 """The extent of validation: required arguments only, everything in the schemas, or nothing."""
 
 MOST_UNKNOWN: Final = 20  # unknown arguments of a server's tools that are logged
-_DEPTH: Final = 30  # steps into arguments that cannot be written, to find the one that cannot; some contain themselves
+_DEPTH: Final = 30  # steps into unwritable arguments; some contain themselves
 
 
 def check_call(
@@ -42,16 +41,16 @@ def check_call(
     arguments: Mapping[str, object],
     schema_of: Callable[[str], Mapping[str, Any] | None],
 ) -> None:
-    """Check the arguments of ``call``, which are those of the tool.
+    """Check the arguments of ``call``, all of which are for the tool.
 
     Args:
         tool: the tool.
         positional: the arguments without names.
-        arguments: the others.
-        schema_of: returns the input schema of a tool; None if it is not known.
+        arguments: the arguments with names.
+        schema_of: returns the input schema of a tool, or None if unknown.
 
     Raises:
-        TypeError: an argument has no name; or it is an option of ``call_tool`` that the schema does not name.
+        TypeError: an argument has no name, or is an option of ``call_tool`` that the schema does not name.
     """
     refuse_positional(tool, positional)
     if OPTIONS.isdisjoint(arguments) or (schema := schema_of(tool)) is None:
@@ -64,20 +63,19 @@ def check_call(
 class ToolChecks:
     """Checks of the arguments and results of one server's tools.
 
-    An instance belongs to one listing; `updated` returns one for the next. A tool that is not listed is not checked, so
-    the server decides whether it exists.
+    An instance belongs to one listing; `updated` returns the next. An unlisted tool is not checked; the server decides.
 
     Modes:
 
-    - ``"required"``: the arguments can be written as a JSON object, and required ones are present. The first result of
-      each tool on a connection is compared with its output schema, and a difference is logged;
-    - ``"schema"``: in addition, the arguments match the tool's input schema, and structured content its output schema.
-      A schema is a foreign program, so this mode is optional, and a check runs for at most a tenth of a second;
+    - ``"required"``: the arguments can be written as a JSON object, and required arguments are present. The first
+      result of each tool on a connection is compared with the output schema, and a difference is logged;
+    - ``"schema"``: in addition, arguments match the input schema, and structured content the output schema. A check
+      takes at most a tenth of a second;
     - ``"off"``: nothing.
 
     Args:
         server: the configured name of the server.
-        tools: the listed tools. If several have the same name, the first one counts.
+        tools: the listed tools. Of several with the same name, the first counts.
         mode: the mode.
         mask: masks credentials in the text of the server. Default: none are known.
     """
@@ -93,11 +91,11 @@ class ToolChecks:
         self._mask = mask
         self._mode: Validation = mode
         self._tools: dict[str, ListedTool] = {}
-        self._checks: dict[str, _ToolCheck] = {}  # of called tools: a list may be long, and few of its tools are called
+        self._checks: dict[str, _ToolCheck] = {}  # of called tools only: few tools of a long list are called
         for tool in tools if mode != "off" else ():
             self._tools.setdefault(tool.name, tool)
-        self._unknown: set[tuple[str, str]] = set()  # the arguments that were logged, by tool
-        self._samples: set[str] = set()  # of these tools the next result is a sample
+        self._unknown: set[tuple[str, str]] = set()  # logged arguments, by tool
+        self._samples: set[str] = set()  # tools whose next result is a sample
         self.sample()
 
     def __repr__(self) -> str:
@@ -120,7 +118,7 @@ class ToolChecks:
         return new
 
     def _check(self, name: str) -> _ToolCheck | None:
-        """Return the check of a tool, made when it is first needed; None if the tool is not listed."""
+        """Return the check of a tool, made at the first use; None for an unlisted tool."""
         check = self._checks.get(name)
         if check is None and name in self._tools:
             check = self._checks[name] = _ToolCheck(self._server, self._tools[name], self._mask)
@@ -130,8 +128,8 @@ class ToolChecks:
         """Check the arguments of a call.
 
         Returns:
-            The arguments to send, as a copy in JSON values: the caller's later changes cannot affect arguments that
-            have been checked. None stays None. (With ``"off"`` only the outermost object is copied.)
+            The arguments to send, copied as JSON values: later changes by the caller have no effect. None stays None.
+            (With ``"off"`` only the outermost object is copied.)
 
         Raises:
             InvalidArguments: the arguments are not valid for the tool.
@@ -139,9 +137,9 @@ class ToolChecks:
         return self.written(tool, arguments)[0]
 
     def written(self, tool: str, arguments: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bytes | None]:
-        """Check the arguments of a call, and return them as `check_arguments` does, and as JSON text.
+        """Check the arguments of a call; return the result of `check_arguments`, and its JSON text.
 
-        There is no text for None, and in mode ``"off"``, in which the arguments may be no JSON.
+        There is no text for None, nor in mode ``"off"``, where arguments need not be JSON.
         """
         if self._mode == "off":
             return None if arguments is None else dict(arguments), None
@@ -158,7 +156,7 @@ class ToolChecks:
         return None if arguments is None else sendable, text
 
     def _note_unknown(self, tool: str, given: Iterable[str], named: frozenset[str]) -> None:
-        """Log the arguments that the input schema does not name: servers drop a misspelled one without an error."""
+        """Log arguments unknown to the input schema: servers silently drop a misspelled argument."""
         for name in given:
             if name in named or (tool, name) in self._unknown or len(self._unknown) == MOST_UNKNOWN:
                 continue
@@ -171,10 +169,10 @@ class ToolChecks:
             logger.warning("%s: %s", self._who(tool), plain_text(problem))
 
     def check_result(self, tool: str, result: CallToolResult) -> None:
-        """Check the result of a tool, or log what is wrong with a sample. With ``is_error`` it may contain anything.
+        """Check the result of a tool, or log how a sample differs. A result with ``is_error`` may contain anything.
 
         Raises:
-            InvalidResult: its structured content does not match the output schema, in mode ``"schema"``.
+            InvalidResult: the structured content does not match the output schema, in mode ``"schema"``.
         """
         if result.is_error or not (self._mode == "schema" or tool in self._samples):
             return
@@ -200,7 +198,7 @@ class ToolChecks:
         """Check the name of the tool and the ``_meta`` of a call, in every mode.
 
         Raises:
-            InvalidArguments: one of them cannot be written as JSON.
+            InvalidArguments: either cannot be written as JSON.
         """
         given: object = tool
         if not isinstance(given, str) or not (given.isascii() or _can_be_written(given)):
@@ -211,7 +209,7 @@ class ToolChecks:
             self._sendable(tool, meta, root="meta")
 
     def _sendable(self, tool: str, values: Any, *, root: str = "arguments") -> tuple[dict[str, Any], bytes]:
-        """Return the arguments, or the part of the request that `root` names, as JSON values and as text."""
+        """Return the arguments, or the part of the request named by `root`, as JSON values and as text."""
         if type(values) is not dict and not isinstance(values, Mapping):
             raise self._refused(tool, Violation((), f"is {kind_of(values)}", "an object"), root=root)
         for name in values:
@@ -219,7 +217,7 @@ class ToolChecks:
                 raise self._refused(tool, Violation((), f"has the key {name!r:.40}", "strings as keys"), root=root)
         try:
             return _as_json(values if type(values) is dict else dict(values))
-        except Exception:  # foreign objects may raise anything when they are serialized
+        except Exception:  # foreign objects may raise anything when serialized
             raise self._refused(tool, _unwritable(dict(values)), root=root) from None
 
     # --- the errors ---------------------------------------------------------------------------------------------
@@ -262,8 +260,6 @@ class ToolChecks:
 
 
 class _ToolCheck:
-    """The schemas of one tool."""
-
     __slots__ = ("_tool", "input", "named", "output", "required")
 
     def __init__(self, server: str, tool: ListedTool, mask: Callable[[str], str]) -> None:
@@ -289,17 +285,17 @@ def _text_of(tool: ListedTool) -> str:
 
 
 def _as_json(value: Any) -> tuple[Any, bytes]:
-    """Return a value as the SDK will write it, and the text; raise if that is not possible."""
-    # Write it and read it back, because each step refuses values that the other accepts. Writing refuses unpaired
-    # surrogates and foreign objects; reading refuses integers of thousands of digits and values nested about 200 levels
-    # deep, which the SDK's servers cannot read either. NaN is written as a constant for reading to refuse: the SDK
-    # would silently send null instead. A request has two levels around its arguments.
+    """Return a value as the SDK will write it, and the text; raise any exception if impossible."""
+    # Write the value and read it back, because each step refuses what the other accepts. Writing refuses unpaired
+    # surrogates and foreign objects; reading refuses integers of thousands of digits and nesting of about 200 levels,
+    # which the SDK's servers cannot read. NaN is written as a constant for reading to refuse: the SDK would silently
+    # send null. The two brackets stand for the levels of a request around its arguments.
     text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
     return pydantic_core.from_json(b"[[%b]]" % text, allow_inf_nan=False)[0][0], text
 
 
 def _unwritable(value: Any) -> Violation:
-    """Find the innermost part that cannot be written, and return its path and kind."""
+    """Return the path and kind of the innermost unwritable part."""
     path: list[str | int] = []
     around: set[int] = set()
     while id(value) not in around:
@@ -330,12 +326,10 @@ def _can_be_written(value: Any) -> bool:
 
 # --- The strict form of model providers -------------------------------------------------------------------------------
 
-# In a strict schema every object lists all its members and requires them, so a provider can constrain the model's
-# output. An optional member may be null instead. On the way back, a null that only means "not set" is removed, because
-# the server does not expect it.
-#
-# Other details of a schema are kept, or dropped where providers refuse them; then a model may write arguments that the
-# server refuses, as it may without a schema. A schema whose meaning would change is not converted.
+# In a strict schema every object lists and requires all its members, so a provider can constrain the model's output. An
+# optional member may be null instead; on the way back a null that means "not set" is removed, because the server does
+# not expect it. Details that providers refuse are dropped: a model may then write arguments that the server refuses, as
+# without a schema. A schema whose meaning would change is not converted.
 
 
 _NULL: Final = {"type": "null"}
@@ -349,7 +343,7 @@ _KEPT: Final = frozenset(
 """Keywords that providers accept."""
 
 _FORMATS: Final = frozenset(["date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"])
-"""Values of ``format`` that they accept."""
+"""Values of ``format`` that providers accept."""
 
 _INCONVERTIBLE: Final = (
     *("patternProperties", "propertyNames", "unevaluatedProperties", "unevaluatedItems", "dependentRequired"),
@@ -380,16 +374,16 @@ _TYPES: Final[dict[type, str]] = {
 
 
 class _NotStrict(Exception):
-    """A part of a schema that has no strict form; the text says which and why."""
+    """A part of a schema without a strict form; the text says which and why."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
 class StrictSchema:
-    """A schema in the strict form, or unchanged if it has none.
+    """A schema in the strict form, or unchanged without a strict form.
 
     Attributes:
         schema: the schema, an ordinary dict that you may modify.
-        is_strict: whether the schema is in the strict form; providers expect this value as ``strict``.
+        is_strict: whether the schema is in the strict form; the value of ``strict`` for providers.
         problem: why the schema could not be converted, or None.
     """
 
@@ -399,9 +393,9 @@ class StrictSchema:
     _original: Mapping[str, Any]
 
     def restore(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return a model's arguments in the form of the original schema: without nulls that stand for missing members.
+        """Return a model's arguments in the form of the original schema: without nulls for missing members.
 
-        A null that the original schema allows is kept. `arguments` is not changed.
+        A null allowed by the original schema is kept. `arguments` is not changed.
         """
         if not self.is_strict:
             return dict(arguments)
@@ -410,20 +404,20 @@ class StrictSchema:
 
 
 def strict_schema(schema: Mapping[str, Any], *, owner: str = "a tool") -> StrictSchema:
-    """Convert the input schema of a tool into the strict form; return it unchanged if it has none.
+    """Convert the input schema of a tool into the strict form, if there is one.
 
     In the strict form
 
-    - objects have ``"additionalProperties": false``, and all their members are required;
-    - members that were optional may be null (see `StrictSchema.restore`), and their defaults are in their descriptions;
+    - objects have ``"additionalProperties": false``, and all members are required;
+    - optional members may be null (see `StrictSchema.restore`), with their defaults in the descriptions;
     - ``oneOf`` becomes ``anyOf``, a single ``allOf`` is merged, and definitions move to ``$defs``;
-    - keywords that providers refuse and that only restrict a value (``maxLength`` …) or describe it are removed.
+    - keywords refused by providers that only restrict a value (``maxLength`` …) or describe it are removed.
 
-    A schema cannot be converted if it has an object with unknown members, an array without ``items``, a value without a
-    type, or a keyword without a strict form (``patternProperties``, ``not``, ``if`` …). The reason is logged.
+    There is no strict form for an object with unknown members, an array without ``items``, a value without a type, and
+    some keywords (``patternProperties``, ``not``, ``if`` …). The reason is logged.
 
     Args:
-        schema: the schema. It is not changed, and the result shares nothing with it.
+        schema: the schema. The result is a copy that shares nothing with it.
         owner: the owner of the schema for the log. Default ``"a tool"``.
     """
     try:
@@ -506,7 +500,7 @@ class _Conversion:
 
     def _members(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         properties = self._mapping(schema.get("properties", {}), "properties")
-        # Without `properties` and `additionalProperties`, an object may have any members.
+        # Without both keywords, an object may have any members.
         if schema.get("additionalProperties", not properties) is not False:
             raise self._problem("may have unknown members")
         required = schema.get("required", ())
@@ -569,7 +563,7 @@ class _Conversion:
         return list(types)
 
     def _merged(self, schema: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Return a schema with its single ``allOf`` merged into it."""
+        """Return a schema with its single ``allOf`` merged."""
         parts = schema.get("allOf")
         if parts is None:
             return schema
@@ -601,7 +595,6 @@ class _Conversion:
 
 
 def _kept(schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the keywords that providers accept."""
     kept = {key: thaw(value) for key, value in schema.items() if key in _KEPT}
     if schema.get("format") in _FORMATS:
         kept["format"] = schema["format"]
@@ -617,7 +610,6 @@ def _unescaped(pointer: str) -> str:
 
 
 def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
-    """Return a strict schema that allows null too."""
     if "anyOf" in schema:
         return schema if _NULL in schema["anyOf"] else {**schema, "anyOf": [*schema["anyOf"], dict(_NULL)]}
     if "$ref" in schema:
@@ -633,11 +625,11 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restored(value: Any, schemas: list[Any], root: Mapping[str, Any]) -> Any:
-    """Return a value without the nulls that none of the original schemas allows.
+    """Return a value without nulls that are not allowed by the original schemas.
 
     Args:
         value: the value from the model.
-        schemas: the schemas that may apply to it: one, or several alternatives.
+        schemas: the schema, or several alternatives.
         root: the schema in which references are resolved.
     """
     possible = list(_flat(schemas, root))
@@ -658,7 +650,7 @@ def _restored(value: Any, schemas: list[Any], root: Mapping[str, Any]) -> Any:
 
 
 def _flat(schemas: Iterable[Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield schemas, their alternatives and the targets of their references, all of which have been converted."""
+    """Yield converted schemas, their alternatives and the targets of their references, each once."""
     pending, seen = list(schemas), set[int]()
     while pending:
         schema = pending.pop(0)

@@ -1,10 +1,7 @@
 """Read and dump configurations in the form of Claude, Cursor and others.
 
-Programs call `load_config` and `dump_config`, and get an `Input` in their ``ask``. `servers` calls `load_config` for
-mappings, and `check_overrides`. The command line, the sources and the tables also use other names from here: the parts
-that read a file, name its places and load entries. These files use single files of layer 0 and the rest of
-`mcp_actors.config`, except for the sources and the tables, which are above them. They block on files and read the
-environment; they write no file, and nothing is connected or started.
+Start with `load_config` and `dump_config`. Reading blocks on files and on the user's ``ask``; no file is written, and
+nothing is connected or started.
 """
 
 from __future__ import annotations

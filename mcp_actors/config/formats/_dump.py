@@ -1,13 +1,12 @@
-"""Convert servers into a configuration that `load_config` reads (`dump_config`).
+"""Dump servers as a configuration for `load_config` (`dump_config`).
 
-It returns data for JSON, and writes no file. Environment variables and inputs stay references. A variable that an
-editor defines, such as ``${workspaceFolder}``, becomes its value unless it has the same one in the current directory.
-Credentials that it finds written out, objects and settings that a file cannot hold, and two servers of one name are
-errors; ``literals=True`` accepts the credentials. The first `ConfigError` is raised, with the others as notes.
-`_Dumping` is the state of one server: its errors and the inputs that it names.
+No credential may be written by accident: anything but a variable is refused in ``env``, ``headers``, ``auth``, and in
+arguments and URLs where it looks like a secret. A variable of an editor (``${workspaceFolder}``) becomes its value
+where the current directory would change the meaning.
 
-Programs and the command line call it. It uses the classes and values of `config`, and of this folder ``_entry``,
-``_keys`` and ``_programs``. It looks up the current and the home directory.
+Owns: nothing.
+Writes: nothing.
+Calls: config, _keys, _programs.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ from ._programs import predefined
 
 _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
 _SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
-"""The literal text that a credential may have in front of its variable: ``Bearer ${TOKEN}``."""
+"""Literal text in front of a credential's variable: ``Bearer ${TOKEN}``."""
 
 _NAMES: Final = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*[=:]\s*){0,2}")
 """The names in an argument: ``--token=…``, ``Authorization: …``, ``--header=Authorization: …``."""
@@ -64,7 +63,7 @@ _OAUTH: Final = {
     "scopes": "scopes",
     "send_resource": "sendResource",
 }
-"""Argument of `OAuth` → the key that is written for it."""
+"""Argument of `OAuth` → the key to write."""
 
 _SECTION: Final = "mcpServers"
 
@@ -73,22 +72,22 @@ _SECTION: Final = "mcpServers"
 def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> dict[str, Any]:
     """Return the configuration of servers in the form of ``mcpServers``, for `load_config` and for other programs.
 
-    Write it with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, are written as the
-    variables that they come from: ``${TOKEN}``, ``Bearer ${TOKEN}``. `load_config` returns equal servers, except that a
-    `Secret` is a str then. Only fields that differ from their defaults are written. No variable is resolved.
+    Write it with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, are written as
+    variables: ``${TOKEN}``, ``Bearer ${TOKEN}``. `load_config` returns equal servers, except that a `Secret` is then a
+    str. Only fields that differ from their defaults are written. No variable is resolved.
 
     Args:
         servers: the servers, for example ``load_config(file).servers``.
-        literals: whether credentials that are not variables are written too. The result then shows in full what would
-            be started or contacted, to review it. Default False: they are refused.
+        literals: True also writes credentials that are not variables, to review in full what would be started or
+            contacted. Default False refuses them.
 
     Returns:
         The configuration, as data that JSON can hold.
 
     Raises:
         ConfigError: a credential is not a variable, and `literals` is False; a value is a Python object (a function, a
-            server in this process …), which a file cannot hold; or two servers have the same name. The first such
-            problem is raised; the others are notes.
+            server in this process …); or two servers have the same name. The first problem is raised, with the others
+            as notes.
     """
     servers = tuple(servers)
     check_unique_names(servers)
@@ -103,8 +102,6 @@ def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> d
 
 @attrs.define
 class _Dumping:
-    """The state of writing one server."""
-
     server: ServerConfig
     literals: bool = attrs.field(kw_only=True)
     errors: list[ConfigError] = attrs.field(factory=list)
@@ -133,7 +130,7 @@ class _Dumping:
         return {**entry, SETTINGS: settings} if settings else entry
 
     def _options(self, transport: Stdio | Http | Sse | Socket) -> Iterator[tuple[str, Any]]:
-        """Yield the options of a transport, with every string as a file has it."""
+        """Yield the options of a transport, with every string in the form of a file."""
         for name, value in changed(transport).items():
             if name in ("env", "headers"):
                 yield name, {key: self._credential(f"{name}.{key}", each) for key, each in value.items()}
@@ -168,7 +165,7 @@ class _Dumping:
         return self._unparsed(self._parsed(text)) if isinstance(text, Written) else literal(text)
 
     def _unparsed(self, parts: Iterable[Part]) -> str:
-        """Return a string as a file has it. Variables of the file that it came from are replaced by their values."""
+        """Return a string in the form of a file. Variables of the original file are replaced by their values."""
         here, known = predefined(None), self._known
         texts = []
         for part in parts:
@@ -187,7 +184,6 @@ class _Dumping:
         return "".join(texts)
 
     def _credential(self, place: str, value: object) -> str | None:
-        """Return a credential as a file has it."""
         if isinstance(value, Secret):
             value = literal(value.reveal())
         if not isinstance(value, str):
@@ -223,7 +219,7 @@ class _Dumping:
 
     def _check_args(self, args: tuple[str, ...]) -> None:
         if self.literals:
-            return  # an argument without variables may hold an unclosed '${', which does not parse
+            return  # an argument without variables may hold an unclosed '${', which would not parse
         for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
             if arg == masked:
                 continue
@@ -247,7 +243,6 @@ class _Dumping:
         return {name: self._plain(f"{path}{name}", value) for name, value in found.items()}
 
     def _plain(self, place: str, value: Any) -> Any:
-        """Return a setting as data that JSON can hold."""
         if value is None or isinstance(value, (str, bool, int, float)):
             return value
         if isinstance(value, (tuple, list, frozenset)):
@@ -270,7 +265,7 @@ class _Dumping:
 
 
 def has_literal(parts: Iterable[Part]) -> bool:
-    """Return whether a credential has any text of its own, but for the name of its scheme in front of a variable."""
+    """Return whether a credential has literal text, except for the name of a scheme in front of a variable."""
     parts = [part for part in parts if part]
     if len(parts) > 1 and isinstance(parts[0], str) and _SCHEME.fullmatch(parts[0]):
         parts = parts[1:]

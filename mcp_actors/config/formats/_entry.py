@@ -1,13 +1,11 @@
-"""Turn one entry of a configuration file into a `ServerConfig`.
+"""Convert an entry of a configuration file to a `ServerConfig`.
 
-`read_entry`, the last section, takes the steps in order: the keys, the lists of tools, the credentials, the settings;
-then, by the sections before it, the kind (`kind_of`, `leave_out_unsuited`), the paths (`locate`), the variables and the
-transport (`transport_of`). They write the two `Fields` that it makes, warn through `Surroundings`, raise `ConfigError`,
-and have a person asked for the inputs of servers that are wanted. They look up the home directory to expand ``~``, and
-`make_transport` may look for a script on the file system.
+`read_entry`, the last function, takes the steps in order: keys, lists of tools, credentials, settings; then the kind,
+the paths, the variables and the transport. A person is asked for inputs only after all texts have proved valid.
 
-``_load`` calls `read_entry` and `is_enabled`. It uses ``_keys``, ``_file``, and of `config` ``_template``, the values
-and `ServerConfig`.
+Owns: the two `Fields` of an entry, while reading.
+Writes: nothing.
+Calls: config, _file, _keys, _programs.
 """
 
 from __future__ import annotations
@@ -59,7 +57,7 @@ def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
 
 
 _REACHED_BY: Final[Mapping[Kind, str]] = {"stdio": "command", "socket": "address"}
-"""Kind → the field that says where the server is; for the others it is the URL."""
+"""Kind → the field that says where the server is; any other kind has a URL."""
 
 
 def _nothing_to_reach(path: str, entry: Mapping[str, Any], declared: Kind | None, word: str | None) -> str:
@@ -85,7 +83,7 @@ def _declared(word: object, place: str, source: str) -> Kind:
 
 
 def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str], None]) -> None:
-    """Drop the fields of the other kinds of servers with a warning; other programs drop them silently."""
+    """Drop the fields of other kinds of servers, with a warning."""
     reached = {"command": "a command", "address": "a socket"}.get(_REACHED_BY.get(kind, "url"), "a URL")
     of_others = [(field, what) for what, fields in _keys.ONLY.items() if what != reached for field in fields]
     for field, what in of_others:
@@ -97,14 +95,13 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
 
 # --- Paths ------------------------------------------------------------------------------------------------------------
 
-# A path should mean here what it means in the program that the file is for. All programs start the servers of a project
-# in its folder. Most do not expand ``~``, so a command or a directory that begins with it works in none of them and is
-# safe to expand. VS Code expands it in arguments too; elsewhere an argument is passed unchanged, because it may be
-# meant for the server itself or for another machine.
+# A path should mean here what it means in the program of the file. All programs start the servers of a project in its
+# folder. Most do not expand ``~``, so a command or a directory with ``~`` works in none of them, and is safe to expand.
+# VS Code expands it in arguments too; elsewhere an argument may be meant for the server or for another machine.
 
 
 def locate(transport: Fields, around: Surroundings) -> None:
-    """Resolve the paths of a command as the program that the file is for does."""
+    """Resolve the paths of a command as the program of the file does."""
     values = transport.values
     for field in ("command", "cwd"):
         if field in values:
@@ -123,7 +120,7 @@ def _from_home(path: object) -> object:
 
 
 def _within(folder: str, path: object) -> object:
-    """Return a path relative to a folder; leave one that is absolute, or may be because it begins with a variable."""
+    """Resolve a path relative to a folder, unless absolute, or perhaps absolute with a variable at the beginning."""
     if path is None:
         return folder
     return os.path.join(folder, path) if isinstance(path, str) and path and not path.startswith("${") else path
@@ -133,10 +130,10 @@ def _within(folder: str, path: object) -> object:
 
 
 def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
-    """Make the transport. A text with variables stays as it is written, with the values that only the file has."""
+    """Make the transport. A text with variables stays as written, with the values known only from the file."""
     _pass_on(fields, around)
     known, used = around.variables, set[str]()
-    variables: dict[str, str] = {}  # filled when all texts are known to be valid, because a person may be asked
+    variables: dict[str, str] = {}  # shared by all texts; filled last, because that may ask a person
 
     def written(field: str, place: str, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -162,9 +159,9 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
 
 
 def _check_notation(fields: Fields, around: Surroundings) -> None:
-    """Refuse commands that another program would run for their output, and warn of variables that stay as they are.
+    """Refuse commands that another program would run for their output; warn of variables that are not expanded.
 
-    Arguments are left alone, because they may be meant for a shell, unless the program of the file expands them itself.
+    Arguments may be meant for a shell, and are left alone unless the program of the file expands arguments itself.
     """
     for field, place, text in _all_texts(fields):
         where = fields.keys[field] + place.removeprefix(field)
@@ -176,7 +173,7 @@ def _check_notation(fields: Fields, around: Surroundings) -> None:
 
 
 def _pass_on(fields: Fields, around: Surroundings) -> None:
-    """Set the variables to pass on that only a ``.env`` file has; a process gets the others from this one."""
+    """Set variables to pass on which only a ``.env`` file has; a process inherits the rest."""
     names = fields.values.get("env_from", ())
     if isinstance(names, (list, tuple)):
         ours = [name for name in names if f"{FROM_FILE}{name}" in around.variables]
@@ -186,14 +183,14 @@ def _pass_on(fields: Fields, around: Surroundings) -> None:
 
 
 def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
-    """Yield each string that may contain variables: its field, its place and the string."""
+    """Yield each string that may contain variables: the field, the place and the string."""
     for field in EXPANDED:
         for key, text in texts_in(fields.values.get(field)):
             yield field, field if key is None else child(field, key), text
 
 
 def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:
-    """Return the values of variables that are not environment variables; skip the inputs of an unwanted server."""
+    """Return the values of variables that are not in the environment; skip the inputs of an unwanted server."""
     values = {}
     for text in sorted(used):
         asked = INPUT.fullmatch(text)
@@ -241,7 +238,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     if kind == "stdio":
         locate(transport, around)
     for field in _MAY_BE_UNBOUNDED:
-        # TOML has no null, so files have 0 for "no limit".
+        # TOML has no null, so files say 0 for "no limit".
         if server.values.get(field) == 0 and not isinstance(server.values[field], bool):
             server.values[field] = None
     server.values.update(around.connect_timeout)
@@ -261,11 +258,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
 
 
 def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
-    """Return whether a server is enabled, by any of the keys that say it.
-
-    Raises:
-        ConfigError: a value is not a bool, or two contradict each other.
-    """
+    """Return whether a server is enabled, by any of the keys. Refuse a value that is not a bool, and contradictions."""
     said: dict[bool, str] = {}
     for key, means in _keys.SWITCHES.items():
         if not isinstance(entry.get(key, False), bool | None):
@@ -278,9 +271,9 @@ def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
 
 
 def _given(entry: Mapping[str, Any], program: Program) -> dict[str, Any]:
-    """Return what an entry says, with the variables of its program in our notation.
+    """Return an entry with variables in our notation.
 
-    Some programs write a command or a URL that a server does not have as an empty string.
+    Some programs write an empty string for a command or a URL that a server does not have.
     """
     ours = {
         key: value if key == _keys.SETTINGS else program.translated(value, key)
@@ -293,7 +286,7 @@ def _given(entry: Mapping[str, Any], program: Program) -> dict[str, Any]:
 
 
 def _as_mapping(entry: object, path: str, source: str) -> Mapping[str, Any]:
-    """Return an entry as a mapping; a str is short for a URL or a script without further settings."""
+    """Return an entry as a mapping; a str is short for a URL or a script."""
     if isinstance(entry, str):
         if "://" in entry:
             return {"url": entry}
@@ -306,7 +299,7 @@ def _as_mapping(entry: object, path: str, source: str) -> Mapping[str, Any]:
 
 
 def _remedy(key: object, known: Collection[str]) -> str:
-    """Say where a setting belongs that is written in the entry itself, or what a misspelled key may mean."""
+    """Return where a misplaced setting belongs, or what a misspelled key may mean."""
     near = nearest(key, {*known, *SETTABLE, *IN_PYTHON})
     if near is None:
         return ""
@@ -317,11 +310,11 @@ def _remedy(key: object, known: Collection[str]) -> str:
 
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
-    """Store the value of one key in the field that it sets, or warn that the key has no effect."""
+    """Store the value of a key in the right field, or warn that the key has no effect."""
     if _keys.is_not_done(key, value):
         remedy = _keys.NOT_DONE[key]
         if key == "timeout" and around.program.timeout and is_number(value):
-            # That of opencode and of Crush is for the start.
+            # The timeout of opencode and of Crush is for the start.
             limit = "connect_timeout" if around.program.section == "mcp" else "request_timeout"
             seconds = value / 1000 if around.program.timeout == "ms" else value
             remedy = f'set "{_keys.SETTINGS}": {{"{limit}": {seconds:g}}}'
@@ -350,7 +343,7 @@ _IN_COMMAND: Final = {"path": "command", "args": "args", "env": "env"}
 
 
 def _read_command(name: str, value: object, transport: Fields, around: Surroundings) -> None:
-    """Store a command, which is an object in old files of Zed, and a list in files of opencode."""
+    """Store a command: in old files of Zed an object, in files of opencode a list."""
     place = child(transport.path, name)
     if isinstance(value, (list, tuple)) and value:
         transport.put("command", value[0], name)
@@ -368,7 +361,7 @@ def _read_command(name: str, value: object, transport: Fields, around: Surroundi
 def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[Any, ...]:
     if not isinstance(value, (list, tuple)):
         example = ""
-        if isinstance(value, str):  # which may be a credential, unless it is only a script
+        if isinstance(value, str):  # perhaps a credential, unless it is only a script
             shown = value if PurePath(value).suffix in INTERPRETERS and not _SPACE.search(value) else "…"
             example = f", one for each word: {json.dumps([shown], ensure_ascii=False)}"
         raise bad(around.source, place, f"found {found(value)}; write a list of strings{example}")
@@ -379,7 +372,7 @@ def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[
 
 
 def _names(value: object, place: str, around: Surroundings) -> list[str]:
-    """Return the names of variables to pass on; in files of Codex they may be objects."""
+    """Return the names of variables to pass on; files of Codex may have objects."""
     names = []
     for index, each in enumerate(_args(value, place, around)):
         around.warn_of_unknown(child(place, index), each, ("name", "source"))
@@ -395,7 +388,7 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
     texts = {}
     for name, each in as_object(around.source, place, value, 'an object like {"NAME": "value"}').items():
         if isinstance(name, str) and _SPACE.search(name):
-            # "Authorization: Bearer …" as a name is a likely mistake, and its credential must not be shown.
+            # "Authorization: Bearer …" as a name is a likely mistake. Do not show the credential.
             first = shown_key(_SPACE.split(name, maxsplit=1)[0])
             raise bad(
                 around.source, place, f'a name that begins with {first} contains whitespace; write {{"NAME": "value"}}'

@@ -1,12 +1,11 @@
 """Read a configuration file into data, within bounds of size.
 
-Its parts: name places in a configuration, build errors that describe values without showing them, and suggest words for
-misspelled ones (`child`, `found`, `bad`, `nearest`); limit the size of a section and its numbers; read a file, decode
-it, and warn of its permissions; parse JSON, also with comments, and TOML; read ``.env`` files.
+A file may be a pipe, a device, huge, or hostile to a parser. No error may show a value, and the errors of the parsers
+hold the whole content: new errors replace them, unchained.
 
-It makes no servers; the readers above it do. It opens the file that it is given, and keeps nothing. A `JsonObject`
-knows which of its keys were repeated. The other readers of the folder, the sources, the tables and the command line use
-it.
+Owns: the open file, while reading.
+Writes: nothing.
+Calls: config.
 """
 
 from __future__ import annotations
@@ -48,7 +47,7 @@ def shown_key(key: object) -> str:
     """Return a key for a message: a str in ASCII and shortened, anything else by its type."""
     if not isinstance(key, str):
         return f"<{a_type(key)}>"
-    # The text after "=" or ":" may be a credential that was written where only its name belongs.
+    # The text after "=" or ":" may be a credential, written where only its name belongs.
     name = re.split(r"[=:]\s*", key, maxsplit=1)[0]
     text = json.dumps(name[:_SHOWN_OF_KEY])
     return text if name[:_SHOWN_OF_KEY] == key else f"{text[:-1]}…{text[-1]}"
@@ -62,7 +61,7 @@ def found(value: object) -> str:
 
 
 def nearest(word: object, choices: Iterable[str]) -> str | None:
-    """Return the choice that `word` nearly is; None if there is none."""
+    """Return the choice meant by `word`, probably, or None."""
     if not isinstance(word, str):
         return None
     by_lower = {choice.lower(): choice for choice in choices}
@@ -73,7 +72,7 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: object, choices: Iterable[str]) -> str:
-    """Return ``" (did you mean 'url'?)"`` if `word` is nearly one of `choices`, or a part of several, else nothing."""
+    """Return ``" (did you mean 'url'?)"`` for a near miss, or a part of several choices; else an empty str."""
     near = nearest(word, choices := [*choices])
     if near is None:
         return ""
@@ -82,20 +81,18 @@ def did_you_mean(word: object, choices: Iterable[str]) -> str:
 
 
 def bad(source: str, path: str, problem: str) -> ConfigError:
-    """Return the error for a place in a configuration."""
     return ConfigError(problem, owner=f"{source}: {path}" if path else source, source=source, path=path or None)
 
 
 def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:
-    """Return the error for keys that appear more than once."""
     return bad(source, path, f"{', '.join(map(shown_key, keys))} appears more than once; remove all but one")
 
 
 def as_object(source: str, path: str, value: object, expected: str) -> Mapping[Any, Any]:
-    """Return a value that is an object in which each key appears once.
+    """Return `value` if it is an object in which each key appears once.
 
     Raises:
-        ConfigError: it is not.
+        ConfigError: for any other value.
     """
     if not isinstance(value, Mapping):
         raise bad(source, path, f"found {found(value)}; write {expected}")
@@ -106,25 +103,25 @@ def as_object(source: str, path: str, value: object, expected: str) -> Mapping[A
 
 # --- Limit sizes ------------------------------------------------------------------------------------------------------
 
-# A file may be large, because some programs keep megabytes of other data in their configuration. The part about servers
-# is short, so a section far beyond anything that people write is refused before it is processed.
+# Some programs keep megabytes of other data in their file. A section of servers is short; far beyond anything that
+# people write, it is refused before it is processed.
 
 
 MAX_SERVERS: Final = 1000
 """Servers in one section. The largest lists that people share have a few hundred."""
 
 MAX_SIZE: Final = 1024 * 1024
-"""Size of a section: the characters of its strings, plus a constant for every value and key."""
+"""Size of a section: the characters of its strings, plus `_WEIGHT` for every value and key."""
 
 _WEIGHT: Final = 16
-"""The size of any value or key, in characters: processing one takes about as long."""
+"""Characters that take as long to process as any value or key."""
 
 
 def check_size(source: str, path: str, section: object) -> None:
     """Refuse a section that is too large.
 
     Raises:
-        ConfigError: it has too many servers, is too large, or contains itself.
+        ConfigError: there are too many servers, or too much data, or the section contains itself.
     """
     if isinstance(section, Mapping) and len(section) > MAX_SERVERS:
         raise bad(source, path, f"there are more than {MAX_SERVERS} entries here; check that this is the right file")
@@ -138,7 +135,7 @@ def check_size(source: str, path: str, section: object) -> None:
 
 
 def check_numbers(source: str, path: str, entry: object) -> None:
-    """Refuse integers that do not fit into a float or that Python refuses to print.
+    """Refuse integers too large for a float, or for Python to print.
 
     Raises:
         ConfigError: there is one.
@@ -149,7 +146,7 @@ def check_numbers(source: str, path: str, entry: object) -> None:
 
 
 def _everything_in(value: object) -> Iterator[object]:
-    """Yield a value and everything inside it, including keys; the iterator is endless if it contains itself."""
+    """Yield a value and everything inside, including keys. A value within itself is yielded without end."""
     for each, _ in walk(value):
         yield each
         if isinstance(each, Mapping):
@@ -160,7 +157,7 @@ def _everything_in(value: object) -> Iterator[object]:
 
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The largest file to read. Some programs keep megabytes of history in their configuration; more is a mistake."""
+"""The largest file to read. Some programs keep megabytes of history in their configuration."""
 
 Content: TypeAlias = tuple[bytes, os.stat_result]
 """The content of a file, and its status when it was read."""
@@ -174,7 +171,7 @@ _ENCODINGS: Final = (
     (codecs.BOM_UTF16_LE, "utf-16"),
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
-"""Byte order mark → encoding; UTF-32 comes first because its mark begins with that of UTF-16. The default is UTF-8."""
+"""Byte order mark → encoding. UTF-32 comes first because its mark begins with that of UTF-16. The default is UTF-8."""
 
 
 def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
@@ -182,11 +179,11 @@ def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
 
     Args:
         path: the path.
-        argument: the class or function that was given it, and the name of the argument, for errors.
+        argument: the class or function and the argument, for errors.
         remedy: what to give instead of another object.
 
     Raises:
-        ConfigError: it is not a path.
+        ConfigError: `path` is not a path.
     """
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):
@@ -207,8 +204,9 @@ def read_bytes(name: str) -> Content:
         ConfigError: the file does not exist, or cannot be read.
     """
     try:
-        # O_NONBLOCK, because opening a named pipe would otherwise block until a process opens it for writing. The type
-        # is checked on the open descriptor: a check before the open could be overtaken by a replaced file.
+        # O_NONBLOCK: opening a named pipe would otherwise block this thread until a process opens it for writing, and
+        # no timeout ends that. The type is checked on the open descriptor: between a check of the path and the open,
+        # the file could be replaced.
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise bad(name, "", _unreadable(error)) from None
@@ -247,18 +245,18 @@ def decode(name: str, data: bytes) -> str:
     """Return the text of a file.
 
     Raises:
-        ConfigError: it is not text. Without context: the error of Python holds the whole content of the file.
+        ConfigError: the data are not text.
     """
     encoding = next((encoding for mark, encoding in _ENCODINGS if data.startswith(mark)), "utf-8")
     try:
         return data.decode(encoding)
     except UnicodeDecodeError as error:
-        place = error.start
+        place = error.start  # raise outside: as the context, this error would keep the whole content of the file
     raise bad(name, "", f"the file is not valid UTF-8 (at byte {place}); save it as UTF-8")
 
 
 def permission_warnings(name: str, status: os.stat_result) -> list[str]:
-    """Warn of a file that other users can write, because they could make this program run any command."""
+    """Warn of a file writable for other users, who could make this program run any command."""
     if status.st_mode & stat.S_IWOTH:
         return [f"{name}: other users can write to this file and so choose what is run; run: chmod o-w {name}"]
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (os.getegid(), 0):
@@ -275,10 +273,10 @@ _NOT_NEWLINE: Final = re.compile(r"[^\n]")
 _SHOWN_OF_PROBLEM: Final = 120  # characters of the parser's message, which may repeat a key
 
 MAX_COMMENTED: Final = 2 * 1024 * 1024
-"""Characters of JSON in which comments are removed, in about a second; longer files are written by programs."""
+"""Characters of JSON in which comments are removed, in about a second; people write no longer files."""
 
 MAX_TOML: Final = 1024 * 1024
-"""Characters of TOML to read; the parser is written in Python and takes about a second for that."""
+"""Characters of TOML to read; the parser is written in Python and takes about a second for them."""
 
 _KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
@@ -289,13 +287,12 @@ _TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object that knows which of its keys appeared more than once."""
+    """A JSON object with a record of repeated keys."""
 
     repeated: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, pairs: list[tuple[str, Any]]) -> JsonObject:
-        """Make one of the pairs that a parser has found."""
         made = cls(pairs)
         if len(made) < len(pairs):
             counts = Counter(key for key, _ in pairs)
@@ -309,10 +306,11 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
 
 
 def parse(source: str, text: str) -> Mapping[str, Any]:
-    """Parse a file by its suffix, else by its first characters; return the object in it.
+    """Parse a file by suffix, else by the first characters; return the object in the file.
 
     Raises:
-        ConfigError: there is none. Without context: the errors of the parsers hold the whole content of the file.
+        ConfigError: there is no object, or it cannot be parsed. Never chained: a parser's error holds the whole
+            content.
     """
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
@@ -360,11 +358,11 @@ _PROBABLY: Final = {
     "Invalid \\escape": "; write two backslashes for one",
     "Invalid control character at": "; the quotes in this line are probably not closed",
 }
-"""A problem that the parser of JSON or TOML finds → the mistake behind it."""
+"""A problem found by the parser of JSON or TOML → the mistake behind it."""
 
 
 def json_problem(error: json.JSONDecodeError) -> str:
-    """Return what the parser has found, where, and what is probably wrong there."""
+    """Return the parser's problem, the place, and the probable mistake."""
     problem = error.msg.partition(": ")[0]
     ended = error.pos >= len(error.doc.rstrip())
     hint = "; the end is missing: close each '{' and '['" if ended else _PROBABLY.get(problem, "")
@@ -374,7 +372,7 @@ def json_problem(error: json.JSONDecodeError) -> str:
 
 
 def without_comments(text: str) -> str:
-    """Replace comments and trailing commas with spaces, so that every other character keeps its place."""
+    """Replace comments and trailing commas with spaces. The rest keeps its place."""
     return _blanked(_TRAILING_COMMA, _blanked(_COMMENT, text))
 
 
@@ -387,7 +385,7 @@ def _loads(text: str) -> Any:
 
 
 class _NoNumber(ValueError):
-    """A word that Python reads as a number, but JSON does not allow: NaN, Infinity."""
+    """NaN or Infinity, which Python reads as a number and JSON does not allow."""
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -419,8 +417,8 @@ def _parse_toml(source: str, text: str) -> Any:
 
 # --- Read ``.env`` files ----------------------------------------------------------------------------------------------
 
-# There is no specification of them, and libraries differ in what they expand, escape and skip. So the promise is small:
-# lines ``NAME=value``, and every other line is an error instead of a variable that is silently missing.
+# There is no specification of these files, and libraries differ in what they expand, escape and skip. So the promise is
+# small: lines ``NAME=value``. Any other line is an error, instead of a variable that is silently missing.
 
 
 MAX_ENV_BYTES: Final = 256 * 1024
@@ -429,10 +427,10 @@ _LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \
 _SINGLE: Final = re.compile(r"'(?P<text>[^']*)'[ \t]*(?:#.*)?")
 _DOUBLE: Final = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"[ \t]*(?:#.*)?')
 _ENV_COMMENT: Final = re.compile(r"(?:^|(?<![ \t])[ \t]+)#.*")
-"""The blanks count from the first one only; trying each of many would take quadratic time."""
+"""Counts blanks from the first one only; trying each of many would take quadratic time."""
 
 _END: Final = re.compile(r"\r\n|\r|\n")
-"""The end of a line. `str.splitlines` has more of them, which would cut a value in two."""
+"""The end of a line. `str.splitlines` knows more, and would cut a value in two."""
 
 _ESCAPE: Final = re.compile(r"\\(.)")
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}

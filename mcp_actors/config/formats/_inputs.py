@@ -1,9 +1,11 @@
-"""Inputs: values that a configuration asks a person for, once.
+"""Ask a person, once, for values that a configuration needs.
 
-An `Input` describes one, and `Ask` is the program's function that gets it; both are public. `Inputs` has those of one
-document. It calls that function at most once for each, when a server needs it, and keeps the answer or the error for
-one load. ``_load`` makes it and ``_entry`` asks it, through `Surroundings`. It uses `Secret` and ``_file``, and reads
-no file or terminal itself.
+The program's ``ask`` blocks and may raise; it is called only if a server needs the input, and at most once, because a
+person who has declined must not be asked again by the next server.
+
+Owns: the answers and errors of one load.
+Writes: nothing.
+Calls: config, _file.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ._file import child, found
 _ID: Final = re.compile(r"[\w.-]{1,64}")
 _NAMED: Final = 10  # inputs in a message
 IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
-"""The keys of an input; the last two are of a type that is not supported, which the error of its user says."""
+"""The keys of an input; the last two are of an unsupported type, which has its own error."""
 
 
 @attrs.frozen(kw_only=True)
@@ -35,7 +37,7 @@ class Input:
         description: the question.
         default: the value if no answer is given, or None.
         options: the possible answers; empty if any str is valid.
-        password: whether the answer must be hidden while it is typed.
+        password: whether the answer must be hidden while typed.
     """
 
     id: str
@@ -53,7 +55,7 @@ class Inputs:
     """The inputs of one file; each is asked for at most once, and only if a server needs it.
 
     Attributes:
-        problem: why there are none, or fewer than the file has; None if it has them in the right form.
+        problem: why inputs of the file are missing here, or None.
     """
 
     def __init__(self, described: object, ask: Ask | None) -> None:
@@ -63,7 +65,7 @@ class Inputs:
         self._answers: dict[str, str | ConfigError] = {}
 
     def variable(self, name: str) -> str:
-        """Return the answer to the input with that id.
+        """Return the answer to an input.
 
         Raises:
             ConfigError: there is no answer; the caller adds the place to the message.

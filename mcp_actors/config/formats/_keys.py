@@ -1,12 +1,11 @@
-"""The known keys of an entry, and readers for the larger ones.
+"""Known keys of an entry; readers of settings, sign-in and tool lists.
 
-After the tables of keys: `Surroundings`, the context in which an entry is read; `Fields`, the values that it sets with
-the key of each, for messages; the settings under ``mcp_actors`` (`read_settings`); the sign-in (`read_oauth`); the
-lists of tools (`read_tools`).
+Programs spell an option in many ways; the tables map each spelling to a field. Two keys may set the same field, and
+`Fields` remembers the key of each, for errors.
 
-A reader puts what it finds into `Fields` or returns it, warns through `Surroundings`, and raises `ConfigError`; it
-reads no file. ``_entry`` calls the readers; ``_entry``, ``_load`` and the manifests use the tables, and ``_dump`` the
-name `SETTINGS`. It makes policies (with their `Backoff`), `OAuth` and `ToolFilter`.
+Owns: nothing.
+Writes: the `Fields` passed in.
+Calls: config, _file, _inputs, _programs.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from ._inputs import Inputs
 from ._programs import ANY, Program, is_comment
 
 SETTINGS: Final = "mcp_actors"
-"""The key of an entry with the settings of this package."""
+"""The key of this package's settings in an entry."""
 
 KINDS: Final[Mapping[str, Kind]] = {
     "stdio": "stdio",
@@ -64,7 +63,7 @@ TRANSPORT: Final[Mapping[str, str]] = {
     "secret": "secret",
     "secret_file": "secret_file",
 }
-"""Key → the field of `Stdio`, `Http`, `Sse` or `Socket` that it sets."""
+"""Key → field of `Stdio`, `Http`, `Sse` or `Socket`."""
 
 SERVER: Final[Mapping[str, str]] = {
     "required": "required",
@@ -73,7 +72,7 @@ SERVER: Final[Mapping[str, str]] = {
     "startup_timeout_sec": "connect_timeout",
     "tool_timeout_sec": "request_timeout",
 }
-"""Key → the field of `ServerConfig` that it sets."""
+"""Key → field of `ServerConfig`."""
 
 COMMANDS: Final = ("command", "cmd")
 """The keys of the program to start."""
@@ -85,7 +84,7 @@ SWITCHES: Final[Mapping[str, bool]] = {
     "disabled": False,
     "disable": False,
 }
-"""Key → whether true means that the server is used."""
+"""Key → the value that enables the server."""
 
 SHOWN_TOOLS: Final = ("enabled_tools", "includeTools", "tools")
 HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
@@ -96,7 +95,7 @@ SPECIAL: Final = frozenset(
         *("headersHelper", "bearer_token_env_var", "env_http_headers"),
     }
 )
-"""Keys that set a field in a way of their own."""
+"""Keys that set a field in their own way."""
 
 IGNORED: Final = frozenset(
     {
@@ -122,7 +121,7 @@ NOT_DONE: Final[Mapping[str, str]] = {
         "some programs read it as seconds and others as milliseconds; set mcp_actors.request_timeout, in seconds"
     ),
 }
-"""Keys of other programs that are not supported here, each with a remedy; ``tools`` only with an object."""
+"""Unsupported keys of other programs, each with a remedy; ``tools`` only with an object."""
 
 KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
 WITH_EFFECT: Final = (KNOWN - IGNORED - NOT_DONE.keys()) | {"tools"}
@@ -133,11 +132,11 @@ ONLY: Final[Mapping[str, tuple[str, ...]]] = {
     "a URL": ("headers", "auth"),
     "a socket": ("server", "secret", "secret_file"),
 }
-"""How a server is reached → the fields that only such servers have."""
+"""How a server is reached → fields that only such servers have."""
 
 
 def is_not_done(key: str, value: object) -> bool:
-    """Return True for a key that is not supported here with this value. An empty list asks for nothing."""
+    """Return True for a key that is not supported with this value. An empty list asks for nothing."""
     return key in NOT_DONE and value != [] and (key != "tools" or isinstance(value, Mapping))
 
 
@@ -145,9 +144,9 @@ def is_not_done(key: str, value: object) -> bool:
 
 
 Remedy: TypeAlias = Callable[[object, Collection[str]], str]
-"""A function that says what an unknown key may mean, given the known ones."""
+"""Return what an unknown key may mean, given the known keys."""
 
-_NAMED: Final = 10  # unknown keys that get a warning each
+_NAMED: Final = 10  # unknown keys with a warning each
 
 
 @attrs.frozen
@@ -155,14 +154,14 @@ class Surroundings:
     """The context of reading an entry.
 
     Attributes:
-        source: the file as messages name it.
+        source: the file, for messages.
         origin: the absolute path of the file, for `ServerConfig.source`.
         variables: the values of ``${…}`` besides environment variables and inputs.
         inputs: the values that a person is asked for.
         warn: called with the place and the text of a warning.
-        cwd: the directory in which commands start, and to which relative directories refer; None for the current one.
-        only: the names of the servers to ask inputs for, even if they are disabled; None for the enabled ones.
-        connect_timeout: the argument of `ServerConfig` that the environment sets; empty without one.
+        cwd: the directory for commands and relative directories; None for the current directory.
+        only: the names of the servers to ask inputs for, disabled or not; None for the enabled servers.
+        connect_timeout: the argument of `ServerConfig` set by the environment, or an empty mapping.
         of_vs_code: whether ``~`` is expanded in arguments of commands.
         program: the program that the entry was written for.
         is_off: whether a list elsewhere in the file switches the server off.
@@ -181,7 +180,7 @@ class Surroundings:
     is_off: bool = False
 
     def warn_of_unknown(self, place: str, given: Any, known: Collection[str], remedy: Remedy = did_you_mean) -> None:
-        """Warn of the keys of an object that have no effect. Anything but an object has none."""
+        """Warn of the keys of an object that have no effect; do nothing for anything else."""
         keys = given if isinstance(given, Mapping) else ()
         unknown = [key for key in keys if key not in known and not is_comment(key)]
         for key in unknown[:_NAMED]:
@@ -190,7 +189,6 @@ class Surroundings:
             self.warn(place, f"{len(unknown) - _NAMED} more unknown keys have no effect")
 
     def is_wanted(self, name: str, *, enabled: bool) -> bool:
-        """Return whether the inputs of a server are asked for."""
         return enabled if self.only is None else name in self.only
 
 
@@ -209,9 +207,9 @@ class Fields:
 
     Attributes:
         source: the file, for messages.
-        path: the place of the entry in it.
+        path: the place of the entry.
         values: field → value.
-        keys: field → the place of the key that gave it.
+        keys: field → the place of its key.
     """
 
     source: str
@@ -235,12 +233,11 @@ class Fields:
         self.values[field], self.keys[field] = value, place
 
     def drop(self, field: str) -> Any:
-        """Remove a field and return its value."""
         self.keys.pop(field)
         return self.values.pop(field)
 
     def translated(self, error: ConfigError, server: str) -> ConfigError:
-        """Translate an error of a class into one of this file, at the place of the key that set the value."""
+        """Convert an error of a class to an error of the file, at the place of the key that set the value."""
         below = (error.path or "").removeprefix(f"servers.{server}.")
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
@@ -248,7 +245,7 @@ class Fields:
 
 
 def _as_json(said: str) -> str:
-    """Return the problem of an argument in the words of a file."""
+    """Return the problem of an argument in the syntax of a file."""
     remedy = rf'set "{SETTINGS}": {{"\g<name>": \g<value>}}'
     return _IN_JSON.sub(lambda word: {"None": "null"}.get(word[0], word[0].lower()), _SETTING.sub(remedy, said))
 
@@ -259,13 +256,13 @@ def _as_json(said: str) -> str:
 _IN_ENTRIES: Final = frozenset(
     {"name", "transport", "enabled", "source", "command", *TRANSPORT.values()} - {"env_from", "auth"}
 )
-"""Arguments that the entry itself sets."""
+"""Arguments set by the entry itself."""
 
 IN_PYTHON: Final = frozenset({"callbacks", "client_info", "extensions", "http_client", "middleware", "predicate"})
 """Arguments that take functions or objects."""
 
 _KINDS: Final[Mapping[str, type]] = {"breaker": BreakerPolicy, "restarts": RestartPolicy}
-"""Fields and their classes; the class of any other field is that of its default."""
+"""Classes of the fields whose default does not show the class."""
 
 _OF_SERVER: Final = {attribute.name: attribute for attribute in attrs.fields(ServerConfig)}
 _OF_TRANSPORT: Final = {attribute.name for kind in (Stdio, Http, Sse, Socket) for attribute in attrs.fields(kind)}
@@ -273,13 +270,7 @@ SETTABLE: Final = (_OF_SERVER.keys() | _OF_TRANSPORT) - _IN_ENTRIES - IN_PYTHON
 
 
 def read_settings(settings: object, server: Fields, transport: Fields) -> None:
-    """Store the settings in the fields of a server and of its transport.
-
-    An unknown key is an error, unlike in the rest of the entry, because no other program reads these settings.
-
-    Raises:
-        ConfigError: a key is unknown, or its value has the wrong type.
-    """
+    """Store the settings of a server and its transport. Refuse an unknown key: no other program reads this section."""
     source, path = server.source, child(server.path, SETTINGS)
     for key, value in _items(source, path, settings):
         if key in _IN_ENTRIES:
@@ -295,7 +286,7 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
 
 
 def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: object) -> object:
-    """Convert a value for its field: a mapping into an object of the field's class, a list into a tuple."""
+    """Convert a mapping to the class of its field, and a list to a tuple."""
     kind: type = _KINDS.get(attribute.name, type(attribute.default))
     if attrs.has(kind):
         return value if value is None and attribute.default is None else _object(source, path, kind, value)
@@ -303,7 +294,6 @@ def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: objec
 
 
 def _object(source: str, path: str, kind: type, settings: object) -> object:
-    """Make an object of an attrs class from a mapping of its arguments."""
     attributes = {attribute.name: attribute for attribute in attrs.fields(kind)}
     given = {}
     for key, value in _items(source, path, settings):
@@ -317,7 +307,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
 
 
 def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:
-    """Yield the keys and values of an object with settings, unless a file cannot hold one."""
+    """Yield the items of an object with settings; refuse keys for Python objects."""
     for key, value in as_object(source, path, settings, "an object with settings").items():
         if key in IN_PYTHON:
             raise bad(
@@ -349,25 +339,18 @@ _WORD: Final = "oauth"
 
 
 def is_oauth(key: str, value: object) -> bool:
-    """Return True if the value of a key describes a sign-in, or a word under ``auth`` is nearly ``"oauth"``.
-
-    Any other word under ``auth`` is a token.
-    """
+    """Return whether a value describes a sign-in. A word under ``auth`` is a token, unless nearly ``"oauth"``."""
     return key == "oauth" or (key == "auth" and (nearest(value, [_WORD]) is not None or isinstance(value, Mapping)))
 
 
 def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
-    """Return how to sign in; None if the entry turns that off.
-
-    Raises:
-        ConfigError: a value is not valid.
-    """
+    """Return how to sign in; None if the entry turns the sign-in off."""
     if value is False or (isinstance(value, Mapping) and value.get("enabled") is False):
         return None
     if value is True or (isinstance(value, str) and value.lower() == _WORD):
         return OAuth()
     if nearest(value, [_WORD]) is not None:
-        # It would be sent as a token. It is shown because it can hardly be one.
+        # A misspelled word would be sent as a token. It can hardly be a real one, so show it.
         problem = f'found {shown_key(value)}; write "oauth" to sign in, or a token like this in the headers'
         raise bad(around.source, place, problem)
     if not isinstance(value, Mapping):
@@ -400,11 +383,7 @@ def _redirect(source: str, place: str, port: object) -> str:
 
 
 def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
-    """Store the filter that the lists of an entry make. A tool in both lists is hidden.
-
-    Raises:
-        ConfigError: one of them is not a list of names.
-    """
+    """Store the filter made of the lists of an entry. A tool in both lists is hidden."""
     shown, hidden = (_listed(entry, keys, server) for keys in (SHOWN_TOOLS, HIDDEN_TOOLS))
     if shown is None and not hidden:
         return

@@ -1,14 +1,12 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-Its parts: overrides by environment variables (`apply_overrides`, `check_overrides`); `load_config`, `load_servers`, and
-`load_entries` for what is not a document (`Entry`). `_Loading` has the state of one load: servers, errors, warnings. It
-puts the readers around it in order, and removes context and traceback from the errors that it keeps. The sections of a
-document and the names of servers are in ``_programs``.
+A bad entry must not cost the rest: an error is kept under the name of its server, without context and traceback, which
+refer to everything read. Loading blocks, on files and on the user's ``ask``. ``os.environ`` is read for overrides, the
+connect timeout and the precedence over ``.env``.
 
-It blocks on the files that it reads, and through ``_inputs`` on the user's ``ask``. It reads ``os.environ`` for
-overrides, the connect timeout and the precedence over a ``.env`` file, and looks up the current and the home directory.
-Programs, `FileSource` and, for mappings, `mcp_actors.servers` call `load_config`; the command line calls
-`load_servers`. `DirectorySource` and the tables pass entries that they have read themselves.
+Owns: nothing.
+Writes: nothing.
+Calls: config, _entry, _file, _inputs, _keys, _programs.
 """
 
 from __future__ import annotations
@@ -62,9 +60,8 @@ from ._programs import (
 
 # --- Overrides (``MCP_ACTORS__…``) ------------------------------------------------------------------------------------
 
-# ``MCP_ACTORS__<SERVER>__<FIELD>`` or ``…__<FIELD>__<KEY>``: names in upper case, with ``_`` for every character that a
-# variable cannot have. Two servers, or a server and a field, may so have the same name in a variable; such a variable
-# is refused, and never applied to the first server that fits.
+# ``MCP_ACTORS__<SERVER>__<FIELD>`` or ``…__<FIELD>__<KEY>``: names in upper case, with ``_`` for other characters. Two
+# servers, or a server and a field, may get the same name; such a variable is refused, never applied to the first fit.
 
 
 PREFIX: Final = "MCP_ACTORS__"
@@ -84,7 +81,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @attrs.frozen
 class Override:
-    """A variable that fits a server: the field that it sets, and the key in it (empty for the field itself)."""
+    """A variable that fits a server: the field to set, and the key in it (empty for the field itself)."""
 
     variable: str
     server: str
@@ -93,7 +90,7 @@ class Override:
 
 
 def apply_overrides(server: str, entry: object, environ: Mapping[str, str]) -> tuple[object, tuple[str, ...]]:
-    """Return an entry with the values that the environment overrides, and the names of these variables."""
+    """Return an entry with the environment's overrides, and the names of the variables."""
     found = [each for each in fitting(server, environ) if each.field]
     if not found:
         return entry, ()
@@ -111,11 +108,11 @@ def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dic
     """Return the error of each variable that fits no server or field, or more than one.
 
     Args:
-        servers: the names of all servers; names of variables, as this function returns them, are skipped.
+        servers: the names of all servers; names of variables, as returned here, are skipped.
         environ: the environment.
 
     Returns:
-        The errors by the name of the variable; or, if it fits several servers, by the name of each of them.
+        The errors by variable; for a variable that fits several servers, by each of these servers.
     """
     failed, servers = {}, [each for each in servers if not each.startswith(PREFIX)]
     for variable in sorted(name for name in environ if name.startswith(PREFIX)):
@@ -144,7 +141,7 @@ def _normal(name: str) -> str:
 
 
 def fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
-    """Yield the variables that begin with a server; those that name no field of it have an empty field."""
+    """Yield the variables that begin with a server; an unknown field is empty."""
     prefix = f"{PREFIX}{_normal(server)}__"
     for variable in sorted(environ):
         if variable.startswith(prefix):
@@ -154,7 +151,7 @@ def fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
 
 def _apply(entry: dict[str, Any], override: Override, text: str) -> None:
     field, key = override.field, override.key
-    # A credential is referred to, so that it is resolved at each connect, masked by its name, and never written down.
+    # A reference to a credential is resolved at each connect, masked by name, and never written down.
     value = f"${{{override.variable}}}" if field in _SECRETS else text if field in _TEXTS else _value(text)
     settings = entry.get(SETTINGS)
     settings = dict(settings) if isinstance(settings, Mapping) else {}
@@ -182,7 +179,7 @@ def _names_of(field: str) -> Iterator[str]:
 
 
 def _with(within: object, field: str, key: str, value: object) -> dict[str, object]:
-    """Return an object with one value changed, under the spelling of the key that it has there."""
+    """Return an object with one value changed, under the spelling of the key already there."""
     values = dict(within) if isinstance(within, Mapping) else {}
     spelled = next((name for name in values if isinstance(name, str) and _normal(name) == key), None)
     if spelled is None:
@@ -191,7 +188,7 @@ def _with(within: object, field: str, key: str, value: object) -> dict[str, obje
 
 
 def _value(text: str) -> object:
-    """Return a value as JSON, and a word that is not JSON as a str."""
+    """Return a value as JSON, or as a str if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -206,7 +203,7 @@ CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 
 
 _COMMAND_LINE: Final = re.compile(r"[\w-]{1,64}(?: .*)?", re.ASCII)
-"""A word without a folder and an ending, and perhaps its arguments."""
+"""A word without folder and ending, and perhaps its arguments."""
 
 
 @explained
@@ -217,34 +214,33 @@ def load_config(
     env_file: str | os.PathLike[str] | None = None,
     source: str = "a mapping",
 ) -> LoadedConfig:
-    """Read the configuration of servers from a file as other programs write it, or from a mapping of that form.
+    """Read the configuration of servers from a file as other programs write it, or from a mapping.
 
-    The supported formats are ``mcpServers`` (Claude, Cursor and most others), ``servers`` (VS Code, with comments and
-    trailing commas), ``context_servers`` (Zed), ``[mcp_servers.…]`` (Codex, in TOML) and ``mcp`` (opencode, Crush).
-    Settings of this package are in each entry under ``mcp_actors``. An invalid entry is an error in the result, and the
-    others are loaded. Of Claude Code's ``.claude.json``, what it has for the current directory is loaded too.
+    Supported are ``mcpServers`` (Claude, Cursor and most others), ``servers`` (VS Code, with comments and trailing
+    commas), ``context_servers`` (Zed), ``[mcp_servers.…]`` (Codex, in TOML) and ``mcp`` (opencode, Crush). Settings of
+    this package are in each entry under ``mcp_actors``. An invalid entry is an error in the result, and the others are
+    loaded. Claude Code's ``.claude.json`` also yields its servers for the current directory.
 
     Nothing is connected or started. ``${VAR}`` is kept, and expanded at each connect. Relative paths mean what they
-    mean in the program that the file is for: the servers of a project (``.mcp.json``, ``.vscode/mcp.json`` …) are
-    started in its folder, all others in the current directory.
+    mean in the program of the file: servers of a project (``.mcp.json``, ``.vscode/mcp.json`` …) are started in its
+    folder, all others in the current directory.
 
-    This function blocks while it reads the file. `open_servers` calls it in a thread.
+    This function blocks while reading the file. `open_servers` calls it in a thread.
 
     Args:
         config: the path of a file, in which ``~`` is expanded, or a mapping.
-        ask: a function that gets each `Input` that an enabled server needs (``${input:id}``), once, and returns the
-            answer as a str or `Secret`, or None. Default None: an input has its default, or is an error.
-        env_file: a ``.env`` file with variables for ``${VAR}``, and for the names in ``env_from``. Variables that are
-            set in the environment take precedence. None (default) reads no such file.
+        ask: a function called once for each `Input` needed by an enabled server (``${input:id}``); returns the answer
+            as a str or `Secret`, or None. Default None: an input has its default, or is an error.
+        env_file: a ``.env`` file with variables for ``${VAR}``, and for the names in ``env_from``. Variables in the
+            environment take precedence. None (default) reads no such file.
         source: names a mapping in errors and in ``ServerConfig.source``; a file has its path.
 
     Returns:
         The servers, errors and warnings.
 
     Raises:
-        ConfigError: the file cannot be read, because it does not exist, is not a regular file, is too large, or its
-            permissions forbid it; or `env_file` is not valid. (A configuration file with invalid content is an error
-            in the result instead.)
+        ConfigError: the file does not exist, is not a regular file, is too large, or may not be read; or `env_file` is
+            not valid. (Invalid content of a configuration file is an error in the result instead.)
     """
     return load_servers(config, ask, env_file=env_file, source=source)
 
@@ -258,9 +254,9 @@ def load_servers(
     source: str = "a mapping",
     content: Content | None = None,
 ) -> LoadedConfig:
-    """Do as `load_config` does; if `only` is given, ask for the inputs of these servers, not of the enabled ones.
+    """Load like `load_config`; if `only` is given, ask for the inputs of these servers only.
 
-    With the `content` of a file that was read already, the file is not read again.
+    A file whose `content` is given is not read again.
     """
     if ask is not None and not is_function(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
@@ -284,19 +280,18 @@ _OURSELVES: Final = re.compile(
     r"""(?:^|[\s/"'=])mcp[-_]actors(?:\[[^]\s]*\])?(?:[@=<>~]\S*)?(?:/__main__\.py)?["']?\s+["']?(?:attach|serve)(?![\w-])"""
     r"|mcp_actors/gateway/attach\.py"
 )
-"""The words that run ``mcp-actors attach`` or ``serve``, however they are started: `uvx`, ``python -m``, a shell …"""
+"""A command line that runs ``mcp-actors attach`` or ``serve``, by any means: `uvx`, ``python -m``, a shell …"""
 
 
 def runs_us(command: object, args: object) -> bool:
-    """Return whether a command is ``mcp-actors attach`` or ``mcp-actors serve``."""
     words = (command, *(args if isinstance(args, (list, tuple)) else ()))
     return _OURSELVES.search(" ".join(word for word in words if isinstance(word, str))) is not None
 
 
 def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
-    """Return a configuration for a gateway, in which each entry that runs a gateway is an error.
+    """Return a configuration for a gateway; each entry that runs a gateway is an error.
 
-    A host's file, in which ``config attach`` has left such an entry, would start itself without end.
+    ``config attach`` leaves such an entry in a host's file, which would start itself without end.
     """
     refused = {}
     for server in loaded.servers:
@@ -313,7 +308,7 @@ def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
 
 
 def with_failed(loaded: LoadedConfig, errors: Mapping[str, ConfigError]) -> LoadedConfig:
-    """Return a configuration with further errors by the names of servers, and without these servers."""
+    """Return a configuration with further errors by server name, and without these servers."""
     failed = {**loaded.failed, **errors}
     servers = tuple(server for server in loaded.servers if server.name not in errors)
     required = loaded.required | {each.name for each in loaded.servers if each.required and each.name in errors}
@@ -326,10 +321,10 @@ def with_failed(loaded: LoadedConfig, errors: Mapping[str, ConfigError]) -> Load
 
 @attrs.frozen
 class Entry:
-    """One server as it is written, or the error that there is instead.
+    """One server as written, or an error in its place.
 
     Attributes:
-        key: its name there.
+        key: the name in the source.
         value: the entry, in the form of ``mcpServers``.
         source: the place of the whole, for messages: a file, a file and a line, or a table.
         section: the place of the entries around it.
@@ -346,13 +341,13 @@ class Entry:
 def load_entries(
     source: str, entries: Iterable[Entry], *, file: str | None = None, warnings: list[str] | None = None
 ) -> LoadedConfig:
-    """Make configurations of entries that were read from anything but JSON or TOML.
+    """Make configurations of entries read from anything but JSON or TOML.
 
     Args:
         source: names the whole, for messages and for ``ServerConfig.source``.
-        entries: the entries. What their iterator raises is the error of the whole.
-        file: the file that they are in, if they are in one.
-        warnings: messages about the whole, to which those about the entries are added.
+        entries: the entries. An error raised by the iterator is the error of the whole.
+        file: the file of the entries, if any.
+        warnings: messages about the whole; messages about entries are added.
     """
     return _Loading(source, file, None, warnings=[] if warnings is None else warnings).load_entries(entries)
 
@@ -380,7 +375,6 @@ class _Loading:
         return self.source if self.file is None else os.path.abspath(self.file)
 
     def load(self, read: Callable[[], Mapping[str, Any]]) -> LoadedConfig:
-        """Load the document that `read` returns; its error is that of the whole."""
         with self._whole():
             document = read()
             sections = find_sections(self.source, document)
@@ -399,11 +393,10 @@ class _Loading:
                 around = attrs.evolve(around, of_vs_code=path in OF_VS_CODE, program=program)
                 self._load_section(path, section, around, hidden)
                 if os.path.basename(self.source) == OF_CLAUDE:
-                    hidden |= section.keys()  # what is for this folder hides what is for all
+                    hidden |= section.keys()  # servers for this folder hide servers for all
         return self._loaded()
 
     def load_entries(self, entries: Iterable[Entry]) -> LoadedConfig:
-        """Load entries; an error of their iterator is that of the whole."""
         with self._whole():
             entries = tuple(entries)
             check_size(self.source, "", {index: entry.value for index, entry in enumerate(entries)})
@@ -447,7 +440,7 @@ class _Loading:
         return lambda path, problem: self.warnings.append(f"{source}: {path}: {problem}")
 
     def _connect_timeout(self) -> Iterator[tuple[str, float | None]]:
-        """Yield the connect timeout that the environment sets for every server, if any."""
+        """Yield the connect timeout set by the environment, if any."""
         text = os.environ.get(CONNECT_TIMEOUT)
         if not text:
             return
@@ -497,7 +490,7 @@ class _Loading:
             self._note_failure(name, value, error, is_off=key in self.off)
 
     def _check_free(self, name: str, entry: Entry) -> None:
-        """Check that a name is not used yet. If it is even written the same, neither is used: which one was meant?"""
+        """Refuse a used name. If both keys are written the same, refuse the first server too: which was meant?"""
         first = self.entries.setdefault(name, entry)
         if first is entry:
             return
@@ -507,7 +500,7 @@ class _Loading:
         raise bad(entry.source, entry.place, f"{called} is called {name!r} too; rename one of them")
 
     def _note_failure(self, name: str, entry: object, error: ConfigError, *, is_off: bool) -> None:
-        """Keep an error; for a disabled server it is only a warning."""
+        """Keep an error; for a disabled server, as a warning only."""
         named = name in self.twice or (self.only is not None and name in self.only)
         if not named and (is_off or (isinstance(entry, Mapping) and not _may_be_enabled(entry))):
             self.warnings.append(f"{error} (the server is disabled)")
@@ -520,8 +513,8 @@ class _Loading:
 
 
 def _detached(error: ConfigError) -> ConfigError:
-    # The error outlives the loading. Its context and traceback refer to frames that hold everything that was read,
-    # credentials included, and would keep all of it alive and within reach of whatever logs the error.
+    # The error outlives the load, in status and logs. Its context and traceback refer to frames that hold everything
+    # that was read, credentials included: they would stay alive, and a log with tracebacks could show them.
     error.__context__ = None
     return error.with_traceback(None)
 

@@ -1,12 +1,12 @@
-"""The table of other programs; the sections and names in their files.
+"""Table of other programs; sections and names in their files.
 
-`PROGRAMS` has a row for each program whose file differs: the key of its servers, its folder in a project, how it writes
-an environment variable, the unit of its ``timeout``. The page about configuration files shows the same table. The
-readers take a program's row from `program_of`, and have it write variables in our notation (`Program.translated`).
+`PROGRAMS` has a row for each program whose file differs; the page about configuration files shows the same table. A
+file seldom says who wrote it: the folder and the keys decide. Folders are looked up on the file system; no file is
+read.
 
-The other parts: the sections of a document with servers, comments among them, the names of servers, the folder of a
-project, and the variables of editors (`predefined`). ``_keys``, ``_entry``, ``_load`` and the command line use this
-file. It looks up the current and the home directory, and whether a folder is that of a project. It reads no file.
+Owns: nothing.
+Writes: nothing.
+Calls: _file.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from ._file import JsonObject, bad, child, did_you_mean, found, repeated, repeat
 
 @attrs.frozen(kw_only=True)
 class Program:
-    """A program and what its file means, where programs differ.
+    """A program and the meaning of its file, where programs differ.
 
     Attributes:
-        name: its name, for people.
-        section: the key of its servers.
-        folder: its folder in a project, which holds its file or a folder with it; empty for none or any.
-        files: the names that its file has in the folder of a project itself.
-        variable: how it writes an environment variable, besides ``${NAME}`` or instead of it.
-        timeout: the unit of its ``timeout``, ``"s"`` or ``"ms"``; empty if that is not known.
-        is_shell: whether it executes ``$(…)`` in arguments too.
+        name: the name for people.
+        section: the key of the servers.
+        folder: the folder in a project, with the file inside or one level deeper; empty for none or any.
+        files: names of the file directly in the folder of a project.
+        variable: the notation of an environment variable, besides ``${NAME}`` or instead.
+        timeout: the unit of ``timeout``, ``"s"`` or ``"ms"``; empty if unknown.
+        is_shell: whether ``$(…)`` is executed in arguments too.
     """
 
     name: str
@@ -50,12 +50,12 @@ class Program:
     is_shell: bool = False
 
     def translated(self, value: Any, key: str) -> Any:
-        """Return the value of a key of an entry with this program's own variables in our notation."""
+        """Return the value of an entry's key with this program's variables in our notation."""
         pattern = _OWN.get(self.variable)
         if pattern is None:
             return value
         if isinstance(value, str):
-            # The line of a shell may have variables of its own, which are not set here: they stay as they are.
+            # Variables of a shell's command line that are not set here stay as they are: they may be its own.
             unset = r":-$\g<name>" if key == "args" and " " in value and self.variable == "$NAME" else ""
             return pattern.sub(rf"${{\g<name>{unset}}}", value)
         if isinstance(value, Mapping):
@@ -91,20 +91,19 @@ _OWN: Final[Mapping[str, re.Pattern[str]]] = {
     "$NAME": re.compile(r"(?<!\$)\$(?P<name>[A-Za-z_]\w*)", re.ASCII),
     "{env:NAME}": re.compile(r"(?<!\$)\{env:(?P<name>[A-Za-z_]\w*)\}", re.ASCII),
 }
-"""Notation of a program → its variables. The others are ours."""
+"""Notation of a program → its variables. Other notations are ours."""
 
 FOREIGN: Final = re.compile(
     r"(?<![\w$])\$(?:env:)?[A-Z_][A-Z0-9_]*(?!\w)|%[A-Z_][A-Z0-9_]{2,}%|(?<!\$)\{(?:env|file):[^}]*\}|\{\{[\s\w.-]+\}\}",
     re.ASCII,
 )
-"""What is probably a variable in the notation of another program."""
+"""Probably a variable in the notation of another program."""
 
 SUBSTITUTION: Final = re.compile(r"\$\([^)]*\)")
 """A command of a shell, which some programs replace by its output."""
 
 
 def program_of(file: str | None, section: str, entries: Mapping[str, Any]) -> Program:
-    """Return the row of the program that a section of a file was written for."""
     if section == "mcp":
         name = "opencode" if {"local", "remote"} & _types_in(entries) else "Crush"
         return next(each for each in PROGRAMS if each.name == name)
@@ -124,13 +123,13 @@ SECTION_WRITERS: Final[Mapping[str, str]] = {
     "mcp_servers": "Codex",
     "mcp": "opencode and Crush, where an entry has a 'type'",
 }
-"""Top-level key → the programs that write it."""
+"""Top-level key → programs that write it."""
 
 OF_VS_CODE: Final = ("servers", "mcp.servers")
-"""The places of sections that VS Code writes, where ``~`` is expanded in arguments too."""
+"""Sections written by VS Code, which expands ``~`` in arguments too."""
 
 OF_CLAUDE: Final = ".claude.json"
-"""The file of Claude Code with the servers of a person, and below ``projects`` those that are for one folder only."""
+"""Claude Code's file with a person's servers, and those for single folders below ``projects``."""
 
 _LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
 _COMMENT_KEY: Final = re.compile(r"//|#|\$(?:comment|schema)$|_+comment", re.IGNORECASE)
@@ -140,10 +139,10 @@ _LOOKED_AT: Final = 100  # keys of a document that are searched for a misspellin
 
 
 def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the parts of a document that map names to entries, each with its place; the first takes precedence.
+    """Return the parts of a document that map names to entries, each with the place; the first takes precedence.
 
     Raises:
-        ConfigError: there is no such part, or one is not an object or appears twice.
+        ConfigError: there is no part, or a part is not an object or appears twice.
     """
     if twice := [key for key in repeated_keys(document) if key in SECTION_WRITERS]:
         raise repeated(source, "", tuple(twice))
@@ -168,7 +167,7 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
 
 
 def _for_this_folder(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield what Claude Code's file has for the current folder, which no other folder sees."""
+    """Yield the servers in Claude Code's file for the current folder only."""
     if servers := _project(document).get("mcpServers"):
         yield f"{child('projects', os.getcwd())}.mcpServers", servers
 
@@ -188,12 +187,12 @@ def switched_off(
     servers: Collection[object],
     warn: Callable[[str, str], None] | None = None,
 ) -> dict[object, str]:
-    """Return the servers that a list of Gemini CLI or Claude Code switches off, not their own entries, and its place.
+    """Return servers switched off by a list of Gemini CLI or Claude Code, each with the place of the list.
 
-    With `warn`, the list of Gemini is compared with the servers: an unknown name there switches the wrong ones.
+    With `warn`, warn of unknown names in the list of Gemini, which switch the wrong servers.
 
     Raises:
-        ConfigError: one of them is not a list, so it is not known which servers are meant.
+        ConfigError: a value there is not a list, and could mean any server.
     """
     within, project = document.get("mcp"), _project(document)
     lists = {} if not isinstance(within, Mapping) or _types_in(within) else within
@@ -229,7 +228,6 @@ def _types_in(section: Mapping[str, Any]) -> set[object]:
 
 
 def inputs_of(document: Mapping[str, Any]) -> object:
-    """Return the definitions of the inputs that a document asks for."""
     within = document.get("mcp")
     return document["inputs"] if "inputs" in document else within.get("inputs") if isinstance(within, Mapping) else None
 
@@ -257,7 +255,7 @@ def _nothing_found(source: str, document: Mapping[str, Any]) -> ConfigError:
 
 
 def name_of(source: str, path: str, key: object, taken: Container[object] = ()) -> str:
-    """Return the name of a server: its key, with invalid characters replaced by ``_``.
+    """Return the name of a server: the key, with invalid characters replaced by ``_``.
 
     A hash is added if letters of another script are lost, or if the name is the key of another server.
 
@@ -283,14 +281,11 @@ def name_of(source: str, path: str, key: object, taken: Container[object] = ()) 
 _FOLDERS: Final = frozenset(each.folder for each in PROGRAMS) - {""}
 _IN_PROJECTS: Final = frozenset(name for each in PROGRAMS for name in each.files.split())
 _OF_PROJECTS: Final = (".git", "pyproject.toml", "package.json")
-"""What only the folder of a project has."""
+"""Found only in the folder of a project."""
 
 
 def project_of(file: str | None) -> str | None:
-    """Return the folder of the project that a file belongs to, in which its servers are started.
-
-    Return None for any other file: a file in the home folder is for all projects.
-    """
+    """Return the folder of the file's project, to start servers in; None for a file of all projects."""
     if file is None:
         return None
     path, workspace = Path(os.path.abspath(file)), _workspace(file)
@@ -304,7 +299,7 @@ def _workspace(file: str) -> Path:
 
 
 def _folder_of(path: Path) -> Path | None:
-    """Return the folder of a program that has a file in it, or in a folder in it; None if there is none."""
+    """Return the folder of a program with a file inside or one level deeper, or None."""
     for folder in path.parents[:2]:
         in_project = folder.name.startswith(".") and any(os.path.lexists(folder.parent / name) for name in _OF_PROJECTS)
         if in_project or folder.name in _FOLDERS:
@@ -313,7 +308,7 @@ def _folder_of(path: Path) -> Path | None:
 
 
 def predefined(file: str | None) -> dict[str, str]:
-    """Return the variables that editors define for their files and that mean something without the editor."""
+    """Return the variables of editors that also mean something without the editor."""
     workspace = _workspace(file) if file is not None else Path.cwd()
     return {
         **dict.fromkeys(("workspaceFolder", "extensionPath", "CLAUDE_PLUGIN_ROOT"), str(workspace)),
