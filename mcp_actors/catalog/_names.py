@@ -1,8 +1,7 @@
 """Public names of tools, and the `NameBook` of a group.
 
 Public names must be valid for every model provider, distinct, and stable: no server may take over the name of another
-server's tool, and servers that come and go should change no name. A book is changed within one step of the event loop:
-only tools with similar names are named again.
+server's tool, or change it by coming and going. A book is changed within one step of the event loop.
 
 Owns: nothing; a book is immutable.
 Writes: nothing.
@@ -31,17 +30,15 @@ from .._text import some_of
 
 # --- Public names -----------------------------------------------------------------------------------------------------
 
-# A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``. Names of servers and tools have no such limits, so
-# some must be changed, and then two may be equal. A name that could mean more than one tool therefore ends in a short
-# hash of the server's configured name and the tool's own name:
+# A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``; other names must be changed, and then two may be
+# equal. A name that could mean more than one tool therefore ends in a short hash of the names of server and tool:
 #
 # - a name in which a character was replaced, or which was shortened;
 # - a name of a tool whose server's name contains ``__`` or ends in ``_``: where does the tool's own name begin?
 # - a name that looks as if it ended in such a hash;
-# - all names that are still equal to each other (possible with a template that hides where the tool's name begins).
+# - all names that are still equal (if the template hides where the tool's name begins).
 #
-# So with the default template a name depends only on the names of the server and the tool (unless two hashes are
-# equal), not on other servers, nor on the order in which tools are listed.
+# So with the default template (unless two hashes are equal) a name depends on no other server, and on no order.
 
 
 DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
@@ -101,9 +98,9 @@ def distinct(names: dict[ToolKey, str], naming: str) -> dict[ToolKey, str]:
     """Return the names, with another hash in each duplicate."""
     attempts: Counter[ToolKey] = Counter()
     names = dict(names)
-    # A plain name never looks hashed, so equal names are either all plain or all hashed. Plain names get a hash, and
-    # equal hashes (one chance in four billion, or a malicious server) another one. All of the equal names change, not
-    # all but one: otherwise a server could take over the plain name of another server's tool.
+    # Equal names are all plain or all hashed. Plain names get a hash, and equal hashes (one chance in four billion, or
+    # a malicious server) another. All of them change, not all but one: otherwise a server could take over the plain
+    # name of another server's tool.
     while colliding := _colliding(names):
         for key in colliding:
             names[key] = hashed_name(*key, naming, attempts[key])
@@ -144,7 +141,7 @@ def _bad_naming(message: str) -> ConfigError:
 
 
 def plain_name(server: str, tool: str, naming: str) -> str | None:
-    """Return the name without a hash, or None if it could also mean another tool."""
+    """Return the name without a hash, or None if it could mean another tool too."""
     name = naming.format(server=server, tool=tool)
     blurred = _SEPARATOR in server + "_"
     legal = 0 < len(name) <= MAX_LENGTH and not _ILLEGAL.search(name)
@@ -153,7 +150,7 @@ def plain_name(server: str, tool: str, naming: str) -> str | None:
 
 def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
     """Return the name with a hash at the end; another `attempt` gives another hash."""
-    # JSON separates the parts unambiguously, whatever they contain; `json.dumps` takes 2 µs more for the same.
+    # JSON separates the parts unambiguously; `json.dumps` takes 2 µs more.
     identity = f"[{_quoted(server)}, {_quoted(tool)}{f', {attempt}' if attempt else ''}]"
     digest = hashlib.sha256(identity.encode("ascii")).hexdigest()[:_HASH_LENGTH]
     readable = _ILLEGAL.sub("_", naming.format(server=server, tool=tool))
@@ -163,23 +160,22 @@ def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
 # --- The names of all tools -------------------------------------------------------------------------------------------
 
 # Tools with *similar* names form a group; only tools of one group can get the same name. So a change concerns only the
-# groups of added and removed tools. What depends on one tool alone (`ToolName`) is derived before, tool by tool, which
-# takes some microseconds each.
+# groups of added and removed tools. A `ToolName` is derived before, in some microseconds.
 
 
 _ILLEGAL_FOLDED: Final = re.compile(r"[^a-z0-9_-]")
 _NAMED: Final = 8  # tools named in one message
 
 _COMPARED: Final = 128
-"""Characters of a tool's name to compare, twice as many as in a public name; normalizing more takes long."""
+"""Characters of a tool's name to compare; normalizing more takes long."""
 
 
 @attrs.frozen
 class NameCollision:
     """Tools whose public names differ only in a hash, or in upper and lower case.
 
-    The tools' own names differ only in case, in how letters are composed, or in characters that public names cannot
-    have. The public names are unique, but people and models may confuse them.
+    The tools' own names differ only in case, composition of letters, or characters that public names cannot have. The
+    public names are unique, but people and models may confuse them.
 
     Attributes:
         tools: the tools as ``(server, name)``, sorted.
@@ -200,7 +196,7 @@ def _of_server(pair: tuple[ToolKey, str]) -> str:
 
 
 class ToolName(NamedTuple):
-    """The names of a tool, as far as independent of other tools.
+    """The names of a tool, as far as they depend on no other tool.
 
     Attributes:
         key: the name of the server, and the tool's own name.
@@ -228,7 +224,7 @@ _NAMED_KEY: Final = attrgetter("base", "key")
 
 @attrs.frozen(kw_only=True, eq=False)
 class NameBook:
-    """The public names of tools. It is immutable; `changed` returns a new book.
+    """The public names of tools, immutable.
 
     Attributes:
         naming: the template of the names.
@@ -255,7 +251,7 @@ class NameBook:
         )
 
     def changed(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> tuple[NameBook, frozenset[ToolKey]]:
-        """Return the book without `gone` and with `new` tools, and the renamed tools among the rest."""
+        """Return the book without `gone` and with `new` tools, and which of the rest were renamed."""
         # This is one step of the event loop, for up to thousands of tools. So nothing is called for a tool whose name
         # is similar to no other; only the few in groups of several are named one by one.
         similar = self._similar(gone, new)
@@ -266,7 +262,7 @@ class NameBook:
             book = book._with_crowd(*([tool for tool in each if tool.alike in similar] for each in (gone, new)))
         concerned: Iterable[str] = similar
         if self._redrawn or len(book.keys) < len(self.keys) - len(gone) + len(new):
-            # Two short hashes are equal, or were until now. This may concern tools of any group, so name all of them.
+            # Two short hashes are equal, or were until now, perhaps of different groups: name all tools.
             book = book._with_distinct_names()
             concerned = book._groups
         stayed = {*chain.from_iterable(self._groups.get(alike, ()) for alike in concerned)}.difference(gone)
@@ -290,7 +286,7 @@ class NameBook:
         return attrs.evolve(self, groups=groups, keys=keys, odd=odd)
 
     def _with_crowd(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> NameBook:
-        """Return the book after a change of any tools; all tools of their groups are named again."""
+        """Return the book after a change of any tools, with their groups named again."""
         groups, keys, odd = dict(self._groups), dict(self.keys), dict(self.odd)
         left, touched = set(gone), dict[str, list[ToolName]]()
         for alike in dict.fromkeys(tool.alike for tool in (*gone, *new)):
@@ -318,7 +314,7 @@ class NameBook:
 
 
 def _named(groups: Iterable[Collection[ToolName]]) -> Iterator[tuple[ToolName, str]]:
-    """Yield the names of the tools in some groups, final unless two hashes are equal."""
+    """Yield the names in some groups, final unless two hashes are equal."""
     for group in groups:
         bases = [tool.base for tool in group]
         if len({*bases}) == len(bases):

@@ -1,8 +1,8 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
-A server may list harmless tools while a person looks, and later a description with new instructions to the model, a
-schema with another argument, or a false hint of read-only. The first listing of a server is trusted, for want of
-anything to compare. Models read what the files say: a file writable for other users is ignored.
+A server may list harmless tools while a person looks, and later a description with new instructions to the model. The
+first listing of a server is trusted, for want of anything to compare. Models read what the remembered files say, so a
+file that another user could have written is ignored.
 
 Owns: the files of a `CatalogStore`, with all programs of the user.
 Writes: these files, and removes unused files.
@@ -42,8 +42,7 @@ _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 def pin(tool: ListedTool) -> str:
     """Return the SHA-256 of a tool's definition: name, title, description, schemas, annotations and meta.
 
-    The pin is the same in every run and release, however the server formats its JSON (order of members, ``1.0`` for
-    ``1``).
+    It is the same in every run and release, however the server formats its JSON.
     """
     definition = {
         "name": tool.name,
@@ -58,11 +57,7 @@ def pin(tool: ListedTool) -> str:
 
 
 def definition_lines(tool: Mapping[str, Any]) -> list[str]:
-    """Return a tool's definition without the name, for a review by a person, with hidden characters escaped.
-
-    Args:
-        tool: the tool as JSON.
-    """
+    """Return a tool's definition without the name, for a review, with hidden characters escaped."""
     lines = []
     for part in ("title", "description", "inputSchema", "outputSchema", "annotations", "_meta"):
         if (value := tool.get(part)) is not None:
@@ -192,7 +187,7 @@ class PinVerdict:
 def judge(accepted: Pins | None, seen: Pins, policy: OnToolChange) -> PinVerdict:
     """Compare a listing with the accepted listing.
 
-    - ``"allow"`` and ``"warn"`` accept the listing: a difference is reported once (and logged, or not, by the caller);
+    - ``"allow"`` and ``"warn"`` accept the listing: a difference is reported once;
     - ``"block"`` accepts nothing by itself: an added or changed tool is hidden in every listing until approved
       (`Pins.approve`) or changed back to the accepted definition. A tool that disappears must return unchanged.
 
@@ -224,9 +219,8 @@ def _is_other(accepted: str | None, seen: str | None) -> bool:
 
 # --- Keep listings between runs ---------------------------------------------------------------------------------------
 
-# A file is a cache: it may be missing, old or broken, and is then ignored. It is replaced as a whole, so several
-# programs may write the same file, and the last one wins. A file removed just after a program has read it is written
-# again when the server lists its tools. All functions block; call them from a worker thread.
+# A file is a cache, ignored if broken. It is replaced as a whole: several programs may write the same file, and the
+# last one wins. A file removed just after it was read is written again at the next listing. All functions block.
 
 
 logger = Log("mcp_actors.catalog")
@@ -238,7 +232,7 @@ UNUSED: Final = 180 * 86_400.0
 """Seconds after which an unused file is removed, with the accepted pins."""
 
 MOST_FILES: Final = 1000
-"""Files to keep; of more, the oldest are removed, except `RECENT` ones. People have some dozens of servers."""
+"""Files to keep; of more, the oldest are removed, except `RECENT` ones."""
 
 RECENT: Final = 86_400.0
 """Seconds within which a file is neither marked as used again, nor removed for the number of files."""
@@ -248,11 +242,6 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 
 
 def default_directory() -> Path:
-    """Return the directory for caches on this platform.
-
-    Raises:
-        ConfigError: the user's home directory is not known.
-    """
     try:
         return user_directory("cache") / "catalogs"
     except RuntimeError:
@@ -266,11 +255,11 @@ class RememberedCatalog:
 
     Attributes:
         server: the configured name, for people who read the file.
-        tools: the tools as listed, in the form of the protocol; None if they were too large.
+        tools: the tools in the form of the protocol; None if too large.
         pins: the pins to compare the next listing with, or None if changes are not checked.
         identity: the pin of the identity at the time of the listing, or None if unknown.
-        legacy: the name and version of a server that fails when asked for the protocol era; None for any other server.
-        former: accepted definitions that are no longer listed, to show people what has changed.
+        legacy: the name and version of a server that fails when asked for the protocol era, or None.
+        former: accepted definitions no longer listed, to show people what has changed.
     """
 
     server: str
@@ -282,7 +271,7 @@ class RememberedCatalog:
 
 
 class _Unusable(Exception):
-    """A file that must be ignored; the text says why."""
+    """A file to ignore; the text says why."""
 
 
 class _TooLarge(_Unusable):
@@ -290,11 +279,7 @@ class _TooLarge(_Unusable):
 
 
 class CatalogStore:
-    """A directory of remembered catalogues, created at the first save.
-
-    Args:
-        directory: the path of the directory.
-    """
+    """A directory of remembered catalogues, created at the first save."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
         self.directory: Path = Path(
@@ -308,7 +293,7 @@ class CatalogStore:
         return self.directory / f"{fingerprint}.json"
 
     def size(self, fingerprint: str) -> int:
-        """Return the size of the file of a server in bytes; 0 if unknown."""
+        """Return the size of a server's file in bytes; 0 if unknown."""
         try:
             return os.lstat(self.path(fingerprint)).st_size
         except OSError:
@@ -318,8 +303,7 @@ class CatalogStore:
         """Return the remembered catalogue of a server; None if missing, or unusable, which is logged.
 
         Raises:
-            OSError: the file may exist, but cannot be read now: descriptors or permissions are missing, or the disk
-                fails.
+            OSError: the file may exist, but cannot be read now.
         """
         path = self.path(fingerprint)
         try:
@@ -342,8 +326,7 @@ class CatalogStore:
     def save(self, fingerprint: str, catalog: RememberedCatalog) -> bool:
         """Save the catalogue of a server; leave an identical file alone.
 
-        Returns:
-            True if all of it was saved; otherwise the reason was logged, and another attempt would fail too.
+        Return True if all was saved; otherwise the reason is logged, and another attempt would fail too.
 
         Raises:
             OSError: the file cannot be written now.
@@ -362,7 +345,7 @@ class CatalogStore:
         return True
 
     def tidy(self) -> None:
-        """Remove files that are unused for long, and temporary files of killed writers. Never raise."""
+        """Remove long unused files, and temporary files of killed writers. Never raise."""
         now = time.time()
         try:
             ages = sorted((now - status.st_mtime, name) for name, status in _files(self.directory))
@@ -445,7 +428,6 @@ _OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(UNFINISHED)})?")
 
 
 def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
-    """Yield the files in a directory made by this package for this user."""
     with os.scandir(directory) as entries:
         for entry in entries:
             if _OURS.fullmatch(entry.name):
@@ -456,7 +438,6 @@ def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 
 def _read(path: Path) -> bytes:
-    """Return the content of a file, if this user has written it."""
     # O_NOFOLLOW, because a link could lead to any file; O_NONBLOCK, because opening a named pipe would block the thread
     # forever. Owner and mode are checked on the open descriptor: a check of the path could be overtaken by another
     # user who replaces the file, and its descriptions go to a model.

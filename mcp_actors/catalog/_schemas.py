@@ -1,8 +1,8 @@
 """Check values against JSON schemas within a time limit; describe violations.
 
-A schema comes from a server, and may be invalid, refer to URLs, hold a hostile pattern, or take years to check.
-Patterns run on an engine without backtracking, every keyword looks at the clock, and no ``$ref`` is ever fetched. No
-call fails because of an uncheckable schema, and no message shows a value, which may be a password.
+A schema comes from a server: it may be invalid, refer to URLs, hold a hostile pattern, or take years to check. So time
+is bounded, and nothing is fetched. No call fails because of an uncheckable schema, and a message shows at most a short
+value.
 
 Owns: the compiled validator of each `Schema`.
 Writes: nothing.
@@ -41,7 +41,7 @@ MAX_WEIGHT: Final = 5_000
 """Characters of a pattern times the counts in its ``{…}``: repetitions are expanded."""
 
 MAX_CHARACTERS: Final = 10_000
-"""Characters of a text. With the heaviest pattern, matching them takes a tenth of a second."""
+"""Characters of a text: a tenth of a second with the heaviest pattern."""
 
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
@@ -72,9 +72,8 @@ def _compiled(pattern: str) -> SchemaValidator | None:
 
 # --- Describe a violation ---------------------------------------------------------------------------------------------
 
-# The messages of `jsonschema` contain the whole schema and the whole value, perhaps megabytes or a password. Here a
-# value is shown, shortened, only if one of several words was expected or a number is out of range; else its kind and
-# size.
+# The messages of `jsonschema` contain the whole schema and the whole value. Here a value is shown, shortened, only if
+# one of several words was expected or a number is out of range; else its kind and size.
 
 
 Path = tuple[str | int, ...]
@@ -86,12 +85,12 @@ _LISTED: Final = 8  # names or values of a list
 
 @attrs.frozen
 class Violation:
-    """One violation in a JSON value.
+    """A violation in a JSON value.
 
     Attributes:
         path: the place of the value.
         found: the problem: ``"is a string"``.
-        expected: the expectation: ``"an integer"``, or None if `found` is clear on its own.
+        expected: the expectation: ``"an integer"``, or None if `found` is clear alone.
     """
 
     path: Path
@@ -102,9 +101,7 @@ class Violation:
 def violation_of(error: ValidationError, mask: Callable[[str], str] = str) -> Violation:
     """Describe an error for a reader who does not know the schema.
 
-    Args:
-        error: the error.
-        mask: masks credentials in names and values, before shortening. The path is not masked.
+    `mask` masks credentials in names and values, before shortening; the path stays.
     """
     path, value, rule = tuple(error.absolute_path), error.instance, error.validator_value
     match error.validator:
@@ -128,7 +125,6 @@ def _masked(rule: Any, mask: Callable[[str], str]) -> Any:
 
 
 def _odd(error: ValidationError) -> str:
-    """Return the name of an additional member."""
     known, patterns = error.schema.get("properties", ()), error.schema.get("patternProperties", ())
     odd: Iterable[str] = (name for name in error.instance if name not in known)
     match = Patterns().match
@@ -228,7 +224,7 @@ def _shown(value: object) -> str:
 
 
 def listed(values: Sequence[Any], prefix: str = "") -> str:
-    """Return the first values for a sentence: ``"one of 'a', 'b' and 3 more"``."""
+    """Return the first values: ``"one of 'a', 'b' and 3 more"``."""
     return f"{prefix if len(values) > 1 else ''}{some_of(values, _LISTED, _shown)}"
 
 
@@ -250,12 +246,10 @@ def _kinds(rule: Any) -> list[str]:
 
 
 SECONDS: Final = 0.1
-"""Processor time for one check, of a value or of a schema. A thousand members take a fraction of it; a schema with
-several hundred properties can exceed it.
-"""
+"""Processor time for one check, of a value or of a schema. A schema with several hundred properties can exceed it."""
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
-"""A function of `jsonschema` for a keyword: of the validator, the keyword's value, the instance and the schema."""
+"""A function of `jsonschema`: of the validator, the keyword's value, the instance and the schema."""
 
 
 class TakesTooLong(Exception):
@@ -264,9 +258,6 @@ class TakesTooLong(Exception):
 
 class BoundedDialect:
     """Makes validators with a time limit, for one schema in one dialect (a version of JSON schema).
-
-    Args:
-        dialect: a validator class of `jsonschema`.
 
     Attributes:
         unmatched: patterns that could not be applied: unsupported, too large, or met by too long a text. Rules with
@@ -295,7 +286,7 @@ class BoundedDialect:
         Raises:
             jsonschema.SchemaError: the schema is not valid.
             ValueError: parts are in another dialect, which would have no time limit.
-            TakesTooLong: validating the schema itself exceeded the time limit.
+            TakesTooLong: validating the schema itself exceeded the limit.
         """
         from jsonschema import SchemaError
         from referencing import Registry
@@ -367,7 +358,7 @@ def _error(message: str) -> Any:
 
 
 def _without_dialect(schema: Any) -> Any:
-    """Return a schema without ``$schema``: jsonschema would choose its own class by it, without a time limit."""
+    """Return a schema without ``$schema``: jsonschema would choose a class by it, without a time limit."""
     return {name: part for name, part in schema.items() if name != "$schema"} if isinstance(schema, Mapping) else schema
 
 
@@ -375,7 +366,7 @@ def _without_dialect(schema: Any) -> Any:
 def _meta_schemas() -> Any:
     """Return the schemas of all dialects, without ``$schema``; slow, hence cached.
 
-    The registry is crawled to make anchors resolve to these copies, not to the originals in jsonschema.
+    Crawled, to make anchors resolve to these copies, not to the originals in jsonschema.
     """
     from jsonschema_specifications import REGISTRY
     from referencing import Registry
@@ -386,11 +377,7 @@ def _meta_schemas() -> Any:
 
 
 def _in_one_dialect(document: Any) -> Any:
-    """Return a schema without ``$schema``.
-
-    Raises:
-        ValueError: there is a nested ``$schema``, or a combination of keywords that the time limit cannot cover.
-    """
+    """Return a schema without ``$schema``; raise ValueError for one within, or keywords that the limit cannot cover."""
     bare = _without_dialect(document)
     keywords: set[str] = set()
     for part, _ in walk(bare):
@@ -416,14 +403,14 @@ _LARGEST: Final = 1024 * 1024
 
 
 class Schema:
-    """A schema, compiled at the first use: compiling costs a thousand times as much as a check.
+    """A schema, compiled at the first use.
 
     The dialect is that of ``$schema``, by default 2020-12. ``format`` is not checked, as the specification says.
 
     Args:
         document: the schema.
-        owner: the owner of the schema for the log: ``"server 'docs': tool 'find': its input schema"``.
-        mask: masks credentials in the text of the server. Default: none are known.
+        owner: the owner for the log: ``"server 'docs': tool 'find': its input schema"``.
+        mask: masks credentials in the text of the server.
     """
 
     def __init__(self, document: Any, owner: str, mask: Callable[[str], str] = str) -> None:
@@ -436,7 +423,6 @@ class Schema:
 
     @property
     def used(self) -> bool:
-        """True once the schema has been compiled and is worth keeping."""
         return self._compiled is not None
 
     def violation(self, value: Any) -> tuple[Violation, int] | None:
@@ -487,7 +473,7 @@ def _dialect_of(document: Any) -> Any:
 
 
 def required_of(schema: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the required members at the top level of a schema; an invalid list counts as empty."""
+    """Return the required members at the top level; an invalid list counts as empty."""
     required = schema.get("required")
     if not isinstance(required, (list, tuple)):
         return ()
@@ -507,7 +493,6 @@ def members_named_by(schema: Mapping[str, Any]) -> frozenset[str] | None:
 
 
 def may_name(schema: Mapping[str, Any], member: str) -> bool:
-    """Return False if a schema does not name a member."""
     if not any(each in schema for each in _OPEN):
         return member in (schema.get("properties") or ())
     parts = (part for part, _ in walk(schema) if isinstance(part, Mapping))

@@ -24,13 +24,12 @@ from ._tools import CatalogTool, ListedTool
 
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
-# The work on a single tool is done before a snapshot is made: its schemas are frozen, its names derived, and there is a
-# `CatalogTool` for each usual state of its server. Making the snapshot only moves these between dicts. A remembered
-# tool is prepared only as such: of a thousand configured servers, few are used.
+# An entry has frozen schemas, derived names, and a `CatalogTool` for each usual state of its server; a snapshot only
+# moves these between dicts. A remembered tool is prepared only as such: of a thousand configured servers, few are used.
 
 
 def place_of(*, available: bool, deferred: bool) -> int:
-    """Return the place of a `CatalogTool` with these marks in `CatalogEntry.variants`."""
+    """Return the index in `CatalogEntry.variants` for these marks."""
     return available + 2 * deferred
 
 
@@ -77,7 +76,6 @@ class CatalogEntry:
             self.variant(place)
 
     def variant(self, place: int) -> CatalogTool:
-        """Return the tool with the marks of this place."""
         tool = self.variants[place]
         if tool is None:
             other = next(filter(None, self.variants))
@@ -100,8 +98,8 @@ class Listing:
 
     Attributes:
         server: the configured name of the server.
-        tools: the tools in listed order. Of several with the same name, the first is kept. Tools of a long list are
-            prepared (`CatalogEntry`), to make a snapshot quickly.
+        tools: the tools in listed order. Of several with the same name, the first is kept. Those of a long list are
+            prepared (`CatalogEntry`).
         available: whether the server is serving; copied to `CatalogTool.available`.
         deferred: True if an earlier run of the program stored the listing, and the server has not connected since;
             copied to `CatalogTool.deferred`.
@@ -124,7 +122,7 @@ class _Section:
         listing: the listing of the server, or None if unknown.
         version: see `CatalogSnapshot.versions`.
         tools: the tools by their own names, in listed order.
-        entries: the entries of the tools, by the same names; empty if unknown.
+        entries: the entries of the tools; empty if unknown.
     """
 
     listing: Listing | None
@@ -135,13 +133,7 @@ class _Section:
 
 @attrs.frozen(eq=False)
 class _Parts:
-    """The parts of a snapshot, from which the next is made.
-
-    Attributes:
-        whole: all tools, in order.
-        sections: the sections by server name, in configured order.
-        book: the public names.
-    """
+    """The parts of a snapshot, from which the next is made; `sections` by server name, in configured order."""
 
     whole: tuple[CatalogTool, ...]
     sections: dict[str, _Section]
@@ -162,7 +154,7 @@ def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
 
 
 def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts:
-    """Return the parts of the next snapshot; sections of unchanged servers are the same objects."""
+    """Return the parts of the next snapshot. Sections of unchanged servers are the same objects."""
     # All of this is one step of the event loop. So nothing is called for a prepared tool, except for a new name because
     # of a similar tool.
     now: dict[str, Listing] = {}
@@ -192,14 +184,13 @@ def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts
 
 
 def _is_same(section: _Section, listing: Listing) -> bool:
-    """Return whether a listing would make the same section."""
     old = section.listing
     return old is not None and _place(old) == _place(listing) and _same_tools(old.tools, listing.tools)
 
 
 def _same_tools(old: tuple[ListedTool | CatalogEntry, ...], new: tuple[ListedTool | CatalogEntry, ...]) -> bool:
-    # In Python 1 == True, but in a schema they differ. So equal tools are also compared by their pins, which are
-    # computed only then; most listings are the same object or differ at once.
+    # In Python 1 == True, but in a schema they differ: compare equal tools by pins too. This is slow but rare, as most
+    # listings are the same object or differ at once.
     return old is new or (
         old == new
         and all(
@@ -214,7 +205,7 @@ def _place(listing: Listing) -> int:
 
 
 def _entries(listing: Listing, old: _Section | None, naming: str) -> dict[str, CatalogEntry]:
-    """Return the tools of a listing by name; the same object as before if only their marks have changed."""
+    """Return the entries of a listing by name; the same object as before if only marks have changed."""
     if old is not None and old.listing is not None and old.listing.tools is listing.tools:
         return old.entries
     entries: dict[str, CatalogEntry] = {}
@@ -227,7 +218,6 @@ def _entries(listing: Listing, old: _Section | None, naming: str) -> dict[str, C
 def _names_missing(
     these: Mapping[str, Mapping[str, CatalogEntry]], others: Mapping[str, Mapping[str, CatalogEntry]]
 ) -> list[ToolName]:
-    """Return the names of tools that are not among the others."""
     names: list[ToolName] = []
     for server, entries in these.items():
         other = others.get(server, {})
@@ -237,7 +227,6 @@ def _names_missing(
 
 
 def _tools_of(entries: Mapping[str, CatalogEntry], listing: Listing, book: NameBook) -> dict[str, CatalogTool]:
-    """Return the tools of a section by name, with their marks and public names."""
     place = _place(listing)
     tools = {name: entry.variants[place] or entry.variant(place) for name, entry in entries.items()}
     if book.odd:

@@ -1,7 +1,7 @@
 """Tools in the catalogue, immutable JSON, values of results, and hashes.
 
-Servers differ in how they fill a result, and JSON values that mean the same are written in many ways: `result_value`
-and `canonical_text` hide both. A tool is shared by a whole group, so its dicts and lists refuse changes.
+Servers fill results differently, and equal JSON values are written in many ways: `result_value` and `canonical_text`
+hide both. A tool is shared by a whole group, so its dicts and lists refuse changes.
 
 Owns: nothing.
 Writes: the mark of a failed result (`note_call`).
@@ -64,7 +64,7 @@ def freeze(value: Any) -> Any:
 
 
 def thaw(value: Any) -> Any:
-    """Return a copy of a value with every dict and list ordinary."""
+    """Return a copy with ordinary dicts and lists."""
     if isinstance(value, dict):
         return {key: thaw(each) for key, each in value.items()}
     if isinstance(value, list):
@@ -86,7 +86,7 @@ def _reduced(self: Any, protocol: object) -> Any:
 
 
 def _frozen(cls: C) -> C:
-    """Replace the methods of a class that change or copy its values."""
+    """Replace the methods that change or copy a value."""
     for name in _CHANGES:
         if hasattr(cls, name):
             setattr(cls, name, _refuse)
@@ -98,14 +98,14 @@ def _frozen(cls: C) -> C:
 
 @_frozen
 class FrozenDict(dict[str, Any]):
-    """A dict that raises `TypeError` on every attempt to change it."""
+    """A dict that raises `TypeError` on every change."""
 
     __slots__ = ()
 
 
 @_frozen
 class FrozenList(list[Any]):
-    """A list that raises `TypeError` on every attempt to change it."""
+    """A list that raises `TypeError` on every change."""
 
     __slots__ = ()
 
@@ -155,7 +155,7 @@ def _frozen_or_none(value: Mapping[str, Any] | None) -> Mapping[str, Any] | None
 
 
 def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
-    """Return annotations by their names on the wire (``readOnlyHint``), without unset ones."""
+    """Return annotations that are set, by their names on the wire (``readOnlyHint``)."""
     if annotations is None or isinstance(annotations, Mapping):
         return annotations
     dumped: dict[str, Any] = annotations.model_dump(mode="json", by_alias=True, exclude_none=True)
@@ -163,7 +163,7 @@ def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
 
 
 def _task_support(tool: ListedTool) -> TaskSupport:
-    """Return a tool's support for tasks, which only some versions of the protocol define."""
+    """Return a tool's support for tasks; only some versions of the protocol have any."""
     if isinstance(tool, CatalogTool):
         return tool.task_support
     execution = getattr(tool, "execution", None)
@@ -174,8 +174,8 @@ def _task_support(tool: ListedTool) -> TaskSupport:
 class CatalogTool:
     """A tool of a server, with the public name by which the group calls it.
 
-    Deeply immutable: schemas, annotations and meta are dicts and lists that refuse every change. They can be passed to
-    `json.dumps` and to the SDKs of model providers; ``copy.deepcopy`` makes an ordinary, mutable copy.
+    Deeply immutable: schemas, annotations and meta are dicts and lists that refuse every change, but suit `json.dumps`
+    and the SDKs of model providers; ``copy.deepcopy`` makes an ordinary, mutable copy.
 
     Attributes:
         server: the configured name of the server.
@@ -211,14 +211,10 @@ class CatalogTool:
     def from_listing(
         cls, server: str, tool: ListedTool, public_name: str, *, available: bool = True, deferred: bool = False
     ) -> CatalogTool:
-        """Return the catalogue's copy of a listed tool; it shares nothing with `tool`.
+        """Return the catalogue's copy of a listed tool, which shares nothing with `tool`.
 
-        Args:
-            server: the configured name of the server.
-            tool: an ``mcp.types.Tool``, another `CatalogTool`, or anything with the same attributes.
-            public_name: the public name (see `assign_names`).
-            available: whether the server is serving.
-            deferred: whether the tool is only remembered from an earlier run.
+        `tool` is an ``mcp.types.Tool``, a `CatalogTool`, or anything with the same attributes. The other arguments are
+        attributes of the result (for `public_name`, see `assign_names`).
         """
         return cls(
             server=server,
@@ -251,20 +247,20 @@ _CALL: Final = "mcp_actors_call"
 
 
 def note_call(result: CallToolResult, server: str, tool: str, suggestion: str | None) -> None:
-    """Note in a failed result which call it is of, for the message of `result_value`."""
+    """Note in a failed result the call, for the message of `result_value`."""
     hint = "" if suggestion is None else f"; {suggestion}"
     vars(result)[_CALL] = (f"tool {tool!r:.80} of server {server!r}", hint)
 
 
 _SAID: Final = 500
-"""Characters of a failed tool's text in the message of the error; the error's result has all of them."""
+"""Characters of a failed tool's text in the message of the error."""
 
 
 def result_value(result: CallToolResult) -> Any:
     """Return the result of a tool as plain values: JSON-like data, and `bytes` for binary content.
 
-    Structured content is preferred. A structured ``{"result": x}`` becomes ``x``: servers wrap values that are not
-    objects like this. (A tool that returns an object with the single member ``result`` looks the same.)
+    Structured content is preferred. A structured ``{"result": x}`` becomes ``x``, as servers wrap values that are not
+    objects. (An object with the single member ``result`` looks the same.)
 
     Without structured content, each part of the content becomes a value:
 
@@ -320,7 +316,6 @@ def _link(part: ResourceLink) -> dict[str, Any]:
 
 
 def _text_value(text: str) -> Any:
-    """Return the JSON object or array in a text, or the text itself."""
     if text.lstrip()[:1] not in ("{", "["):
         return text
     try:
@@ -344,16 +339,12 @@ _FROM_URLS: Final = str.maketrans("-_", "+/")
 
 
 def decoded(data: str) -> bytes:
-    """Return the bytes of a binary part.
-
-    Raises:
-        ValueError: `data` is not base64.
-    """
+    """Return the bytes of a binary part; raise ValueError if it is not base64."""
     return base64.b64decode(plain_base64(data), validate=True)
 
 
 def plain_base64(data: str) -> str:
-    """Return base64 in the common form: without line breaks, the head of a data URL, or the alphabet of URLs."""
+    """Return base64 without line breaks, the head of a data URL, and the alphabet of URLs."""
     if data.startswith("data:"):
         data = data.partition(";base64,")[2] or data
     data = "".join(data.split()).translate(_FROM_URLS)
@@ -361,7 +352,7 @@ def plain_base64(data: str) -> str:
 
 
 def text_of(part: ContentBlock) -> str | None:
-    """Return a part of a result as a text for a reader; None if it is binary."""
+    """Return a part of a result as a text for a reader; None if binary."""
     match part.type:
         case "text":
             return part.text
@@ -374,7 +365,7 @@ def text_of(part: ContentBlock) -> str | None:
 
 
 def data_text(result: CallToolResult) -> str | None:
-    """Return structured content as JSON for a reader; None without any, or if the texts of the result say the same."""
+    """Return structured content as JSON for a reader; None without any, or if the texts say the same."""
     structured, texts = result.structured_content, [part.text for part in result.content if part.type == "text"]
     if structured is None:
         return None
@@ -386,7 +377,6 @@ def data_text(result: CallToolResult) -> str | None:
 
 
 def _says(text: str, value: Any) -> bool:
-    """Return whether a text is a value, or its JSON."""
     try:
         return bool(text == value or pydantic_core.from_json(text) == value)
     except (ValueError, TypeError):
@@ -394,7 +384,6 @@ def _says(text: str, value: Any) -> bool:
 
 
 def _said(result: CallToolResult) -> str:
-    """Return the text of a failed tool for a message, shortened."""
     words = "\n".join(filter(None, [*map(text_of, result.content), data_text(result)])).strip()
     if not words:
         return " without a text; see the error's result"
@@ -405,16 +394,15 @@ def _said(result: CallToolResult) -> str:
 
 # --- Canonical JSON ---------------------------------------------------------------------------------------------------
 
-# Values that mean the same have the same text, for pins, identities of servers and ``uniqueItems``. Members of objects
-# are sorted. Strings are not normalized (as by NFC), because a model may read two encodings of a letter differently.
-# ``1``, ``1.0`` and ``1e0`` have the same text (as in RFC 8785, but integers of any size stay exact); a boolean never
-# equals a number.
+# For pins, identities of servers and ``uniqueItems``. Members of objects are sorted. Strings are not normalized (as by
+# NFC): a model may read two encodings of a letter differently. ``1``, ``1.0`` and ``1e0`` have the same text (as in RFC
+# 8785, but integers of any size stay exact); a boolean never equals a number.
 
 
 _write: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
 
 _DIGITS: Final = 16
-"""Integers with more digits are written in base 16, because Python is slow to write large ones in base 10."""
+"""Longer integers are written in base 16: Python is slow to write them in base 10."""
 
 _PERHAPS_A_NUMBER_TO_REWRITE: Final = re.compile(rf"[0-9][.eE]|[0-9]{{{_DIGITS + 1}}}|NaN|Infinity")
 
@@ -425,10 +413,9 @@ def digest(value: Any) -> str:
 
 
 def canonical_text(value: Any) -> str:
-    """Return the canonical text of a JSON value, which is JSON itself except for very large integers.
+    """Return the canonical text of a JSON value, which is JSON except for very large integers.
 
-    Parts that are not JSON are written as their `repr`. The nesting depth is not limited, but a value must not contain
-    itself: its text would never end.
+    Parts that are not JSON are written as their `repr`. Nesting has no limit, but a value within itself never ends.
     """
     # The encoder of the standard library is fast, but recurses and does not normalize numbers.
     try:

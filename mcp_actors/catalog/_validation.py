@@ -1,8 +1,8 @@
 """Check tool calls and results, and convert schemas for model providers.
 
-Compiling a schema costs a thousand times as much as a check, so `ToolChecks` compiles only schemas of called tools, and
-hands compiled schemas of unchanged tools to the next listing. `strict_schema` must not change the meaning of a schema:
-a schema without a strict form stays as it is.
+Compiling a schema costs a thousand times as much as a check, so only schemas of called tools are compiled, and handed
+to the next listing if unchanged. `strict_schema` must not change the meaning of a schema: one without a strict form
+stays.
 
 Owns: compiled schemas of called tools; the set of results still to be sampled.
 Writes: nothing.
@@ -41,13 +41,7 @@ def check_call(
     arguments: Mapping[str, object],
     schema_of: Callable[[str], Mapping[str, Any] | None],
 ) -> None:
-    """Check the arguments of ``call``, all of which are for the tool.
-
-    Args:
-        tool: the tool.
-        positional: the arguments without names.
-        arguments: the arguments with names.
-        schema_of: returns the input schema of a tool, or None if unknown.
+    """Check the arguments of ``call``, which are all for the tool; `schema_of` may return None if unknown.
 
     Raises:
         TypeError: an argument has no name, or is an option of ``call_tool`` that the schema does not name.
@@ -76,8 +70,8 @@ class ToolChecks:
     Args:
         server: the configured name of the server.
         tools: the listed tools. Of several with the same name, the first counts.
-        mode: the mode.
-        mask: masks credentials in the text of the server. Default: none are known.
+        mode: see above.
+        mask: masks credentials in the text of the server. Default: none.
     """
 
     def __init__(
@@ -118,7 +112,6 @@ class ToolChecks:
         return new
 
     def _check(self, name: str) -> _ToolCheck | None:
-        """Return the check of a tool, made at the first use; None for an unlisted tool."""
         check = self._checks.get(name)
         if check is None and name in self._tools:
             check = self._checks[name] = _ToolCheck(self._server, self._tools[name], self._mask)
@@ -285,17 +278,16 @@ def _text_of(tool: ListedTool) -> str:
 
 
 def _as_json(value: Any) -> tuple[Any, bytes]:
-    """Return a value as the SDK will write it, and the text; raise any exception if impossible."""
-    # Write the value and read it back, because each step refuses what the other accepts. Writing refuses unpaired
-    # surrogates and foreign objects; reading refuses integers of thousands of digits and nesting of about 200 levels,
-    # which the SDK's servers cannot read. NaN is written as a constant for reading to refuse: the SDK would silently
-    # send null. The two brackets stand for the levels of a request around its arguments.
+    """Return a value as the SDK will write it, and the text; raise anything if impossible."""
+    # Write and read back, because each step refuses what the other accepts. Writing refuses unpaired surrogates and
+    # foreign objects; reading refuses integers of thousands of digits and 200 levels of nesting, as the SDK's servers
+    # do. NaN is written as a constant for reading to refuse: the SDK would silently send null. The two brackets are the
+    # levels of a request around its arguments.
     text = pydantic_core.to_json(value, exclude_none=True, inf_nan_mode="constants")
     return pydantic_core.from_json(b"[[%b]]" % text, allow_inf_nan=False)[0][0], text
 
 
 def _unwritable(value: Any) -> Violation:
-    """Return the path and kind of the innermost unwritable part."""
     path: list[str | int] = []
     around: set[int] = set()
     while id(value) not in around:
@@ -327,9 +319,8 @@ def _can_be_written(value: Any) -> bool:
 # --- The strict form of model providers -------------------------------------------------------------------------------
 
 # In a strict schema every object lists and requires all its members, so a provider can constrain the model's output. An
-# optional member may be null instead; on the way back a null that means "not set" is removed, because the server does
-# not expect it. Details that providers refuse are dropped: a model may then write arguments that the server refuses, as
-# without a schema. A schema whose meaning would change is not converted.
+# optional member may be null; on the way back a null that means "not set" is removed, which the server does not expect.
+# Details that providers refuse are dropped: a model may then write arguments that the server refuses.
 
 
 _NULL: Final = {"type": "null"}
@@ -350,7 +341,7 @@ _INCONVERTIBLE: Final = (
     *("dependentSchemas", "dependencies", "prefixItems", "additionalItems", "contains", "not", "if", "then", "else"),
     *("$dynamicRef", "$recursiveRef", "$anchor", "$dynamicAnchor"),
 )
-"""Keywords without a strict form: they restrict values in other ways, or define other names for schemas."""
+"""Keywords without a strict form."""
 
 _NOT_WITH_ALTERNATIVES: Final = ("type", "properties", "required", "items", "enum", "const", "anyOf", "oneOf")
 """Keywords that restrict all alternatives at once, which has no strict form."""
@@ -625,13 +616,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restored(value: Any, schemas: list[Any], root: Mapping[str, Any]) -> Any:
-    """Return a value without nulls that are not allowed by the original schemas.
-
-    Args:
-        value: the value from the model.
-        schemas: the schema, or several alternatives.
-        root: the schema in which references are resolved.
-    """
+    """Return a value without nulls that no alternative in `schemas` allows. References are resolved in `root`."""
     possible = list(_flat(schemas, root))
     if isinstance(value, Mapping):
         # In the strict form all members are present, so their names identify the alternative.

@@ -1,8 +1,7 @@
 """The user's own code in a configuration: callbacks, extensions, middleware.
 
-Foreign code may be async or not, may raise, and may return the wrong thing: each is settled here or in ``_foreign``, so
-that `mcp_actors.servers` calls functions of one form. Extensions can only be validated by making a client of the SDK,
-which is never connected.
+A user's function may be async or not, may raise, and may return the wrong thing, while `mcp_actors.servers` calls
+functions of one form.
 
 Owns: nothing.
 Writes: nothing.
@@ -65,7 +64,7 @@ class CallbackContext:
 
 
 Answer: TypeAlias = Awaitable[T] | T
-"""The result of a function that may be async or not."""
+"""The result of a function, async or not."""
 
 ProgressCallback: TypeAlias = Callable[[float, float | None, str | None], Answer[None]]
 """``progress(progress, total, message)``, async or not: receive a report on a request in progress."""
@@ -74,25 +73,25 @@ SamplingCallback: TypeAlias = Callable[
     [CallbackContext, CreateMessageRequestParams],
     Answer[CreateMessageResult | CreateMessageResultWithTools | ErrorData],
 ]
-"""``sampling(context, params)``, async or not: let a model write a message."""
+"""``sampling(context, params)``: let a model write a message."""
 
 ElicitationCallback: TypeAlias = Callable[[CallbackContext, ElicitRequestParams], Answer[ElicitResult | ErrorData]]
-"""``elicitation(context, params)``, async or not: ask the user, in a form or through a URL (``params.mode``)."""
+"""``elicitation(context, params)``: ask the user, in a form or through a URL (``params.mode``)."""
 
 RootsCallback: TypeAlias = Callable[[CallbackContext], Answer[ListRootsResult | ErrorData]]
-"""``roots(context)``, async or not: list the folders that the server may access."""
+"""``roots(context)``: list the folders that the server may access."""
 
 LoggingCallback: TypeAlias = Callable[[CallbackContext, LoggingMessageNotificationParams], Answer[None]]
-"""``logging(context, params)``, async or not: receive a log message of the server."""
+"""``logging(context, params)``: receive a log message of the server."""
 
 MessageCallback: TypeAlias = Callable[[CallbackContext, IncomingMessage], Answer[None]]
-"""``message(context, message)``, async or not: receive every notification and every error of the transport."""
+"""``message(context, message)``: receive every notification and every error of the transport."""
 
 _check_timeout: Final = check.seconds(unlimited=True, optional=True)
 
 
 def _check_called_with(*parameters: str) -> check.Validator:
-    """Make a validator for None, False, or a function with these parameters, async or not."""
+    """Make a validator for a function with these parameters. None and False pass."""
     remedy = f"give a function ({', '.join(parameters)}), async or not, or None"
 
     def validate(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -121,10 +120,10 @@ _check_capabilities: Final = check.kind(
 class Callbacks:
     """Functions that answer requests of servers and receive their notifications.
 
-    A function may be async or plain; a plain one is called in the event loop and must not block. A server learns which
-    callbacks exist and may send only requests that they answer. Each call runs in its own task with its own timeout. If
-    a callback raises or times out, the server's request is answered with an error. To refuse a request, return an
-    `mcp.types.ErrorData`. Callbacks may call any server.
+    A callback may be async; a plain function runs in the event loop and must not block. A server learns which callbacks
+    exist, and may send only requests that they answer. Each call has its own task and timeout. If a callback raises or
+    times out, the server gets an error. To refuse a request, return an `mcp.types.ErrorData`. Callbacks may call any
+    server.
 
     Callbacks passed to ``open_servers`` apply to all servers of the group. ``ServerConfig.callbacks`` override them
     field by field; False disables the group's callback for that server.
@@ -138,12 +137,10 @@ class Callbacks:
         message: ``(context, message)``: receive any notification of the server and any error of its transport, after
             this library has handled it.
         log_level: the lowest level to request. Lower messages are dropped, also from a server without levels. Needs
-            ``logging`` or ``message``, of the server or the group. None (default) uses the level of the group's
-            callbacks, or ``"info"`` with a ``logging`` callback.
-        sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), as announced to
-            servers.
-        timeout: seconds for one call; `math.inf` disables the limit. None (default) uses the timeout of the group's
-            callbacks, or 300.
+            ``logging`` or ``message``, of the server or the group. None (default) uses that of the group, or ``"info"``
+            with a ``logging`` callback.
+        sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), for servers.
+        timeout: seconds for one call; `math.inf` disables the limit. None (default) uses that of the group, or 300.
 
     Raises:
         ConfigError: a value is not valid; the message names the field, the value and the remedy.
@@ -239,14 +236,9 @@ def check_extensions(
 
 
 class AdaptedExtension(ClientExtension):
-    """An extension with its functions replaced by others, which may be async or not.
+    """An extension with other functions, async or not, in place of its own.
 
-    The declarations of the extension are read once, by ``__init__``. The SDK would read them at every connect.
-
-    Args:
-        extension: the extension of the program.
-        adapt_claim: replaces the function that resolves a claim.
-        adapt_handler: replaces the function that handles a notification.
+    Declarations are read once, by ``__init__``; the SDK would read them at every connect.
     """
 
     def __init__(

@@ -28,9 +28,9 @@ from . import _validators as check
 class BreakerPolicy:
     """The circuit breaker of a server: when requests fail at once, without being sent.
 
-    After `failures` consecutive failures the breaker opens, and every request fails at once with `ServerUnavailable`,
-    whose ``retry_at`` says until when. After `reset_after` seconds one request is sent as a probe. An answer closes the
-    breaker; a failure keeps it open for another `reset_after` seconds.
+    After `failures` consecutive failures the breaker opens: every request fails at once with `ServerUnavailable`, whose
+    ``retry_at`` says until when. After `reset_after` seconds one request is sent as a probe. An answer closes the
+    breaker; a failure keeps it open for as long again.
 
     A timeout, a lost connection, and the HTTP statuses 408, 429 and 5xx are failures. Any other answer is a success,
     even an error of a tool: the server responds.
@@ -72,10 +72,10 @@ class HealthPolicy:
     within `timeout` it fails, and the next check follows at once. A request that times out without a byte from the
     server is a failure too, followed by a check at once. Any answer resets the count.
 
-    A server that executes one request at a time looks frozen meanwhile. So a server that is only silent becomes
-    ``unhealthy``, but is restarted only after `silence`, and not before the deadline of a request sent before the
-    silence. These conditions do not apply to a stopped process (SIGSTOP), nor to a gateway behind a `Socket`, which
-    always answers at once.
+    A server that executes one request at a time looks frozen meanwhile. So a merely silent server becomes
+    ``unhealthy``, but is restarted only after `silence`, and not before the deadline of an earlier request. A stopped
+    process (SIGSTOP) is restarted without these conditions, and so is a gateway behind a `Socket`: it always answers at
+    once.
 
     Args:
         interval: seconds between successful checks; None disables checks. Default 60.
@@ -84,8 +84,8 @@ class HealthPolicy:
         unhealthy_after: failures until the server is ``unhealthy``, and no longer in ``active``. Default 3.
         restart_after: failures until a restart. Default 5.
         fail_after: failures until the server is parked as ``failed``. A restart does not reset the count. Default 10.
-        silence: seconds without a byte from the server until a silent server may be restarted. None disables restarts
-            for silence. Default 300.
+        silence: seconds without a byte until a silent server may be restarted. None disables restarts for silence.
+            Default 300.
 
     Raises:
         ConfigError: a value is out of range, or a later step comes before an earlier step.
@@ -104,7 +104,7 @@ class HealthPolicy:
 
 
 _DEEPEST: Final = 200
-"""Levels. Code that reads schemas, here and in other packages, is recursive; deeper schemas would raise."""
+"""Levels. Code that reads schemas, here and in other packages, is recursive."""
 
 _check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}", highest=_DEEPEST)
 
@@ -115,24 +115,24 @@ _check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}"
 class Limits:
     """How much one server may list, and how many messages it may send on its own.
 
-    A broken or hostile server may send anything. A tool that exceeds a limit is left out, with a warning. A server with
-    too many tools fails its whole listing with `LimitExceeded`: nothing says which tools matter.
-    ``Stdio(max_line_bytes=…)`` and ``Http(max_body_bytes=…)`` limit the length of a message.
+    A tool that exceeds a limit is left out, with a warning. A server with too many tools fails its whole listing with
+    `LimitExceeded`: nothing says which tools matter. ``Stdio(max_line_bytes=…)`` and ``Http(max_body_bytes=…)`` limit
+    the length of a message.
 
     Args:
-        max_tools: tools in a listing, including tools that a `ToolFilter` hides. Default 1000.
+        max_tools: tools in a listing, also those hidden by a `ToolFilter`. Default 1000.
         max_list_bytes: bytes of JSON of a whole list with all pages, for each list (tools, resources, resource
             templates, prompts) on its own. Default 8388608 (8 MiB).
-        max_text_chars: characters of each text of a listed item, such as a tool's name, title or description, and of a
-            cursor. Default 16384.
-        max_schema_bytes: bytes of JSON of each other part of a listed item, such as a tool's input schema, output
-            schema, annotations, icons or meta. Default 262144 (256 KiB).
+        max_text_chars: characters of each text of a listed item (name, title, description …), and of a cursor. Default
+            16384.
+        max_schema_bytes: bytes of JSON of each other part of a listed item (schemas, annotations, icons, meta). Default
+            262144 (256 KiB).
         max_schema_depth: nesting depth of objects and arrays in each of these parts, 1 to 200. Default 64.
         max_message_values: JSON values in a message, approximately (commas, colons, opening brackets and braces outside
             of strings are counted; a key is a value too). A response with more fails its request; over stdio and HTTP
             with SSE, any other message with more ends the connection. Default 250000.
         max_notifications: notifications per second. A server that sends more than six times as many is read no faster
-            than that, nor faster than 12 KiB a second for each. Default 500.
+            than that, and no faster than 12 KiB a second for each. Default 500.
         max_requests: unanswered requests of the server (sampling, elicitation, roots, pings), and requests sent at
             once. Thirty more are earned per second, and ten for each request received. A server that sends more loses
             its connection. Default 500.
@@ -155,7 +155,6 @@ class Limits:
 
 
 def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], value: Backoff) -> None:
-    """Refuse a limit that is never reached because the delays alone outlast the window."""
     window = instance.window
     if window == math.inf:
         return
@@ -180,9 +179,8 @@ class RestartPolicy:
     server is parked as ``failed`` (or the group ends, see ``ServerConfig.on_failure``): by default after five attempts
     in a row, after 0, 1, 2, 4 and 8 seconds, without a minute of serving in between.
 
-    A parked server is retried every `park_retry` seconds, and so recovers by itself after any outage. Exceptions are
-    failures that a retry cannot fix (``ConnectFailed.hopeless``, and the HTTP statuses 401 and 403) and servers stopped
-    with `ServerRef.stop`.
+    A parked server is retried every `park_retry` seconds, and so recovers by itself after any outage; except for
+    failures that a retry cannot fix (``ConnectFailed.hopeless``, HTTP statuses 401 and 403) and after `ServerRef.stop`.
 
     Args:
         max_restarts: allowed restarts; 0 disables restarting. Default 5.
@@ -194,8 +192,8 @@ class RestartPolicy:
             machine was suspended counts. None disables these retries, as does ``max_restarts=0``. Default 60.
 
     Raises:
-        ConfigError: a value is out of range, or the delays of `backoff` before `max_restarts` restarts (without jitter)
-            are not less than `window`: the limit could never be reached.
+        ConfigError: a value is out of range, or the delays before `max_restarts` restarts (without jitter) are not less
+            than `window`: the limit could never be reached.
     """
 
     max_restarts: int = attrs.field(
@@ -219,7 +217,7 @@ _MOST_TOKENS: Final = 1000
 """As in gRPC."""
 
 _DECIMALS: Final = 3
-"""As in gRPC: a bucket counts thousandths of tokens, so that its arithmetic is exact."""
+"""As in gRPC: thousandths of tokens make the arithmetic exact."""
 
 
 def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], value: Any) -> None:
@@ -263,9 +261,9 @@ class RetryBudget:
 class RetryPolicy:
     """How often, and after which delays, a failed request is sent again.
 
-    Only transient failures are retried: a lost connection, the HTTP statuses 408, 425, 429 and 5xx (except 501 and
-    505), and an internal error reported by the server. Any other answer (an unknown tool, a wrong argument, another
-    4xx, a result with ``is_error``) is final.
+    Only transient failures are retried: a lost connection, HTTP statuses 408, 425, 429 and 5xx (except 501 and 505),
+    and an internal error of the server. Any other answer (an unknown tool, a wrong argument, another 4xx, a result with
+    ``is_error``) is final.
 
     Only safe requests are retried: lists and reads always; a tool call if provably nothing of it was sent, if the
     caller passed ``idempotent=True``, or if the server is trusted (``trust_annotations``) and lists the tool as
@@ -275,8 +273,8 @@ class RetryPolicy:
     ``Retry-After`` replaces the delay.
 
     Args:
-        attempts: how often a request is sent, including the first time; all pages of a list and all connections share
-            one count. 1 disables retrying. Repeating a request that was provably not sent is not counted. Default 3.
+        attempts: how often a request is sent, with the first time, over all pages of a list and all connections. 1
+            disables retrying. Repeating a request that was provably not sent is not counted. Default 3.
         backoff: the delays before the retries. Default ``Backoff(first=0.1, initial=0.5, maximum=10, factor=2,
             jitter=0.5)``.
         isolated: True retries on a separate connection, closed afterwards; connecting counts as part of the attempt,
@@ -291,8 +289,7 @@ class RetryPolicy:
     attempts: int = attrs.field(
         default=3, validator=check.count(1, "give a whole number of 1 or more; 1 disables retrying")
     )
-    # A tenth of a second is enough for one-off failures (a proxy that switches its backend). The jitter of half keeps
-    # requests that failed together from being retried together.
+    # A tenth of a second is enough for one-off failures, such as a proxy that switches its backend.
     backoff: Backoff = attrs.field(
         default=Backoff(first=0.1, initial=0.5, maximum=10.0, factor=2.0, jitter=0.5),
         validator=check.kind(Backoff),

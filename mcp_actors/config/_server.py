@@ -90,7 +90,6 @@ def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 
 def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse replicas of anything but a process, of a server whose requests have an order, and with ``"raise"``."""
     check.at_least_one(instance, attribute, value)
     transport = instance.transport
     kind = kind_of(transport)
@@ -115,12 +114,12 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 @check.brief
 @attrs.frozen
 class ServerConfig:
-    """One server of a group. Nothing is connected, looked up or resolved before the server is used.
+    """One server of a group. Nothing is connected, looked up or resolved before use.
 
     Args:
-        name: the name in the group: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
+        name: 1 to 64 of the characters ``A-Z a-z 0-9 _ . -``, unique in the group.
         transport: `Stdio`, `Http`, `Sse`, `Socket` or `InProcess`.
-        required: True makes the start of the group fail if this server cannot start. Default False.
+        required: True fails the start of the group if this server cannot start. Default False.
         tool_filter: the tools to show and to allow in calls. Default: all.
         request_timeout: seconds from call to answer, including the time in the queue. None disables the limit. Default
             60.
@@ -132,12 +131,12 @@ class ServerConfig:
         when_down: what a request does while the server is not serving: ``"wait"`` (default), within `request_timeout`,
             or ``"fail"`` at once. Every request waits for the first connect and for an explicit restart.
         max_in_flight: concurrent requests to the server; 1 serializes all. Default 64.
-        restarts: how often and how soon the server is restarted. Default ``RestartPolicy()``. For a `Socket`, whose
-            gateway is awaited for half a minute and then tried every 5 s: ``RestartPolicy(max_restarts=10,
-            reset_after=5, backoff=Backoff(first=0, initial=1, maximum=5, jitter=0.1), park_retry=5)``.
+        restarts: how often and how soon to restart. Default ``RestartPolicy()``; for a `Socket`, whose gateway is
+            awaited for half a minute and then tried every 5 s, ``RestartPolicy(max_restarts=10, reset_after=5,
+            backoff=Backoff(first=0, initial=1, maximum=5, jitter=0.1), park_retry=5)``.
         retry: how often a failed request is sent again, if safe. Default ``RetryPolicy()``.
-        callbacks: functions to answer the server's requests and receive notifications. The group's callbacks fill unset
-            fields. None (default) takes all from the group.
+        callbacks: functions to answer the server's requests and receive notifications. Unset fields (default: all) are
+            the group's.
         middleware: functions ``(request, call_next)`` around every tool call, the first outermost. They run in the task
             of the caller, within the time of the request, take none of `max_in_flight`, and run again at each `retry`.
         protocol: the protocol era: ``"auto"`` (default) detects and remembers it for restarts; ``"legacy"`` and
@@ -146,14 +145,14 @@ class ServerConfig:
     Other Parameters:
         enabled: False keeps the entry but skips the server. Default True.
         title: the name for people, in `ServerGroup.status`. Default None: `name`.
-        on_failure: what happens when all restarts have failed: ``"park"`` (default) leaves the server ``failed`` and
-            retries every ``RestartPolicy.park_retry`` seconds; ``"raise"`` ends the group.
+        on_failure: after all restarts, ``"park"`` (default) leaves the server ``failed`` and retries every
+            ``RestartPolicy.park_retry`` seconds; ``"raise"`` ends the group.
         startup_timeout: seconds from the start of a process until it has read its input. None disables the limit.
             Default 300, or `connect_timeout` if below 30.
         progress_timeout: seconds a sent request may go without answer or progress notification, within
             `request_timeout`. None (default) disables the limit.
-        idle_timeout: seconds without a request or subscription (up to a tenth longer, to spread the stops) after which
-            the server is disconnected, until the next request. Tools stay listed, as ``deferred``. None (default)
+        idle_timeout: seconds without a request or subscription (up to a tenth longer, to spread the stops) until the
+            server is disconnected; the next request connects again. Tools stay listed, as ``deferred``. None (default)
             disables the limit.
         max_lifetime: seconds (up to a tenth less) after which a new connection replaces the old: requests in flight are
             finished within the group's ``drain_timeout``, later requests wait for the new connection. None (default)
@@ -165,32 +164,30 @@ class ServerConfig:
         mailbox_size: further requests waiting in the queue. Default 256.
         overflow: what a request does at a full queue: ``"wait"`` (default) for room, or ``"fail"`` at once.
         health: how a connected server is checked. Default ``HealthPolicy()``.
-        breaker: after how many failures requests fail at once, unsent. None (default) disables the circuit breaker.
+        breaker: when requests fail at once, unsent. None (default) disables the circuit breaker.
         validate: ``"required"`` (default) checks before each tool call that required arguments are present, and
             compares the first result of each tool on a connection with its output schema (a difference is logged as a
             warning); ``"schema"`` validates arguments and results against the tool's schemas; ``"off"``, nothing.
         trust_annotations: True trusts the server's annotations: a read-only or idempotent tool may be called again
             after a failure. Default False, as the specification recommends.
-        static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) to show if the server connects but does
-            not list its own; the server is ``degraded`` until then. Default: none, so the connect fails.
-        on_tool_change: what happens to a tool added or changed since the server was first connected: ``"allow"``
-            (default) shows it, ``"warn"`` also logs a warning, ``"block"`` hides it and refuses calls until approved
-            (`ServerRef.approve_tools`).
+        static_tools: tools (``mcp.types.Tool``, or mappings as in the protocol) to show while a connected, ``degraded``
+            server does not list its own. Default: none, so the connect fails.
+        on_tool_change: for a tool added or changed since the first connect, ``"allow"`` (default) shows it, ``"warn"``
+            also logs a warning, ``"block"`` hides it and refuses calls until approved (`ServerRef.approve_tools`).
         limits: how much the server may list, and how many unrequested messages it may send. Default ``Limits()``.
         refresh_interval: seconds between two listings of the tools, for a server that never announces changes. None
             (default) relies on notifications.
-        keep_resources: True also lists resources, templates and prompts, after each connect and each announced change:
-            `ServerRef.resources`, `ServerRef.resource_templates`, `ServerRef.prompts`. A failure is logged and tried
-            again; the server serves. Default False.
-        isolation: for ``mcp-actors serve``: ``"shared"`` (default) is one process for all clients; ``"per-session"``
-            gives each client a process of its own, which sees the client's roots and may ask it; ``"per-identity"``
-            gives one to each token over HTTP, and is as ``"shared"`` elsewhere. A group itself ignores this.
-        extensions: ``mcp.client.ClientExtension`` objects: protocol extensions of the client, announced to the server,
-            whose answers and messages they receive. One object serves all connections.
-        client_info: the name and version of this client, for the server. None (default) takes the group's, by default
-            this library's.
-        source: where this configuration was written, for people: the path of a file, set by `load_config`. Ignored when
-            two configurations are compared. Default None.
+        keep_resources: True also lists `ServerRef.resources`, `ServerRef.resource_templates` and `ServerRef.prompts`,
+            after each connect and each announced change. A failure is logged and tried again. Default False.
+        isolation: for ``mcp-actors serve``, ignored by a group: ``"shared"`` (default) is one process for all clients;
+            ``"per-session"`` one for each client, which sees the client's roots and may ask it; ``"per-identity"`` one
+            for each token over HTTP, and as ``"shared"`` elsewhere.
+        extensions: ``mcp.client.ClientExtension`` objects, announced to the server, whose answers and messages they
+            receive. One object serves all connections.
+        client_info: the client's name and version, for the server. None (default) takes the group's, by default this
+            library's.
+        source: where this was written, for people: the path of a file, set by `load_config`. Ignored in comparisons.
+            Default None.
 
     Raises:
         ConfigError: a value is not valid; the message names the server, the field, the value and the remedy.

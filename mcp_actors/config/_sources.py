@@ -1,7 +1,7 @@
 """Read servers from a file, or from a directory of YAML manifests.
 
-YAML guesses types, and aliases and tags make a small file dangerous: only a strict part is read. `look` and `read`
-block on files, and `look` may sleep up to a tenth of a second; a group calls both in threads. Nothing read is kept.
+Only a strict part of YAML is read, and a change must be noticed even if two fall into one tick of the clock. `look` and
+`read` block on files, and `look` may sleep up to a tenth of a second; a group calls both in threads.
 
 Owns: nothing.
 Writes: nothing.
@@ -50,15 +50,7 @@ _INTERVAL: Final = re.compile(r"(?P<number>\d{1,9}(?:\.\d{1,9})?)(?P<unit>[smhd]
 
 
 def seconds_of(interval: object, where: str) -> float:
-    """Return an interval in seconds.
-
-    Args:
-        interval: a positive number of seconds, or a str with a unit.
-        where: names the option in the error.
-
-    Raises:
-        ConfigError: `interval` is neither.
-    """
+    """Return an interval (a positive number of seconds, or a str with a unit) in seconds; `where` is for the error."""
     seconds: object = interval
     if isinstance(interval, str) and (found := _INTERVAL.fullmatch(interval)):
         seconds = float(found["number"]) * _UNITS[found["unit"]]
@@ -93,15 +85,10 @@ class Document:
 
 
 def read_documents(source: str, text: str, typed_keys: frozenset[str]) -> list[Document]:
-    """Return the documents of a file.
-
-    Args:
-        source: the file, for messages.
-        text: the content.
-        typed_keys: the keys below which values may be numbers, booleans or null.
+    """Return the documents of a file. Below `typed_keys`, values may be numbers, booleans or null.
 
     Raises:
-        ConfigError: this is not valid YAML, or is refused; the message has the line. Or PyYAML is not installed.
+        ConfigError: the text is not valid YAML, or refused; the message has the line. Or PyYAML is not installed.
     """
     try:
         import yaml
@@ -137,7 +124,7 @@ class _Reader:
                     yield Document(data, first.start_mark.line + 1)
 
     def _node(self, event: Any, *, typed: bool, depth: int) -> Any:
-        """Return the data of the node beginning with an event; consume all events of the node."""
+        """Return the data of a node, consuming all its events."""
         import yaml
 
         self.nodes += 1
@@ -208,7 +195,7 @@ TYPED_KEYS: Final = frozenset(
         "timeout",
     }
 )
-"""The keys of a manifest below which values may be numbers, booleans or null."""
+"""Keys of a manifest below which values may be numbers, booleans or null."""
 
 _TRANSPORTS: Final = frozenset({"stdio", "http", "sse", "streamable-http"})
 _OF_DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
@@ -232,7 +219,7 @@ _NAMED_IN_ERRORS: Final = 12
 
 
 def entry_of(file: str, document: Document) -> Entry | None:
-    """Return the entry of a manifest; None for a document of another kind. An error in the entry becomes the value.
+    """Return the entry of a manifest, perhaps with an error as its value; None for a document of another kind.
 
     Raises:
         ConfigError: this is not a manifest, or it has no name.
@@ -257,11 +244,7 @@ class _Manifest:
         self.source = source
 
     def is_of_another_kind(self, data: object) -> bool:
-        """Return True, with a log entry, if a document describes something else than a server.
-
-        Raises:
-            ConfigError: there is no kind, or the word is misspelled.
-        """
+        """Return True, and log it, for a document of another kind. Refuse a missing or misspelled kind."""
         if not isinstance(data, Mapping):
             return False
         kind = data.get("kind")
@@ -274,7 +257,6 @@ class _Manifest:
         return True
 
     def entry(self, spec: object) -> dict[str, Any]:
-        """Return the specification as an entry in the form of ``mcpServers``."""
         spec = self.mapping("spec", spec, _OF_SPEC)
         given = spec.get("configuration")
         if not isinstance(given, Mapping):
@@ -315,11 +297,7 @@ class _Manifest:
         return bad(self.source, path, problem)
 
     def _set(self, path: str, settings: dict[str, Any], name: str, value: object) -> None:
-        """Set a setting of this package, unless the value is None.
-
-        Raises:
-            ConfigError: ``mcp_actors`` sets the same.
-        """
+        """Set an option, unless None. Refuse an option that ``mcp_actors`` sets too."""
         if value is None:
             return
         if name in settings:
@@ -395,7 +373,7 @@ class _Manifest:
         self._set(path, settings, "request_timeout", seconds)
 
     def _retries(self, retries: object, settings: dict[str, Any]) -> None:
-        """Set the retry policy. ``initialDelay`` is in milliseconds."""
+        """``initialDelay`` is in milliseconds."""
         if retries is None:
             return
         path = "spec.configuration.retries"
@@ -456,7 +434,7 @@ class _Manifest:
             yield {**{key: value for key, value in tool.items() if key != "parameters"}, "inputSchema": schema}
 
     def _schema(self, path: str, parameters: object) -> dict[str, Any]:
-        """Return the schema of an object with these parameters, each of which says whether it is required."""
+        """Return the schema of an object; each parameter says whether it is required."""
         if not isinstance(parameters, Mapping):
             raise self.wrong(path, parameters, "an object with the parameters")
         properties, required = {}, []
@@ -474,10 +452,10 @@ class _Manifest:
 
 
 FILE_INTERVAL: Final = 1.0
-"""Seconds between two looks at a file. A look is one system call, too cheap to measure."""
+"""Seconds between two looks at a file, each of one system call."""
 
 TICK: Final = 0.02
-"""Seconds within which two changes of a file may get the same time: kernels count in steps of up to 10 ms."""
+"""Seconds within which two changes may get the same time: kernels count in steps of up to 10 ms."""
 
 _MOST_TICKS: Final = 5  # that a look waits for a file that never stops changing
 
@@ -492,10 +470,9 @@ def stamp_of(path: str) -> Stamp | None:
     """Return the stamp of a file, or None without a file. Sleeps up to a tenth of a second if the file is new."""
     try:
         status = os.stat(path)
-        # A file changed within the current tick may be written once more with the same times and size, after this look:
-        # the second change would have the stamp of the first and never be noticed. So wait until the tick is over, but
-        # not forever for a file that is always written (the next look sees that). A clock set back makes the age
-        # negative: do not wait for it.
+        # A file changed in this tick may change once more with the same times and size, after this look: the second
+        # change would have the stamp of the first, and never be noticed. So wait until the tick is over, but not
+        # forever for a file that is always written. A clock set back makes the age negative: do not wait for it.
         for _ in range(_MOST_TICKS):
             if not 0 <= time.time() - status.st_ctime < TICK:
                 break

@@ -1,8 +1,8 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
-Each look, read or write opens a connection and closes it: calls are rare, and a kept connection would have to be
-checked and opened again. All calls block, in threads of a group, and must end in time whatever the database, the
-network or the file does. No program writes to ``mcp_servers``: it would notice its own changes.
+Each call opens a connection and closes it: calls are rare, and a kept connection would have to be checked. A call
+blocks a thread of the group, and must end in time whatever the database, the network or the file does. No program
+writes to ``mcp_servers``: it would notice its own changes.
 
 Owns: one connection per call.
 Writes: the table ``mcp_server_status``, through `write_status`; both tables, through `create_tables`.
@@ -54,7 +54,7 @@ SELECT: Final = (
 
 
 def tables_of(spec: str, enabled: str, time: str) -> tuple[str, str]:
-    """Return the statements to create the table of servers and the table of states, with these types."""
+    """Return the statements that create the two tables."""
     updated_at = f"updated_at {time} NOT NULL DEFAULT CURRENT_TIMESTAMP"
     servers = f"name text PRIMARY KEY, spec {spec} NOT NULL, enabled {enabled}, {updated_at}"
     states = (
@@ -100,11 +100,7 @@ class TableSource(ABC):
 
     @abstractmethod
     def _rows(self) -> Iterator[Row]:
-        """Yield the rows, ordered by name.
-
-        Raises:
-            ConfigError: the database cannot be reached.
-        """
+        """Yield the rows, ordered by name."""
 
     def look(self) -> Hashable:
         """Return a hash of the rows.
@@ -123,18 +119,14 @@ class TableSource(ABC):
         return (load_entries(self.name, map(self._entry, self._bounded())),)
 
     def _write(self, cursor: Any, statuses: Mapping[str, str | None], mark: str) -> None:
-        """Write the states with a cursor; `mark` is the database's placeholder for a value."""
+        """`mark` is the database's placeholder for a value."""
         written = [(name, self.instance, status) for name, status in statuses.items() if status is not None]
         cursor.executemany(_WRITE.format(mark), written)
         gone = [(name, self.instance) for name, status in statuses.items() if status is None]
         cursor.executemany(f"DELETE FROM {STATUS} WHERE name = {mark} AND instance = {mark}", gone)
 
     def _bounded(self) -> list[Row]:
-        """Return the rows.
-
-        Raises:
-            ConfigError: there are too many.
-        """
+        """Return the rows; refuse too many."""
         rows, characters = [], 0
         for row in self._rows():
             rows.append(row)
@@ -234,11 +226,7 @@ class PostgresSource(TableSource):
 
     @contextmanager
     def _connect(self, *, read_only: bool = False) -> Iterator[Any]:
-        """Connect for one transaction.
-
-        Raises:
-            ConfigError: PostgreSQL or the connection to it failed, or a timeout expired.
-        """
+        """Connect for one transaction. Errors of PostgreSQL become a ConfigError."""
         import psycopg
 
         milliseconds = f"{TIMEOUT * 1000:.0f}"
@@ -276,7 +264,7 @@ class PostgresSource(TableSource):
 
 
 def _reason(error: Exception) -> str:
-    """Return PostgreSQL's message in one line. An error of the connect has a line for each address tried."""
+    """Return PostgreSQL's message in one line; an error of the connect has one for each address."""
     said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
     lines = [line.strip() for line in str(said).splitlines() if line.strip()]
     return f"PostgreSQL failed: {lines[0] if lines else type(error).__name__}; check the database and its permissions"
@@ -345,11 +333,7 @@ class SqliteSource(TableSource):
 
     @contextmanager
     def _connect(self, mode: str) -> Iterator[sqlite3.Connection]:
-        """Open the file for one transaction.
-
-        Raises:
-            ConfigError: SQLite failed, or took longer than `TIMEOUT`.
-        """
+        """Open the file for one transaction. Errors of SQLite become a ConfigError."""
         until = time.monotonic() + TIMEOUT
         try:
             uri = f"file:{quote(self._path)}?mode={mode}"
@@ -370,7 +354,7 @@ class SqliteSource(TableSource):
 
 
 def _text(data: bytes) -> str | bytes:
-    """Return text, or bytes unless UTF-8: they fail their row alone. The error of `sqlite3` would quote them."""
+    """Return bytes if this is not UTF-8: they fail their row alone. The error of `sqlite3` would quote the data."""
     try:
         return data.decode()
     except UnicodeDecodeError:

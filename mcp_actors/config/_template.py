@@ -1,8 +1,8 @@
 """Make and resolve transports; list their variables and secrets.
 
-A file may have ``${…}`` in commands, arguments, directories, URLs and addresses, where Python code is taken literally.
-A transport holds such a text as `Written`, and every connect resolves a copy. Masking a server's output needs all
-values that may be credentials, in each form in which the server may print them.
+A file may have ``${…}`` where Python code is taken literally, as in commands and URLs. A transport holds such a text as
+`Written`, and every connect resolves a copy. To mask a server's output, all values that may be credentials are needed,
+in each form that a server may print.
 
 Owns: nothing.
 Writes: nothing.
@@ -68,18 +68,14 @@ RESOLVED: Final = ("env", "headers", "auth", "secret")
 """Fields whose variables are resolved by the connect itself."""
 
 _TEXTS: Final = ("command", "args", "cwd", "url", "address", "server", "secret_file")
-"""Fields with variables in a file, and taken literally from Python."""
+"""Fields with variables in a file only."""
 
 EXPANDED: Final = (*_TEXTS, *RESOLVED)
-"""All fields whose texts may have variables in a file."""
+"""All fields with variables in a file."""
 
 
 def make_transport(kind: Kind, options: Mapping[str, Any]) -> Transport:
-    """Make a transport. For a script this looks at the file system and PATH.
-
-    Raises:
-        ConfigError: an option is not valid.
-    """
+    """Make a transport. For a script this looks at the file system and PATH."""
     url = options.get("url")
     if kind == "stdio":
         options = _with_interpreter(options)
@@ -95,7 +91,6 @@ def make_transport(kind: Kind, options: Mapping[str, Any]) -> Transport:
 
 
 def ends_in_sse(url: object) -> bool:
-    """Return whether the path of a URL looks like an endpoint of HTTP with SSE."""
     try:
         return isinstance(url, str) and urlsplit(url).path.rstrip("/").endswith("/sse")
     except ValueError:
@@ -126,13 +121,8 @@ def kind_of(transport: Transport) -> Kind:
 def resolved(transport: Transport, environ: Mapping[str, str], *, where: str) -> Transport:
     """Return a transport for one connect, all variables replaced except in the fields of `RESOLVED`.
 
-    Args:
-        transport: the transport as configured.
-        environ: the environment variables, usually ``os.environ``.
-        where: the place in the configuration, for the message; for example ``"servers.docs"``.
-
     Raises:
-        ConfigError: a variable is not set, or an expanded option is not valid.
+        ConfigError: a variable is not set, or an expanded option is not valid; the message begins with `where`.
     """
 
     def filled(place: str, text: str) -> str:
@@ -197,7 +187,7 @@ def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[t
 
 
 def texts_of(transport: Transport) -> Iterator[tuple[str, str]]:
-    """Yield the texts in which variables are expanded, each with its place."""
+    """Yield the texts in which variables are expanded, with their places."""
     for field in EXPANDED:
         for place, text in _placed(field, getattr(transport, field, None)):
             if field in RESOLVED or isinstance(text, Written):
@@ -210,7 +200,7 @@ def _placed(field: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def texts_in(value: object) -> Iterator[tuple[Any, str]]:
-    """Yield the strings in the value of a field, each with its key or index; with None for a plain str."""
+    """Yield the strings in the value of a field, with their keys or indices; None for a plain str."""
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, tuple | list) else ()
     return ((key, each) for key, each in pairs or [(None, value)] if isinstance(each, str))
 
@@ -225,12 +215,7 @@ def _value_of(reference: Reference, known: Mapping[str, str], environ: Mapping[s
 
 
 def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
-    """Yield the secrets in a value: the value itself, and parts that a server may print alone.
-
-    Args:
-        value: the value.
-        own_url: True for the URL of the server, whose host and path are not secret.
-    """
+    """Yield a value, and parts that a server may print alone. Host and path of the server's own URL are not secret."""
     if not own_url:
         yield value
         yield from value.splitlines()
@@ -256,7 +241,7 @@ def _of_basic(encoded: str) -> Iterator[str]:
 
 
 def _encoded(pair: str) -> Iterator[str]:
-    """Yield the base64 forms of a user and a password: both alphabets, with and without padding."""
+    """Yield base64 forms of a user and a password: both alphabets, with and without padding."""
     raw = pair.encode(errors="replace")
     for encoded in (base64.b64encode(raw).decode(), base64.urlsafe_b64encode(raw).decode()):
         yield encoded
@@ -281,8 +266,6 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
 
 
 class SourceFile(str):
-    """The file of a server, and the place of the server in it."""
-
     entry: str = ""
 
 
@@ -293,15 +276,10 @@ def written_at(config: Any) -> str:
 
 
 def check_variables(transport: Transport, environ: Mapping[str, str], *, where: str) -> None:
-    """Check that the variables of a transport have values now. A function is not called.
-
-    Args:
-        transport: the transport of a `ServerConfig`.
-        environ: the environment variables, usually ``os.environ``.
-        where: the place in the configuration, for the message.
+    """Check that the variables of a transport have values now. Functions are not called.
 
     Raises:
-        ConfigError: a variable is not set, or an expanded option is not valid.
+        ConfigError: a variable is not set, or an expanded option is not valid; the message begins with `where`.
     """
     transport = resolved(transport, environ, where=where)
     for place, text in texts_of(transport):

@@ -1,8 +1,7 @@
 """Filter the tools of a server, and declare tools for it.
 
-Names and patterns hide tools from everyone, once, when a catalogue is made. The predicate is the user's code and
-depends on the agent: `permitted` awaits it for every listing, and an error hides the tool instead of failing the
-listing.
+Names and patterns hide tools from everyone, when a catalogue is made. The predicate is the user's code and depends on
+the agent: `permitted` awaits it for every listing, and an error hides the tool instead of failing the listing.
 
 Owns: nothing.
 Writes: nothing.
@@ -57,7 +56,7 @@ ToolPredicate: TypeAlias = Callable[[Any, ToolContext], Awaitable[bool] | bool]
 
 
 def _names(value: Iterable[str]) -> tuple[str, ...]:
-    """Return names as a tuple without duplicates; return anything else unchanged, for `_check_names` to refuse."""
+    """Return names without duplicates; return anything else unchanged, for `_check_names` to refuse."""
     if isinstance(value, (str, bytes)):
         return value  # type: ignore[return-value]  # refused by the validator; a str would become letters
     try:
@@ -130,7 +129,6 @@ def _as_set(names: tuple[str, ...] | None) -> frozenset[str] | None:
 
 
 def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
-    """Return an expression that matches any of these globs, or None without globs."""
     return re.compile("|".join(map(fnmatch.translate, patterns))) if (patterns := tuple(patterns)) else None
 
 
@@ -138,7 +136,7 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
 @check.brief
 @attrs.frozen(kw_only=True)
 class ToolFilter:
-    """A filter for the tools of a server. Without arguments it shows all of them.
+    """A filter for the tools of a server. Without arguments it shows all.
 
     Names are the server's own names, and case-sensitive. A tool is shown if
 
@@ -146,8 +144,8 @@ class ToolFilter:
     - and it is neither in `deny` nor matches a pattern beginning with ``!``;
     - and the `predicate` returns True.
 
-    Names and patterns apply to everyone: hidden tools are not in the group's catalogue and cannot be called through the
-    group. The predicate applies when tools are listed for an agent: it decides which are offered.
+    Tools hidden by names and patterns are not in the group's catalogue, and cannot be called through the group. The
+    predicate decides which tools are offered to an agent, when they are listed.
 
     Args:
         allow: the names to show. An empty collection shows only tools matching a pattern. Default None: all.
@@ -261,7 +259,10 @@ async def permitted(
         try:
             if await answer_of(server_filter.predicate(tool, context)):
                 shown.append(tool)
-        except Exception as exc:  # of the user's code; Cancelled passes, and ends the whole listing
+        except Exception as exc:
+            # Of the user's code, which may raise anything. Failing the listing would take the tools of all servers
+            # from the agent, so the tool is hidden and the error logged, once per server. Cancelled is not an
+            # Exception, and ends the listing.
             failures.setdefault(tool.server, []).append((tool.name, exc))
     for server, failed in failures.items():
         _log_failures(server, failed)
@@ -288,11 +289,7 @@ _REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSche
 
 
 def to_static_tools(value: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
-    """Return tools as a tuple, converting mappings, for `check_static_tools`.
-
-    Raises:
-        ConfigError: a mapping is not a valid tool.
-    """
+    """Convert mappings to tools; `check_static_tools` refuses the rest."""
     tools: Any = check.as_tuple(value)
     if not isinstance(tools, tuple):
         return tools  # type: ignore[no-any-return]  # it is refused by the validator
@@ -317,7 +314,6 @@ _check_tuple: Final = check.tuple_of(lambda each: isinstance(each, Tool), _REMED
 
 
 def check_static_tools(instance: Any, attribute: attrs.Attribute[tuple[Tool, ...]], value: tuple[Tool, ...]) -> None:
-    """Refuse anything but a tuple of tools with distinct names."""
     _check_tuple(instance, attribute, value)
     names: set[str] = set()
     for tool in value:

@@ -63,7 +63,7 @@ def _bad_url(owner: str, url: str, problem: str) -> ConfigError:
 
 
 def _split_url(owner: str, url: str) -> SplitResult:
-    """Return the parts of an http or https URL with a host; refuse any other. A `Written` URL is checked later."""
+    """Return the parts of an http or https URL with a host; refuse any other. A `Written` URL passes."""
     if isinstance(url, Written):
         return urlsplit("https://server.invalid/")
     if _NOT_IN_URL.search(url):
@@ -151,7 +151,6 @@ def _shown_auth(value: object) -> str:
 
 
 def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse a value that is neither a token nor an auth flow, and a second credential: only one could be sent."""
     if value is None:
         return
     owner = _owner(instance)
@@ -181,7 +180,6 @@ _ABOUT_THE_CLIENT: Final = ("verify", "max_connections", "keepalive")
 
 
 def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
-    """Refuse anything but a function, and options that a custom client would ignore."""
     if value is None:
         return
     if not callable(value):
@@ -279,7 +277,7 @@ class Http(_Endpoint):
 @check.brief
 @attrs.frozen
 class HttpOrSse(Http):
-    """An `Http` whose URL has variables in a file; if the expanded path ends in ``/sse``, the server is an `Sse`."""
+    """An `Http` of a file whose URL has variables: an `Sse` if the expanded path ends in ``/sse``."""
 
 
 @explained
@@ -382,10 +380,10 @@ def _to_tcp(value: object) -> tuple[int, ...] | None:
 class Sandbox:
     """The files and TCP ports that a server process and its children may use, on Linux with Landlock.
 
-    The process can read system files, its program and interpreter, and the paths given here; it can write only to the
-    paths given here. A program in a folder ``bin`` can read that folder and the libraries next to it. Commands that run
-    packages (``npx``, ``uvx``) can also write to their caches and use port 443. Signals to processes outside, abstract
-    unix sockets, and ways around the TCP rules are refused too; the guide to stdio servers lists all.
+    The process can read system files, its program and interpreter, and the paths given here; it can write only to
+    `write`. A program in a folder ``bin`` can read that folder and the libraries next to it. Commands that run packages
+    (``npx``, ``uvx``) can also write to their caches and use port 443. Signals to processes outside, abstract unix
+    sockets, and ways around the TCP rules are refused too; the guide to stdio servers lists all.
 
     *Not* restricted: UDP and SCTP, unix sockets with a path, priorities and affinities of processes, and modes, times
     and extended attributes of files. With ports in ``tcp``, the process can also listen on a port that the system
@@ -417,11 +415,7 @@ class Sandbox:
 
 
 def to_sandbox(value: Sandbox | Mapping[str, Any] | None) -> Sandbox | None:
-    """Convert a mapping from a file to a `Sandbox`; return anything else unchanged.
-
-    Raises:
-        ConfigError: the mapping is not valid.
-    """
+    """Convert a mapping from a file; return anything else unchanged."""
     if not isinstance(value, Mapping):
         return value
     names = [each.name for each in attrs.fields(Sandbox)]
@@ -443,7 +437,6 @@ check_sandbox: Final = check.kind(
 
 
 def _path(field: str, value: object, owner: str = "Stdio") -> str:
-    """Return a path as a str. Refuse everything the operating system would not accept as a path."""
     if not isinstance(value, (str, os.PathLike)) or not isinstance(os.fspath(value), str):
         remedy = "give a str or a Path"
         if field == "command" and isinstance(value, (list, tuple)) and value:
@@ -466,7 +459,7 @@ def _to_cwd(value: str | os.PathLike[str] | None) -> str | None:
 
 
 def _texts(field: str, value: object) -> tuple[str, ...]:
-    """Return a sequence of str as a tuple. Refuse a single str, which Python would split into letters."""
+    """Return a tuple of str. Refuse a single str, which Python would split into letters."""
     if isinstance(value, str):
         problem = f"{field} is a single str, not a sequence; did you mean {field}={mask_args(value.split())}?"
         raise check.refused("Stdio", field, problem)
@@ -513,7 +506,6 @@ def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
 
 
 def _check_env_from(instance: Stdio, attribute: attrs.Attribute[tuple[str, ...]], value: tuple[str, ...]) -> None:
-    """Refuse a variable both set and passed on: one must be a mistake."""
     for name in value:
         if name in instance.env:
             problem = f"{name!r} is both in env_from (pass on) and in env (set); remove it from one of them"
@@ -638,8 +630,8 @@ class Socket:
     """A server behind a gateway of this package, run by another process or machine (``mcp-actors serve``).
 
     A connection carries this server alone, under its own names. Errors of the gateway become those of this package,
-    with their ``outcome``. Over a network, both sides first prove that they know the secret. The messages themselves
-    are not protected: on a shared network use ``ssh``, a VPN or a mesh.
+    with their ``outcome``. Over a network, both sides first prove that they know the secret; messages are not
+    protected, so on a shared network use ``ssh``, a VPN or a mesh.
 
     ``repr`` does not show `secret`.
 

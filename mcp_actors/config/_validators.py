@@ -26,7 +26,7 @@ Value = TypeVar("Value")
 
 
 class Validator(Protocol):
-    """A validator of attrs, for a value of any type. With `Any` as the type, ty forgets the converter of the field."""
+    """A validator of attrs. With `Any` as the type of the value, ty forgets the converter of the field."""
 
     def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
 
@@ -37,10 +37,7 @@ _LONGEST_INT: Final = 256  # bits
 
 
 def shown(value: object) -> str:
-    """Return a value for a message: a scalar as written, shortened; anything else by its type.
-
-    The repr of an object may be long, and may contain a credential.
-    """
+    """Return a scalar for a message, shortened; of anything else only the type."""
     if isinstance(value, float) or value is None:
         return repr(value)
     if isinstance(value, int) and value.bit_length() > _LONGEST_INT:
@@ -52,7 +49,7 @@ def shown(value: object) -> str:
 
 
 def a_type(value: object) -> str:
-    """Return the type of a value with its article: ``"an int"``, ``"None"``, ``"the class OAuth"``."""
+    """Return a type with its article: ``"an int"``, ``"None"``, ``"the class OAuth"``."""
     if value is None:
         return "None"
     name = type_of(value)
@@ -62,9 +59,9 @@ def a_type(value: object) -> str:
 
 
 def brief(cls: type[Value]) -> type[Value]:
-    """Let the ``repr`` of an attrs class be the call that makes the object, without default arguments.
+    """Let the ``repr`` of an attrs class be the call that makes the object, without arguments that are defaults.
 
-    An argument is shown as its field says, which hides credentials.
+    Each field decides how to show its argument, which hides credentials.
     """
     cls.__repr__ = _brief_repr  # type: ignore[method-assign, assignment]  # of an attrs class
     return cls
@@ -80,7 +77,7 @@ def _brief_repr(instance: attrs.AttrsInstance) -> str:
 
 
 def changed(instance: Any, equal: Callable[[Any, Any], bool] = operator.eq) -> dict[str, Any]:
-    """Return the fields of an attrs object that differ from their defaults, with their values."""
+    """Return the fields of an attrs object that differ from their defaults."""
     fields = ((field, getattr(instance, field.name)) for field in attrs.fields(type(instance)))
     return {
         field.name: value
@@ -112,7 +109,7 @@ def refused(owner: str, field: str, problem: str) -> ConfigError:
 
 
 def refused_type(owner: str, field: str, value: object, remedy: str) -> ConfigError:
-    """Return the error for a value of another type. Only the type is shown; for a class, how to make an instance."""
+    """Return the error for a value of another type, which is not shown."""
     if isinstance(value, type):
         remedy = f"write {field}={made(value)}"
     return refused(owner, field, f"{field} is {a_type(value)}; {remedy}")
@@ -124,7 +121,7 @@ def refused_value(instance: Any, field: str, value: object, remedy: str) -> Conf
 
 
 def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigError:
-    """Return the error for ``field=text``, for values that `shown` would not show well."""
+    """Like `refused_value`, for values that `shown` would not show well."""
     owner = type(instance).__name__
     problem = f"{field}={text} is not valid; {remedy}"
     server = getattr(instance, "name", None)
@@ -140,7 +137,7 @@ def is_positive(value: Any, *, unlimited: bool = False) -> bool:
 
 
 def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
-    """Make a validator for a positive number of seconds; `unlimited` allows infinity, `optional` None."""
+    """Make a validator for positive seconds; `unlimited` allows infinity, `optional` None."""
     remedy = (
         "give a positive number of seconds, or math.inf" if unlimited else "give a positive, finite number of seconds"
     )
@@ -160,7 +157,7 @@ def _unquoted(attribute: attrs.Attribute[Any], value: object) -> str:
 
 
 def count(lowest: int, remedy: str, *, highest: float = math.inf) -> Validator:
-    """Make a validator for an int (never a bool) from `lowest` to `highest`."""
+    """Make a validator for an int, never a bool."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not is_whole(value, lowest) or value > highest:
@@ -189,12 +186,10 @@ def flag(instance: Any, attribute: attrs.Attribute[Value], value: Value) -> None
 
 
 def kind(*types: type, remedy: str = "", more: str = "") -> Validator:
-    """Make a validator for an instance of one of `types`; an error shows only the type of the value.
+    """Make a validator for an instance of one of `types`. An error shows only the type of the value.
 
-    Args:
-        types: the classes; NoneType as the last makes the value optional.
-        remedy: what to give. Default: an object of the first class.
-        more: appended to the remedy.
+    NoneType as the last type makes the value optional. The default remedy is an object of the first type; `more`
+    follows.
     """
     remedy = (remedy or f"give a {types[0].__name__}(...){', or None' if len(types) > 1 else ''}") + more
 
@@ -222,12 +217,11 @@ def takes(value: Callable[..., Any], count: int) -> bool:
 
 
 def made(kind: type) -> str:
-    """Return the call that makes an object of a class."""
+    """Return the call that makes an object."""
     return f"{kind.__name__}({'' if takes(kind, 0) else '…'})"
 
 
 def check_function(instance: Any, field: str, value: object, parameters: tuple[str, ...], remedy: str) -> None:
-    """Refuse anything but a function that can be called with these parameters."""
     if not is_function(value):
         raise refused_value(instance, field, value, remedy)
     if not takes(value, len(parameters)):
@@ -241,17 +235,15 @@ def name_of(value: object) -> str:
 
 
 def shown_function(value: object) -> str:
-    """Return the name of a function for a ``repr``; None as ``"None"``."""
     return "None" if value is None else f"<{getattr(value, '__name__', type(value).__name__)}>"
 
 
 def shown_functions(values: Iterable[object]) -> str:
-    """Return the names of functions, or of the classes of other objects, for a ``repr``."""
     return f"[{', '.join(map(shown_function, values))}]"
 
 
 def as_tuple(value: Iterable[Value]) -> tuple[Value, ...]:
-    """Return a collection as a tuple; return anything else unchanged, for `tuple_of` to refuse."""
+    """Return a collection as a tuple, and anything else unchanged, for `tuple_of` to refuse."""
     if isinstance(value, (str, Mapping)):
         return value  # type: ignore[return-value]  # it is refused by the validator
     try:
@@ -261,7 +253,7 @@ def as_tuple(value: Iterable[Value]) -> tuple[Value, ...]:
 
 
 def tuple_of(fits: Callable[[object], bool], remedy: str) -> Validator:
-    """Make a validator for a tuple of values that fit. An error shows only the type of a value."""
+    """Make a validator for a tuple of values that fit. An error shows only types."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not isinstance(value, tuple):

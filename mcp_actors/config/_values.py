@@ -1,9 +1,8 @@
 """Values that may hold a credential: expand, mask, hold and resolve them.
 
-Variables (``${…}``) are parsed when a file is loaded and expanded at each connect; no function keeps a resolved value.
-Masking must keep a URL or command line recognizable without showing a secret in any position where people write one.
-`mcp_actors.servers` hashes masked forms as the identity of a server, which is kept between runs: a change of the
-masking changes these identities.
+Masking must keep a URL or command line recognizable, and hide a secret wherever people write one. `mcp_actors.servers`
+hashes masked forms as the identity of a server, kept between runs: a change of the masking changes these identities. No
+function keeps a resolved value.
 
 Owns: nothing.
 Writes: nothing.
@@ -30,18 +29,16 @@ from ._validators import a_type, refused, refused_type
 
 # --- Variables --------------------------------------------------------------------------------------------------------
 
-# Malformed variables are refused when a file is loaded: parsing needs no values.
 
 MAX_DEPTH: Final = 16
-"""Nesting depth of defaults. Four are rare; without a limit a hostile file could exhaust the stack."""
+"""Nesting depth of defaults. Four are rare; more could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
-"""Characters of an expanded string. Linux accepts an eighth as one argument; without a limit, many references to a long
-variable would fill the memory.
-"""
+"""Characters of an expanded string. Linux accepts an eighth as one argument; references can multiply a long
+variable."""
 
 MAX_REFERENCES: Final = 1000
-"""References in one string, including defaults. Ten are rare; parsing a million takes half a minute."""
+"""References in one string, including defaults; parsing a million takes half a minute."""
 
 _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
@@ -55,7 +52,7 @@ _OF_EDITOR: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")
 
 @attrs.frozen
 class Reference:
-    """One ``${…}``: `text` is everything between the braces, `default` the parsed rest after ``:-``, or None."""
+    """A ``${…}``: `text` is everything between the braces, `default` the parsed rest after ``:-``, or None."""
 
     text: str
     name: str
@@ -69,7 +66,7 @@ Part: TypeAlias = str | Reference
 class Written(str):
     """A text with references, as a file has it; `variables` are the values known only from the file.
 
-    A transport holds one where a str would be taken literally. Equal texts with different variables differ.
+    Stands in a transport where a str would be taken literally. Equal texts with different variables differ.
     """
 
     variables: Mapping[str, str]
@@ -91,7 +88,7 @@ class Written(str):
 
 
 def variables_in(text: str) -> Mapping[str, str]:
-    """Return the values known only from the file of a text; none for a text from Python."""
+    """Return the values known only from the file of a text."""
     return text.variables if isinstance(text, Written) else {}
 
 
@@ -128,15 +125,10 @@ def expand(
 
 
 def parse(text: str, *, where: str, variables: Container[str] = ()) -> tuple[Part, ...]:
-    """Split `text` into literal pieces and references.
-
-    Args:
-        text: the string as configured.
-        where: the place in the configuration, for the message.
-        variables: valid names between the braces, besides environment variables and inputs.
+    """Split `text` into literal pieces and references; `variables` are further valid names between the braces.
 
     Raises:
-        ConfigError: a reference is malformed, or there are too many references.
+        ConfigError: a reference is malformed, or there are too many.
     """
     if text.count("${") > MAX_REFERENCES:
         raise _bad(where, f"there are more than {MAX_REFERENCES} variables ${{…}} in one string; use fewer")
@@ -176,7 +168,6 @@ def _parts(text: str, where: str, variables: Container[str], depth: int) -> Iter
 
 
 def _closing_brace(text: str, start: int, where: str) -> int:
-    """Return the index of the ``}`` that closes the reference whose content begins at `start`."""
     depth = 1
     for brace in _BRACE.finditer(text, start):
         depth += 1 if brace[0] == "${" else -1
@@ -246,8 +237,6 @@ def _bad(where: str, problem: str) -> ConfigError:
 
 # --- Mask credentials -------------------------------------------------------------------------------------------------
 
-# A masked form is for people, and for hashes that tell servers apart; no connection uses it.
-
 
 MASK: Final = "…"
 
@@ -264,7 +253,7 @@ _URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0
 
 
 class ExpandedUrl(str):
-    """A URL with expanded variables, which may be credentials; `written` is the URL before the expansion."""
+    """A URL with expanded variables, which may be credentials; `written` is the URL before."""
 
     written: str
 
@@ -299,7 +288,7 @@ def mask_args(args: Iterable[str]) -> tuple[str, ...]:
 
 
 def hidden_args(args: Iterable[str]) -> Iterator[HiddenArg]:
-    """Yield what `mask_args` hides. A URL is marked, because only its credentials are hidden."""
+    """Yield what `mask_args` hides."""
     for index, each in enumerate(_parted(args)):
         if each.hidden:
             yield HiddenArg(index, each.hidden.strip(), each.is_url)
@@ -313,13 +302,7 @@ def hidden_args(args: Iterable[str]) -> Iterator[HiddenArg]:
 
 
 class HiddenArg(NamedTuple):
-    """A text that must not be shown.
-
-    Attributes:
-        place: the index of the argument.
-        text: the text.
-        is_url: whether only the credentials in it are hidden.
-    """
+    """A text in the argument at `place` that must not be shown; of a URL, only its credentials are hidden."""
 
     place: int
     text: str
@@ -385,7 +368,7 @@ def _mask_pair(pair: str) -> str:
 
 
 def _may_split_password(parts: SplitResult) -> bool:
-    """Return whether an unescaped ``/``, ``?`` or ``#`` in a password may have split ``user:password@``."""
+    """Return whether a bare ``/``, ``?`` or ``#`` in a password may have split ``user:password@``."""
     before, _, host = parts.netloc.rpartition("@")
     after_host = host.rpartition("]")[2]
     _, colon, port = after_host.rpartition(":")
@@ -467,7 +450,7 @@ ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
 
 @final
 class NamedValues(Frozen[str, ConfigValue]):
-    """An immutable mapping of names to values whose ``repr`` shows only names."""
+    """An immutable mapping whose ``repr`` shows only names."""
 
     __slots__ = ()
 
@@ -476,7 +459,7 @@ class NamedValues(Frozen[str, ConfigValue]):
 
 
 def check_value(owner: str, field: str, name: str, value: object) -> str | None:
-    """Return the text of a ConfigValue, or None for a function; raise ConfigError for any other value."""
+    """Return the text of a ConfigValue, or None for a function; refuse anything else."""
     if isinstance(value, Secret):
         return value.reveal()
     if isinstance(value, str):
@@ -505,8 +488,8 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
 
     Args:
         value: the value as configured.
-        environ: the environment variables, usually ``os.environ``.
-        where: the place in the configuration, for the message.
+        environ: as for `expand`.
+        where: as for `expand`.
 
     Raises:
         ConfigError: a variable is not set, a reference is malformed or the result is too long; the function raised (the
@@ -587,13 +570,13 @@ async def _resolve_checked(
 
 
 def env_problem(text: str) -> str | None:
-    """Return why `text` cannot be an environment value, without showing it; None if it can."""
+    """Return why a text cannot be an environment value, or None. Like the next three, it never shows the text."""
     problem = system_problem(text)
     return None if problem is None else f"the value {problem}"
 
 
 def system_problem(text: str) -> str | None:
-    """Return why `text` cannot be passed to the operating system, without showing it; None if it can."""
+    """Return why the operating system would refuse a text, or None."""
     if "\0" in text:
         return "contains a NUL character; remove it"
     try:
@@ -604,7 +587,6 @@ def system_problem(text: str) -> str | None:
 
 
 def header_problem(text: str) -> str | None:
-    """Return why `text` cannot be sent as a header, without showing it; None if it can."""
     if "\n" in text or "\r" in text:
         return "the value contains a line break; strip it (the content of a file usually ends with one)"
     if text != text.strip():
@@ -615,7 +597,6 @@ def header_problem(text: str) -> str | None:
 
 
 def token_problem(text: str) -> str | None:
-    """Return why `text` cannot be sent as a bearer token, without showing it; None if it can."""
     if not text:
         return "the token is empty; check the variable or function that it comes from"
     if text.lower().startswith(("bearer ", "basic ")):

@@ -2,7 +2,7 @@
 
 No credential may be written by accident: anything but a variable is refused in ``env``, ``headers``, ``auth``, and in
 arguments and URLs where it looks like a secret. A variable of an editor (``${workspaceFolder}``) becomes its value
-where the current directory would change the meaning.
+where the current directory would change it.
 
 Owns: nothing.
 Writes: nothing.
@@ -130,7 +130,6 @@ class _Dumping:
         return {**entry, SETTINGS: settings} if settings else entry
 
     def _options(self, transport: Stdio | Http | Sse | Socket) -> Iterator[tuple[str, Any]]:
-        """Yield the options of a transport, with every string in the form of a file."""
         for name, value in changed(transport).items():
             if name in ("env", "headers"):
                 yield name, {key: self._credential(f"{name}.{key}", each) for key, each in value.items()}
@@ -165,7 +164,7 @@ class _Dumping:
         return self._unparsed(self._parsed(text)) if isinstance(text, Written) else literal(text)
 
     def _unparsed(self, parts: Iterable[Part]) -> str:
-        """Return a string in the form of a file. Variables of the original file are replaced by their values."""
+        """Return a string in the form of a file, with the values of variables known only there."""
         here, known = predefined(None), self._known
         texts = []
         for part in parts:
@@ -196,7 +195,7 @@ class _Dumping:
         return self._unparsed(parts)
 
     def _auth(self, value: object) -> object:
-        """Return a token, or how to sign in: True, or an object with the details."""
+        """Return a token; or how to sign in, True or an object with details."""
         if not isinstance(value, OAuth):
             return self._credential("auth", value)
         details = {}
@@ -265,7 +264,7 @@ class _Dumping:
 
 
 def has_literal(parts: Iterable[Part]) -> bool:
-    """Return whether a credential has literal text, except for the name of a scheme in front of a variable."""
+    """Return whether a credential has literal text, except for a scheme in front of a variable."""
     parts = [part for part in parts if part]
     if len(parts) > 1 and isinstance(parts[0], str) and _SCHEME.fullmatch(parts[0]):
         parts = parts[1:]

@@ -31,11 +31,7 @@ from ._programs import FOREIGN, SUBSTITUTION, Program
 
 
 def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
-    """Return how the server is reached.
-
-    Raises:
-        ConfigError: the entry has neither a command, a URL nor a socket, or contradicts itself.
-    """
+    """Return how the server is reached. Refuse an entry without a command, a URL or a socket, and contradictions."""
     source, path = transport.source, transport.path
     said = [key for key in ("type", "transport") if entry.get(key) is not None]
     kinds = {key: _declared(entry[key], child(path, key), source) for key in said}
@@ -95,13 +91,12 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
 
 # --- Paths ------------------------------------------------------------------------------------------------------------
 
-# A path should mean here what it means in the program of the file. All programs start the servers of a project in its
-# folder. Most do not expand ``~``, so a command or a directory with ``~`` works in none of them, and is safe to expand.
-# VS Code expands it in arguments too; elsewhere an argument may be meant for the server or for another machine.
+# A path should mean here what it means in the program of the file. All start the servers of a project in its folder.
+# Most do not expand ``~``, so it is safe to expand in commands and directories. VS Code expands it in arguments too;
+# elsewhere an argument may be meant for the server or for another machine.
 
 
 def locate(transport: Fields, around: Surroundings) -> None:
-    """Resolve the paths of a command as the program of the file does."""
     values = transport.values
     for field in ("command", "cwd"):
         if field in values:
@@ -120,7 +115,7 @@ def _from_home(path: object) -> object:
 
 
 def _within(folder: str, path: object) -> object:
-    """Resolve a path relative to a folder, unless absolute, or perhaps absolute with a variable at the beginning."""
+    """Resolve a path in a folder, unless it is absolute, or may be because it begins with a variable."""
     if path is None:
         return folder
     return os.path.join(folder, path) if isinstance(path, str) and path and not path.startswith("${") else path
@@ -130,10 +125,12 @@ def _within(folder: str, path: object) -> object:
 
 
 def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
-    """Make the transport. A text with variables stays as written, with the values known only from the file."""
+    """Make the transport. A text with variables stays as written."""
     _pass_on(fields, around)
     known, used = around.variables, set[str]()
-    variables: dict[str, str] = {}  # shared by all texts; filled last, because that may ask a person
+    # All texts share this dict, which is filled last: `_values_of` may ask a person, who is not asked for an entry that
+    # proves invalid. A `Written` refers to the dict, so fill it in place.
+    variables: dict[str, str] = {}
 
     def written(field: str, place: str, value: Any) -> Any:
         if isinstance(value, Mapping):
@@ -161,7 +158,7 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
 def _check_notation(fields: Fields, around: Surroundings) -> None:
     """Refuse commands that another program would run for their output; warn of variables that are not expanded.
 
-    Arguments may be meant for a shell, and are left alone unless the program of the file expands arguments itself.
+    Arguments may be meant for a shell, and are left alone unless the program of the file expands them.
     """
     for field, place, text in _all_texts(fields):
         where = fields.keys[field] + place.removeprefix(field)
@@ -173,7 +170,7 @@ def _check_notation(fields: Fields, around: Surroundings) -> None:
 
 
 def _pass_on(fields: Fields, around: Surroundings) -> None:
-    """Set variables to pass on which only a ``.env`` file has; a process inherits the rest."""
+    """Set variables to pass on that only a ``.env`` file has; a process inherits the rest."""
     names = fields.values.get("env_from", ())
     if isinstance(names, (list, tuple)):
         ours = [name for name in names if f"{FROM_FILE}{name}" in around.variables]
@@ -183,14 +180,14 @@ def _pass_on(fields: Fields, around: Surroundings) -> None:
 
 
 def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
-    """Yield each string that may contain variables: the field, the place and the string."""
+    """Yield each string that may contain variables, with its field and place."""
     for field in EXPANDED:
         for key, text in texts_in(fields.values.get(field)):
             yield field, field if key is None else child(field, key), text
 
 
 def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:
-    """Return the values of variables that are not in the environment; skip the inputs of an unwanted server."""
+    """Return the values of variables outside the environment; skip the inputs of an unwanted server."""
     values = {}
     for text in sorted(used):
         asked = INPUT.fullmatch(text)
@@ -216,11 +213,7 @@ _MAY_BE_UNBOUNDED: Final = (
 
 
 def read_entry(name: str, entry: object, path: str, around: Surroundings) -> ServerConfig:
-    """Make the configuration of one server.
-
-    Raises:
-        ConfigError: the entry is not valid; the message names the key, what was found, and what is expected.
-    """
+    """Make the configuration of one server. An error names the key, what was found, and what is expected."""
     entry = _as_mapping(entry, path, around.source)
     server, transport = Fields(around.source, path), Fields(around.source, path)
     given = _given(entry, around.program)
@@ -258,7 +251,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
 
 
 def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
-    """Return whether a server is enabled, by any of the keys. Refuse a value that is not a bool, and contradictions."""
+    """Return whether a server is enabled, by any of the keys. Refuse anything but bools, and contradictions."""
     said: dict[bool, str] = {}
     for key, means in _keys.SWITCHES.items():
         if not isinstance(entry.get(key, False), bool | None):
@@ -273,7 +266,7 @@ def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
 def _given(entry: Mapping[str, Any], program: Program) -> dict[str, Any]:
     """Return an entry with variables in our notation.
 
-    Some programs write an empty string for a command or a URL that a server does not have.
+    Some programs write an empty string for a missing command or URL.
     """
     ours = {
         key: value if key == _keys.SETTINGS else program.translated(value, key)
@@ -310,7 +303,7 @@ def _remedy(key: object, known: Collection[str]) -> str:
 
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
-    """Store the value of a key in the right field, or warn that the key has no effect."""
+    """Store the value of a key, or warn that the key has no effect."""
     if _keys.is_not_done(key, value):
         remedy = _keys.NOT_DONE[key]
         if key == "timeout" and around.program.timeout and is_number(value):
@@ -382,7 +375,7 @@ def _names(value: object, place: str, around: Surroundings) -> list[str]:
 
 
 def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
-    """Return a mapping of names to strings. Numbers become strings; null, as in VS Code, leaves a name out."""
+    """Return a mapping to strings. Numbers become strings; null, as in VS Code, leaves a name out."""
     if value == []:
         return {}  # PHP writes an empty object like that
     texts = {}
@@ -416,7 +409,7 @@ def _converted(key: str, value: object, place: str, around: Surroundings) -> obj
 
 
 def _read_credentials(entry: Mapping[str, Any], transport: Fields) -> None:
-    """Store the credentials of Codex: names of environment variables instead of values."""
+    """Store the credentials of Codex: names of environment variables."""
     variable = entry.get("bearer_token_env_var")
     if variable is not None:
         place = child(transport.path, "bearer_token_env_var")

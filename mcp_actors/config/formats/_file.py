@@ -44,7 +44,7 @@ def child(path: str, key: object) -> str:
 
 
 def shown_key(key: object) -> str:
-    """Return a key for a message: a str in ASCII and shortened, anything else by its type."""
+    """Return a key for a message: a str in ASCII, shortened; of anything else the type."""
     if not isinstance(key, str):
         return f"<{a_type(key)}>"
     # The text after "=" or ":" may be a credential, written where only its name belongs.
@@ -61,7 +61,6 @@ def found(value: object) -> str:
 
 
 def nearest(word: object, choices: Iterable[str]) -> str | None:
-    """Return the choice meant by `word`, probably, or None."""
     if not isinstance(word, str):
         return None
     by_lower = {choice.lower(): choice for choice in choices}
@@ -72,7 +71,7 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
 
 
 def did_you_mean(word: object, choices: Iterable[str]) -> str:
-    """Return ``" (did you mean 'url'?)"`` for a near miss, or a part of several choices; else an empty str."""
+    """Return ``" (did you mean 'url'?)"`` if `word` is a near miss or a part of several choices, else ``""``."""
     near = nearest(word, choices := [*choices])
     if near is None:
         return ""
@@ -89,11 +88,7 @@ def repeated(source: str, path: str, keys: tuple[str, ...]) -> ConfigError:
 
 
 def as_object(source: str, path: str, value: object, expected: str) -> Mapping[Any, Any]:
-    """Return `value` if it is an object in which each key appears once.
-
-    Raises:
-        ConfigError: for any other value.
-    """
+    """Return an object; refuse anything else, and repeated keys."""
     if not isinstance(value, Mapping):
         raise bad(source, path, f"found {found(value)}; write {expected}")
     if twice := repeated_keys(value):
@@ -108,7 +103,7 @@ def as_object(source: str, path: str, value: object, expected: str) -> Mapping[A
 
 
 MAX_SERVERS: Final = 1000
-"""Servers in one section. The largest lists that people share have a few hundred."""
+"""Servers in one section. The largest shared lists have a few hundred."""
 
 MAX_SIZE: Final = 1024 * 1024
 """Size of a section: the characters of its strings, plus `_WEIGHT` for every value and key."""
@@ -118,11 +113,7 @@ _WEIGHT: Final = 16
 
 
 def check_size(source: str, path: str, section: object) -> None:
-    """Refuse a section that is too large.
-
-    Raises:
-        ConfigError: there are too many servers, or too much data, or the section contains itself.
-    """
+    """Refuse a section that has too many servers, is too large, or contains itself."""
     if isinstance(section, Mapping) and len(section) > MAX_SERVERS:
         raise bad(source, path, f"there are more than {MAX_SERVERS} entries here; check that this is the right file")
     left = MAX_SIZE
@@ -135,18 +126,14 @@ def check_size(source: str, path: str, section: object) -> None:
 
 
 def check_numbers(source: str, path: str, entry: object) -> None:
-    """Refuse integers too large for a float, or for Python to print.
-
-    Raises:
-        ConfigError: there is one.
-    """
+    """Refuse integers too large for a float, or for Python to print."""
     for each in _everything_in(entry):
         if isinstance(each, int) and each.bit_length() > sys.float_info.max_exp:
             raise bad(source, path, "a number has too many digits; write a smaller one")
 
 
 def _everything_in(value: object) -> Iterator[object]:
-    """Yield a value and everything inside, including keys. A value within itself is yielded without end."""
+    """Yield a value and everything inside, including keys; without end if it contains itself."""
     for each, _ in walk(value):
         yield each
         if isinstance(each, Mapping):
@@ -157,7 +144,7 @@ def _everything_in(value: object) -> Iterator[object]:
 
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The largest file to read. Some programs keep megabytes of history in their configuration."""
+"""The largest file to read. Some programs keep megabytes of history in theirs."""
 
 Content: TypeAlias = tuple[bytes, os.stat_result]
 """The content of a file, and its status when it was read."""
@@ -175,16 +162,7 @@ _ENCODINGS: Final = (
 
 
 def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
-    """Return a path as a str, with ``~`` expanded.
-
-    Args:
-        path: the path.
-        argument: the class or function and the argument, for errors.
-        remedy: what to give instead of another object.
-
-    Raises:
-        ConfigError: `path` is not a path.
-    """
+    """Return a path as a str, with ``~`` expanded. `argument` names the caller and its argument in errors."""
     given = os.fspath(path) if isinstance(path, os.PathLike) else path
     if not isinstance(given, str):
         problem = f"is {a_type(given)}; {remedy}"
@@ -198,11 +176,7 @@ def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
 
 
 def read_bytes(name: str) -> Content:
-    """Read a regular file up to the size limit, without ever waiting for a writer.
-
-    Raises:
-        ConfigError: the file does not exist, or cannot be read.
-    """
+    """Read a regular file up to the size limit, without ever waiting for a writer."""
     try:
         # O_NONBLOCK: opening a named pipe would otherwise block this thread until a process opens it for writing, and
         # no timeout ends that. The type is checked on the open descriptor: between a check of the path and the open,
@@ -227,7 +201,7 @@ def read_bytes(name: str) -> Content:
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
-    """Yield the content of a file in pieces, up to one byte beyond the limit."""
+    """Yield the content of a file, up to one byte beyond the limit."""
     left = MAX_BYTES + 1
     while left > 0 and (piece := os.read(descriptor, min(left, _PIECE))):
         left -= len(piece)
@@ -242,11 +216,6 @@ def _unreadable(error: OSError | ValueError) -> str:
 
 
 def decode(name: str, data: bytes) -> str:
-    """Return the text of a file.
-
-    Raises:
-        ConfigError: the data are not text.
-    """
     encoding = next((encoding for mark, encoding in _ENCODINGS if data.startswith(mark)), "utf-8")
     try:
         return data.decode(encoding)
@@ -256,7 +225,7 @@ def decode(name: str, data: bytes) -> str:
 
 
 def permission_warnings(name: str, status: os.stat_result) -> list[str]:
-    """Warn of a file writable for other users, who could make this program run any command."""
+    """Warn of a file that other users can write: they could make this program run any command."""
     if status.st_mode & stat.S_IWOTH:
         return [f"{name}: other users can write to this file and so choose what is run; run: chmod o-w {name}"]
     if status.st_mode & stat.S_IWGRP and status.st_gid not in (os.getegid(), 0):
@@ -273,21 +242,21 @@ _NOT_NEWLINE: Final = re.compile(r"[^\n]")
 _SHOWN_OF_PROBLEM: Final = 120  # characters of the parser's message, which may repeat a key
 
 MAX_COMMENTED: Final = 2 * 1024 * 1024
-"""Characters of JSON in which comments are removed, in about a second; people write no longer files."""
+"""Characters of JSON in which comments are removed, in about a second."""
 
 MAX_TOML: Final = 1024 * 1024
-"""Characters of TOML to read; the parser is written in Python and takes about a second for them."""
+"""Characters of TOML to read, in about a second: the parser is written in Python."""
 
 _KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
-"""A dotted key of more than 64 parts; `tomllib` needs time and memory quadratic in their number."""
+"""A dotted key of more than 64 parts, for which `tomllib` needs quadratic time and memory."""
 
 _TOML_KEYS: Final = re.compile(r"'([^']*)'")
 _TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
 
 class JsonObject(dict[str, Any]):
-    """A JSON object with a record of repeated keys."""
+    """A JSON object that knows its repeated keys."""
 
     repeated: tuple[str, ...] = ()
 
@@ -301,17 +270,12 @@ class JsonObject(dict[str, Any]):
 
 
 def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
-    """Return the keys that appeared more than once; the mapping has the last value of each."""
+    """Return keys that appeared more than once; the mapping has the last value of each."""
     return mapping.repeated if isinstance(mapping, JsonObject) else ()
 
 
 def parse(source: str, text: str) -> Mapping[str, Any]:
-    """Parse a file by suffix, else by the first characters; return the object in the file.
-
-    Raises:
-        ConfigError: there is no object, or it cannot be parsed. Never chained: a parser's error holds the whole
-            content.
-    """
+    """Return the object in a file, which is parsed by its suffix, else by its first characters."""
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
         raise bad(source, "", "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource")
@@ -362,7 +326,6 @@ _PROBABLY: Final = {
 
 
 def json_problem(error: json.JSONDecodeError) -> str:
-    """Return the parser's problem, the place, and the probable mistake."""
     problem = error.msg.partition(": ")[0]
     ended = error.pos >= len(error.doc.rstrip())
     hint = "; the end is missing: close each '{' and '['" if ended else _PROBABLY.get(problem, "")
@@ -372,7 +335,7 @@ def json_problem(error: json.JSONDecodeError) -> str:
 
 
 def without_comments(text: str) -> str:
-    """Replace comments and trailing commas with spaces. The rest keeps its place."""
+    """Replace comments and trailing commas with spaces. Other characters keep their places."""
     return _blanked(_TRAILING_COMMA, _blanked(_COMMENT, text))
 
 
@@ -385,7 +348,7 @@ def _loads(text: str) -> Any:
 
 
 class _NoNumber(ValueError):
-    """NaN or Infinity, which Python reads as a number and JSON does not allow."""
+    """NaN or Infinity, numbers for Python but not for JSON."""
 
 
 def _no_constant(word: str) -> NoReturn:
@@ -417,8 +380,8 @@ def _parse_toml(source: str, text: str) -> Any:
 
 # --- Read ``.env`` files ----------------------------------------------------------------------------------------------
 
-# There is no specification of these files, and libraries differ in what they expand, escape and skip. So the promise is
-# small: lines ``NAME=value``. Any other line is an error, instead of a variable that is silently missing.
+# These files have no specification, and libraries differ in what they expand, escape and skip. So only ``NAME=value``
+# is promised; any other line is an error, instead of a variable that is silently missing.
 
 
 MAX_ENV_BYTES: Final = 256 * 1024
@@ -439,12 +402,9 @@ _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 def read_env_file(path: str | os.PathLike[str]) -> dict[str, str]:
     r"""Return the variables in a file.
 
-    A line is empty, a comment (``# …``), or ``NAME=value`` with or without ``export``. A value may be in single quotes,
-    where every character means itself, or in double quotes, where ``\n``, ``\r``, ``\t``, ``\"`` and ``\\`` are
-    escapes. Without quotes it ends at `` #`` or at the end of the line.
-
-    Raises:
-        ConfigError: the file cannot be read, or a line is something else; the message has its number and no value.
+    A line is empty, a comment (``# …``), or ``NAME=value`` with or without ``export``. In single quotes every character
+    means itself; in double quotes ``\n``, ``\r``, ``\t``, ``\"`` and ``\\`` are escapes; without quotes a value ends at
+    `` #`` or at the end of the line. An error has the number of the line and no value.
     """
     name = file_name(path, "load_config: env_file")
     data, _ = read_bytes(name)

@@ -1,7 +1,7 @@
 """Ask a person, once, for values that a configuration needs.
 
-The program's ``ask`` blocks and may raise; it is called only if a server needs the input, and at most once, because a
-person who has declined must not be asked again by the next server.
+The program's ``ask`` blocks and may raise. It is called only if a server needs the input, and at most once: a person
+who declined must not be asked again by the next server.
 
 Owns: the answers and errors of one load.
 Writes: nothing.
@@ -52,7 +52,7 @@ Ask: TypeAlias = Callable[[Input], str | Secret | None]
 
 
 class Inputs:
-    """The inputs of one file; each is asked for at most once, and only if a server needs it.
+    """The inputs of one file, each asked for at most once.
 
     Attributes:
         problem: why inputs of the file are missing here, or None.
@@ -65,11 +65,7 @@ class Inputs:
         self._answers: dict[str, str | ConfigError] = {}
 
     def variable(self, name: str) -> str:
-        """Return the answer to an input.
-
-        Raises:
-            ConfigError: there is no answer; the caller adds the place to the message.
-        """
+        """Return the answer to an input. The caller adds the place to a ConfigError."""
         if name not in self._answers:
             self._answers[name] = self._asked(name)
         answer = self._answers[name]

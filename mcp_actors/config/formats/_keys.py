@@ -154,17 +154,14 @@ class Surroundings:
     """The context of reading an entry.
 
     Attributes:
-        source: the file, for messages.
         origin: the absolute path of the file, for `ServerConfig.source`.
         variables: the values of ``${…}`` besides environment variables and inputs.
-        inputs: the values that a person is asked for.
         warn: called with the place and the text of a warning.
         cwd: the directory for commands and relative directories; None for the current directory.
-        only: the names of the servers to ask inputs for, disabled or not; None for the enabled servers.
-        connect_timeout: the argument of `ServerConfig` set by the environment, or an empty mapping.
-        of_vs_code: whether ``~`` is expanded in arguments of commands.
-        program: the program that the entry was written for.
-        is_off: whether a list elsewhere in the file switches the server off.
+        only: the servers to ask inputs for, disabled or not; None for the enabled servers.
+        connect_timeout: the argument of `ServerConfig` set by the environment, or nothing.
+        of_vs_code: whether ``~`` is expanded in arguments.
+        is_off: whether a list elsewhere in the file disables the server.
     """
 
     source: str
@@ -180,7 +177,7 @@ class Surroundings:
     is_off: bool = False
 
     def warn_of_unknown(self, place: str, given: Any, known: Collection[str], remedy: Remedy = did_you_mean) -> None:
-        """Warn of the keys of an object that have no effect; do nothing for anything else."""
+        """Warn of the keys of an object that have no effect; ignore anything else."""
         keys = given if isinstance(given, Mapping) else ()
         unknown = [key for key in keys if key not in known and not is_comment(key)]
         for key in unknown[:_NAMED]:
@@ -203,11 +200,9 @@ _IN_JSON: Final = re.compile(r"(?<![\w'])(?:None|True|False)(?![\w'])")
 
 @attrs.define
 class Fields:
-    """Values for the arguments of a class, collected from keys that may set the same field.
+    """Arguments of a class, collected from keys that may set the same field.
 
     Attributes:
-        source: the file, for messages.
-        path: the place of the entry.
         values: field → value.
         keys: field → the place of its key.
     """
@@ -218,11 +213,7 @@ class Fields:
     keys: dict[str, str] = attrs.field(factory=dict)
 
     def put(self, field: str, value: object, *keys: str) -> None:
-        """Set a field; `keys` is the path of the value in the entry.
-
-        Raises:
-            ConfigError: another key has set the field already.
-        """
+        """Set a field; `keys` is the path of the value in the entry. Refuse a field that is already set."""
         place = self.path
         for key in keys:
             place = child(place, key)
@@ -237,7 +228,7 @@ class Fields:
         return self.values.pop(field)
 
     def translated(self, error: ConfigError, server: str) -> ConfigError:
-        """Convert an error of a class to an error of the file, at the place of the key that set the value."""
+        """Move an error of a class to the place of the key that set the value."""
         below = (error.path or "").removeprefix(f"servers.{server}.")
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
@@ -245,7 +236,6 @@ class Fields:
 
 
 def _as_json(said: str) -> str:
-    """Return the problem of an argument in the syntax of a file."""
     remedy = rf'set "{SETTINGS}": {{"\g<name>": \g<value>}}'
     return _IN_JSON.sub(lambda word: {"None": "null"}.get(word[0], word[0].lower()), _SETTING.sub(remedy, said))
 
@@ -286,7 +276,6 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
 
 
 def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: object) -> object:
-    """Convert a mapping to the class of its field, and a list to a tuple."""
     kind: type = _KINDS.get(attribute.name, type(attribute.default))
     if attrs.has(kind):
         return value if value is None and attribute.default is None else _object(source, path, kind, value)
@@ -330,7 +319,7 @@ FIELDS: Final[Mapping[str, str]] = {
     "scope": "scopes",
     "granttype": "grant",
 }
-"""Key, in lower case and without underscores → the argument of `OAuth`: programs spell the same keys in many ways."""
+"""Key, in lower case and without underscores → the argument of `OAuth`."""
 
 _MARKS: Final = frozenset({"type", "enabled"})
 """Keys that only say that there is a sign-in."""
@@ -383,7 +372,7 @@ def _redirect(source: str, place: str, port: object) -> str:
 
 
 def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
-    """Store the filter made of the lists of an entry. A tool in both lists is hidden."""
+    """Store the filter made of the lists. A tool in both is hidden."""
     shown, hidden = (_listed(entry, keys, server) for keys in (SHOWN_TOOLS, HIDDEN_TOOLS))
     if shown is None and not hidden:
         return

@@ -1,8 +1,7 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-A bad entry must not cost the rest: an error is kept under the name of its server, without context and traceback, which
-refer to everything read. Loading blocks, on files and on the user's ``ask``. ``os.environ`` is read for overrides, the
-connect timeout and the precedence over ``.env``.
+A bad entry must not cost the rest: an error is kept under the name of its server. Loading blocks, on files and on the
+user's ``ask``. ``os.environ`` gives overrides and the connect timeout, and precedes ``.env``.
 
 Owns: nothing.
 Writes: nothing.
@@ -81,7 +80,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @attrs.frozen
 class Override:
-    """A variable that fits a server: the field to set, and the key in it (empty for the field itself)."""
+    """A variable that fits a server: the field to set, and the key within (empty for the field itself)."""
 
     variable: str
     server: str
@@ -90,7 +89,7 @@ class Override:
 
 
 def apply_overrides(server: str, entry: object, environ: Mapping[str, str]) -> tuple[object, tuple[str, ...]]:
-    """Return an entry with the environment's overrides, and the names of the variables."""
+    """Return an entry with the environment's overrides, and the names of these variables."""
     found = [each for each in fitting(server, environ) if each.field]
     if not found:
         return entry, ()
@@ -172,14 +171,13 @@ def _apply(entry: dict[str, Any], override: Override, text: str) -> None:
 
 
 def _names_of(field: str) -> Iterator[str]:
-    """Yield the keys that set a field, in the words of every program."""
     yield field
     yield from _SYNONYMS.get(field, ())
     yield from (key for keys in (TRANSPORT, SERVER) for key, target in keys.items() if target == field)
 
 
 def _with(within: object, field: str, key: str, value: object) -> dict[str, object]:
-    """Return an object with one value changed, under the spelling of the key already there."""
+    """Return an object with one value changed, under the existing spelling of the key."""
     values = dict(within) if isinstance(within, Mapping) else {}
     spelled = next((name for name in values if isinstance(name, str) and _normal(name) == key), None)
     if spelled is None:
@@ -188,7 +186,6 @@ def _with(within: object, field: str, key: str, value: object) -> dict[str, obje
 
 
 def _value(text: str) -> object:
-    """Return a value as JSON, or as a str if it is not JSON."""
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
@@ -214,18 +211,16 @@ def load_config(
     env_file: str | os.PathLike[str] | None = None,
     source: str = "a mapping",
 ) -> LoadedConfig:
-    """Read the configuration of servers from a file as other programs write it, or from a mapping.
+    """Read the configuration of servers from a file of another program, or from a mapping of that form.
 
     Supported are ``mcpServers`` (Claude, Cursor and most others), ``servers`` (VS Code, with comments and trailing
     commas), ``context_servers`` (Zed), ``[mcp_servers.…]`` (Codex, in TOML) and ``mcp`` (opencode, Crush). Settings of
-    this package are in each entry under ``mcp_actors``. An invalid entry is an error in the result, and the others are
+    this package are in each entry under ``mcp_actors``. An invalid entry is an error in the result, and the rest is
     loaded. Claude Code's ``.claude.json`` also yields its servers for the current directory.
 
-    Nothing is connected or started. ``${VAR}`` is kept, and expanded at each connect. Relative paths mean what they
-    mean in the program of the file: servers of a project (``.mcp.json``, ``.vscode/mcp.json`` …) are started in its
-    folder, all others in the current directory.
-
-    This function blocks while reading the file. `open_servers` calls it in a thread.
+    Nothing is connected or started. ``${VAR}`` is expanded later, at each connect. As in the program of the file,
+    servers of a project (``.mcp.json``, ``.vscode/mcp.json`` …) are started in its folder, all others in the current
+    directory. This function blocks while reading; `open_servers` calls it in a thread.
 
     Args:
         config: the path of a file, in which ``~`` is expanded, or a mapping.
@@ -254,10 +249,7 @@ def load_servers(
     source: str = "a mapping",
     content: Content | None = None,
 ) -> LoadedConfig:
-    """Load like `load_config`; if `only` is given, ask for the inputs of these servers only.
-
-    A file whose `content` is given is not read again.
-    """
+    """Like `load_config`, but ask for the inputs of `only` these servers, and do not read a given `content` again."""
     if ask is not None and not is_function(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     variables = {} if env_file is None else read_env_file(env_file)
@@ -280,7 +272,7 @@ _OURSELVES: Final = re.compile(
     r"""(?:^|[\s/"'=])mcp[-_]actors(?:\[[^]\s]*\])?(?:[@=<>~]\S*)?(?:/__main__\.py)?["']?\s+["']?(?:attach|serve)(?![\w-])"""
     r"|mcp_actors/gateway/attach\.py"
 )
-"""A command line that runs ``mcp-actors attach`` or ``serve``, by any means: `uvx`, ``python -m``, a shell …"""
+"""A command line that runs ``mcp-actors attach`` or ``serve``, by any means."""
 
 
 def runs_us(command: object, args: object) -> bool:
@@ -289,9 +281,9 @@ def runs_us(command: object, args: object) -> bool:
 
 
 def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
-    """Return a configuration for a gateway; each entry that runs a gateway is an error.
+    """Return a configuration in which each entry that runs a gateway is an error.
 
-    ``config attach`` leaves such an entry in a host's file, which would start itself without end.
+    ``config attach`` leaves such an entry in a host's file; a gateway of this file would start itself without end.
     """
     refused = {}
     for server in loaded.servers:
@@ -321,14 +313,12 @@ def with_failed(loaded: LoadedConfig, errors: Mapping[str, ConfigError]) -> Load
 
 @attrs.frozen
 class Entry:
-    """One server as written, or an error in its place.
+    """One server as written, or an error instead.
 
     Attributes:
-        key: the name in the source.
         value: the entry, in the form of ``mcpServers``.
         source: the place of the whole, for messages: a file, a file and a line, or a table.
-        section: the place of the entries around it.
-        place: the place of the entry.
+        section: the place around the entries.
     """
 
     key: object
@@ -343,19 +333,13 @@ def load_entries(
 ) -> LoadedConfig:
     """Make configurations of entries read from anything but JSON or TOML.
 
-    Args:
-        source: names the whole, for messages and for ``ServerConfig.source``.
-        entries: the entries. An error raised by the iterator is the error of the whole.
-        file: the file of the entries, if any.
-        warnings: messages about the whole; messages about entries are added.
+    An error of the iterator is the error of the whole. Messages about entries are added to `warnings`.
     """
     return _Loading(source, file, None, warnings=[] if warnings is None else warnings).load_entries(entries)
 
 
 @attrs.define
 class _Loading:
-    """The state of reading one configuration."""
-
     source: str
     file: str | None
     ask: Ask | None
@@ -440,7 +424,6 @@ class _Loading:
         return lambda path, problem: self.warnings.append(f"{source}: {path}: {problem}")
 
     def _connect_timeout(self) -> Iterator[tuple[str, float | None]]:
-        """Yield the connect timeout set by the environment, if any."""
         text = os.environ.get(CONNECT_TIMEOUT)
         if not text:
             return
@@ -490,7 +473,7 @@ class _Loading:
             self._note_failure(name, value, error, is_off=key in self.off)
 
     def _check_free(self, name: str, entry: Entry) -> None:
-        """Refuse a used name. If both keys are written the same, refuse the first server too: which was meant?"""
+        """Refuse a used name; if both keys are even written the same, refuse the first server too."""
         first = self.entries.setdefault(name, entry)
         if first is entry:
             return

@@ -1,8 +1,7 @@
 """Table of other programs; sections and names in their files.
 
-`PROGRAMS` has a row for each program whose file differs; the page about configuration files shows the same table. A
-file seldom says who wrote it: the folder and the keys decide. Folders are looked up on the file system; no file is
-read.
+The page about configuration files shows the same table. A file seldom says who wrote it: the folder and the keys
+decide. Folders are looked up on the file system; no file is read.
 
 Owns: nothing.
 Writes: nothing.
@@ -32,7 +31,6 @@ class Program:
     """A program and the meaning of its file, where programs differ.
 
     Attributes:
-        name: the name for people.
         section: the key of the servers.
         folder: the folder in a project, with the file inside or one level deeper; empty for none or any.
         files: names of the file directly in the folder of a project.
@@ -50,7 +48,7 @@ class Program:
     is_shell: bool = False
 
     def translated(self, value: Any, key: str) -> Any:
-        """Return the value of an entry's key with this program's variables in our notation."""
+        """Return a value with this program's variables in our notation."""
         pattern = _OWN.get(self.variable)
         if pattern is None:
             return value
@@ -139,10 +137,10 @@ _LOOKED_AT: Final = 100  # keys of a document that are searched for a misspellin
 
 
 def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the parts of a document that map names to entries, each with the place; the first takes precedence.
+    """Return the parts of a document that map names to entries, with their places; the first takes precedence.
 
     Raises:
-        ConfigError: there is no part, or a part is not an object or appears twice.
+        ConfigError: there is none, or one is not an object or appears twice.
     """
     if twice := [key for key in repeated_keys(document) if key in SECTION_WRITERS]:
         raise repeated(source, "", tuple(twice))
@@ -167,7 +165,6 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
 
 
 def _for_this_folder(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Yield the servers in Claude Code's file for the current folder only."""
     if servers := _project(document).get("mcpServers"):
         yield f"{child('projects', os.getcwd())}.mcpServers", servers
 
@@ -189,10 +186,8 @@ def switched_off(
 ) -> dict[object, str]:
     """Return servers switched off by a list of Gemini CLI or Claude Code, each with the place of the list.
 
-    With `warn`, warn of unknown names in the list of Gemini, which switch the wrong servers.
-
-    Raises:
-        ConfigError: a value there is not a list, and could mean any server.
+    With `warn`, warn of unknown names in the list of Gemini, which switch the wrong servers. A value that is not a list
+    is refused: it could mean any server.
     """
     within, project = document.get("mcp"), _project(document)
     lists = {} if not isinstance(within, Mapping) or _types_in(within) else within
@@ -257,10 +252,8 @@ def _nothing_found(source: str, document: Mapping[str, Any]) -> ConfigError:
 def name_of(source: str, path: str, key: object, taken: Container[object] = ()) -> str:
     """Return the name of a server: the key, with invalid characters replaced by ``_``.
 
-    A hash is added if letters of another script are lost, or if the name is the key of another server.
-
-    Raises:
-        ConfigError: the key is not a str, or no valid name remains.
+    A hash is added if letters of another script are lost, or if the name is the key of another server. Refuse a key
+    that is not a str, or leaves no valid name.
     """
     if not isinstance(key, str):
         raise bad(source, path, f"the name of a server is {shown_key(key)}; write a string")
@@ -285,7 +278,7 @@ _OF_PROJECTS: Final = (".git", "pyproject.toml", "package.json")
 
 
 def project_of(file: str | None) -> str | None:
-    """Return the folder of the file's project, to start servers in; None for a file of all projects."""
+    """Return the folder of a file's project, to start servers in; None for a file of all projects."""
     if file is None:
         return None
     path, workspace = Path(os.path.abspath(file)), _workspace(file)
@@ -299,7 +292,7 @@ def _workspace(file: str) -> Path:
 
 
 def _folder_of(path: Path) -> Path | None:
-    """Return the folder of a program with a file inside or one level deeper, or None."""
+    """Return the folder of a program with the file inside or one level deeper, or None."""
     for folder in path.parents[:2]:
         in_project = folder.name.startswith(".") and any(os.path.lexists(folder.parent / name) for name in _OF_PROJECTS)
         if in_project or folder.name in _FOLDERS:
