@@ -51,7 +51,7 @@ class Patterns:
         self._known: dict[str, SchemaValidator | None] = {}
 
     def match(self, pattern: str, text: str) -> bool | None:
-        """Return whether a pattern matches anywhere in a text; None without an answer."""
+        """Return whether a pattern matches anywhere in a text; None if it cannot be applied."""
         if pattern not in self._known:
             self._known[pattern] = _compiled(pattern)
         compiled = self._known[pattern]
@@ -336,7 +336,7 @@ class BoundedDialect:
                 yield from validator.descend(value[name], rule, path=name)
 
     def _match(self, pattern: str, text: str) -> bool | None:
-        """Return whether a pattern matches a text; note the pattern and return None without an answer."""
+        """Return whether a pattern matches a text; None, and note the pattern, if it cannot be applied."""
         found = self._patterns.match(pattern, text)
         if found is None:
             self.unmatched.add(pattern)
@@ -377,7 +377,7 @@ def _meta_schemas() -> Any:
 
 
 def _in_one_dialect(document: Any) -> Any:
-    """Return a schema without ``$schema``; raise ValueError for one within, or keywords that the limit cannot cover."""
+    """Return a schema without ``$schema``. Raise ValueError if one is nested, or the limit cannot cover keywords."""
     bare = _without_dialect(document)
     keywords: set[str] = set()
     for part, _ in walk(bare):

@@ -415,7 +415,7 @@ def digest(value: Any) -> str:
 def canonical_text(value: Any) -> str:
     """Return the canonical text of a JSON value, which is JSON except for very large integers.
 
-    Parts that are not JSON are written as their `repr`. Nesting has no limit, but a value within itself never ends.
+    Parts that are not JSON are written as their `repr`. Nesting has no limit, but a value must not contain itself.
     """
     # The encoder of the standard library is fast, but recurses and does not normalize numbers.
     try:

@@ -1,8 +1,7 @@
 """Check tool calls and results, and convert schemas for model providers.
 
 Compiling a schema costs a thousand times as much as a check, so only schemas of called tools are compiled, and handed
-to the next listing if unchanged. `strict_schema` must not change the meaning of a schema: one without a strict form
-stays.
+to the next listing if unchanged. `strict_schema` must not change the meaning of a schema.
 
 Owns: compiled schemas of called tools; the set of results still to be sampled.
 Writes: nothing.
@@ -370,7 +369,7 @@ class _NotStrict(Exception):
 
 @attrs.frozen(kw_only=True, eq=False)
 class StrictSchema:
-    """A schema in the strict form, or unchanged without a strict form.
+    """A schema in the strict form, or unchanged if there is none.
 
     Attributes:
         schema: the schema, an ordinary dict that you may modify.
@@ -395,7 +394,7 @@ class StrictSchema:
 
 
 def strict_schema(schema: Mapping[str, Any], *, owner: str = "a tool") -> StrictSchema:
-    """Convert the input schema of a tool into the strict form, if there is one.
+    """Convert the input schema of a tool into the strict form; return a copy if there is none.
 
     In the strict form
 
@@ -408,7 +407,7 @@ def strict_schema(schema: Mapping[str, Any], *, owner: str = "a tool") -> Strict
     some keywords (``patternProperties``, ``not``, ``if`` …). The reason is logged.
 
     Args:
-        schema: the schema. The result is a copy that shares nothing with it.
+        schema: the schema, with which the result shares nothing.
         owner: the owner of the schema for the log. Default ``"a tool"``.
     """
     try:

@@ -1,7 +1,7 @@
 """The user's own code in a configuration: callbacks, extensions, middleware.
 
-A user's function may be async or not, may raise, and may return the wrong thing, while `mcp_actors.servers` calls
-functions of one form.
+Foreign functions may be async or not, may raise, and may return the wrong thing. They are validated, merged and
+composed here; `mcp_actors.servers` calls them.
 
 Owns: nothing.
 Writes: nothing.
@@ -139,7 +139,7 @@ class Callbacks:
         log_level: the lowest level to request. Lower messages are dropped, also from a server without levels. Needs
             ``logging`` or ``message``, of the server or the group. None (default) uses that of the group, or ``"info"``
             with a ``logging`` callback.
-        sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), for servers.
+        sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), to announce.
         timeout: seconds for one call; `math.inf` disables the limit. None (default) uses that of the group, or 300.
 
     Raises:

@@ -96,7 +96,7 @@ class TokenStore(Protocol):
         """Remove a key, if it exists."""
 
     def lock(self, key: str) -> AbstractAsyncContextManager[None]:
-        """Hold the lock of a key, against other tasks and processes. It ends with the process holding it."""
+        """Hold the lock of a key, against other tasks and processes. The lock ends with its process."""
         raise NotImplementedError
 
 
@@ -246,7 +246,7 @@ class OAuth:
             ``mcp-actors login`` ask.
         sign_in_timeout: seconds for a person to sign in, not counted by any other timeout. Default 300.
         optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
-            without OAuth. Default False. Servers without credentials in configuration files are used so.
+            without OAuth. Default False; True for servers of configuration files without credentials.
         account: a name of your choice, to use several accounts at one URL. Servers with the same URL, client, issuer,
             grant and account share one sign-in. Default None.
         store: where tokens are kept. Default None: a file of mode 0600 in the user's data directory.

@@ -178,7 +178,8 @@ class ServerConfig:
         refresh_interval: seconds between two listings of the tools, for a server that never announces changes. None
             (default) relies on notifications.
         keep_resources: True also lists `ServerRef.resources`, `ServerRef.resource_templates` and `ServerRef.prompts`,
-            after each connect and each announced change. A failure is logged and tried again. Default False.
+            after each connect and each announced change. A failure is logged and tried again; the server serves.
+            Default False.
         isolation: for ``mcp-actors serve``, ignored by a group: ``"shared"`` (default) is one process for all clients;
             ``"per-session"`` one for each client, which sees the client's roots and may ask it; ``"per-identity"`` one
             for each token over HTTP, and as ``"shared"`` elsewhere.

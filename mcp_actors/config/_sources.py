@@ -467,7 +467,7 @@ Changes when a file is written, replaced, or gets other permissions.
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return the stamp of a file, or None without a file. Sleeps up to a tenth of a second if the file is new."""
+    """Return the stamp of a file, or None. Sleeps up to a tenth of a second if the file has just changed."""
     try:
         status = os.stat(path)
         # A file changed in this tick may change once more with the same times and size, after this look: the second
@@ -532,7 +532,7 @@ class DirectorySource(_PathSource):
         return tuple((file, stamp_of(file)) for file in self._files())
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        """Load the files. An invalid file is an error in the result.
+        """Load the files. An invalid file is an error in the result, the rest is loaded.
 
         Raises:
             ConfigError: the directory cannot be read.

@@ -354,7 +354,7 @@ class SqliteSource(TableSource):
 
 
 def _text(data: bytes) -> str | bytes:
-    """Return bytes if this is not UTF-8: they fail their row alone. The error of `sqlite3` would quote the data."""
+    """Return text, or bytes that are not UTF-8: these fail their row alone. The error of `sqlite3` would quote them."""
     try:
         return data.decode()
     except UnicodeDecodeError:

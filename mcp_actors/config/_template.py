@@ -68,7 +68,7 @@ RESOLVED: Final = ("env", "headers", "auth", "secret")
 """Fields whose variables are resolved by the connect itself."""
 
 _TEXTS: Final = ("command", "args", "cwd", "url", "address", "server", "secret_file")
-"""Fields with variables in a file only."""
+"""Fields with variables only in a file."""
 
 EXPANDED: Final = (*_TEXTS, *RESOLVED)
 """All fields with variables in a file."""

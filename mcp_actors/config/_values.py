@@ -34,8 +34,7 @@ MAX_DEPTH: Final = 16
 """Nesting depth of defaults. Four are rare; more could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
-"""Characters of an expanded string. Linux accepts an eighth as one argument; references can multiply a long
-variable."""
+"""Characters of an expanded string. Linux accepts an eighth as one argument."""
 
 MAX_REFERENCES: Final = 1000
 """References in one string, including defaults; parsing a million takes half a minute."""
@@ -66,7 +65,7 @@ Part: TypeAlias = str | Reference
 class Written(str):
     """A text with references, as a file has it; `variables` are the values known only from the file.
 
-    Stands in a transport where a str would be taken literally. Equal texts with different variables differ.
+    Used in a transport where a str would be taken literally. Equal texts with different variables differ.
     """
 
     variables: Mapping[str, str]
@@ -266,8 +265,8 @@ class ExpandedUrl(str):
 def mask_url(url: str) -> str:
     """Return `url` without user-info and fragment, all query values masked and variables as written.
 
-    No list of secret-looking names is complete, hence all values. A malformed URL loses everything up to its last ``@``
-    and from its first ``?`` or ``#`` on.
+    All values, because no list of secret-looking names is complete. A malformed URL loses everything up to its last
+    ``@`` and from its first ``?`` or ``#`` on.
     """
     if isinstance(url, ExpandedUrl):
         url = url.written

@@ -144,7 +144,7 @@ def _everything_in(value: object) -> Iterator[object]:
 
 
 MAX_BYTES: Final = 16 * 1024 * 1024
-"""The largest file to read. Some programs keep megabytes of history in theirs."""
+"""The largest file to read. Some programs keep their history in it."""
 
 Content: TypeAlias = tuple[bytes, os.stat_result]
 """The content of a file, and its status when it was read."""
