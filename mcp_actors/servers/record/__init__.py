@@ -1,16 +1,11 @@
-"""The parts of a server and its connections that last.
+"""Everything about a server that outlives connections.
 
-`ServerRecord` and its `ConnectionRecord`s (``_record``) put the parts together: the states and their reasons
-(``_life``), what is wanted (``_wanted``), the health (``_health``), subscriptions and listeners (``_subscriptions``).
-``_states`` has the events about servers and the states, ``_status`` the snapshots for programs.
+Actors, requests, refs and the group meet in the record of a server; ``_record`` puts the parts together and says who
+writes which part.
 
-Group, refs, connections and requests read the records, and write the parts that are theirs to write (see ``_record``);
-``_failures`` and ``_watch`` use a few names, and the command line reads the masker and the filter of tools. The room
-uses the deadlines, the rules, the catalogue and the eras of ``servers``, the transports, the configuration, names of
-the ``catalog`` room, an error of the sign-in, and the kernel's events. It imports neither requests nor the connection,
-but keeps and calls what a connection gives it: its link, its masker, its `Subscriber`, its functions. It sends no
-request and starts no task; `open_incoming` opens the place where a connection starts its tasks. It emits events, which
-runs the observers of the program, and logs.
+Owns: the records; programs reach a record through refs, the roster of a group keeps all.
+Writes: the log; events, which run the observers of the program. Nothing is sent and no task is started.
+Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 
 from __future__ import annotations

@@ -1,33 +1,37 @@
-"""The health of a server and of its connections.
+"""Health of a server and of its connections.
 
-`ConnectionHealth` counts the failures on one connection since the last answer, and decides when the next check is due
-and what follows from failures. `ServerHealth`, at the end, is the health of all connections of a server.
-
-Checks write here (``requests/_upkeep.py``), and so do requests that have timed out or, after failures, were answered,
-the actor of a new connection, the exit of the process, and the group, which forgives failures and has the record
-replace the policy. It reads the deadlines of the requests. It keeps the link of the connection, and asks it what it has
-heard and whether another process may serve. It calls the function that it is given for changes, and reads Trio's clock;
-the wait for a check also looks at the wall clock. It sends nothing and ends no connection: the checks and the actor do.
+`ConnectionHealth` counts failures since the last answer, schedules checks and decides on restarts. The hard part is a
+process that is busy, suspended or gone while another process holds its pipes.
 
 Theory of operation
 -------------------
-Each connection has one task (`keep_checking`) in the tree of the actor's owner, so it ends with the connection; the
-results outlive it here. Checks go through the mailbox on the control lane: they overtake a full queue and take no slot
-of ``max_in_flight``. Requests feed the same ladder: an answer resets it, and a request that timed out without a byte
-from the server counts as a failure and triggers a check at once, if there are checks (``HealthPolicy.interval``). While
-all is well this costs a call one comparison, when it was answered.
+Each connection has one task (`keep_checking`) in the tree of the actor's owner; results outlive the task here. Checks
+take the control lane of the mailbox: they overtake a full queue and use no slot of ``max_in_flight``. Requests climb
+the same ladder. An answer resets the ladder; a request that timed out without a byte from the server counts as a
+failure and triggers a check at once, if checks are enabled (``HealthPolicy.interval``). While all is well, a call costs
+one comparison.
 
-The ladder (`Ladder`) decides when a restart is due, `ConnectionHealth.verdict` whether it is allowed. It is, if the
-process is suspended, or the other side is a gateway of this package, which answers checks whatever its servers do.
-Otherwise the server may be busy, so two conditions must hold: no byte has come for ``HealthPolicy.silence`` (None never
-allows it), and no request is within its deadline that was sent before the server fell silent. Later requests do not
-count: they cannot be the reason for the silence.
+`Ladder` says when a restart is due, `ConnectionHealth.verdict` whether a restart is allowed:
 
-A process may exit while another process holds its pipes: a wrapper with its server as a child, or a server with a
-helper. It is checked once, and without an answer the connection is lost at once. A request that was sent before
-protects it only if another process of the same session may be the server. If there is an answer, such a process is the
-server from then on, and nothing reports its exit. So it is looked for at each later failure, and if it is gone, the
-connection is lost at once, too.
+| situation | restart |
+|---|---|
+| the process is suspended | allowed |
+| the other side is a gateway of this package, which answers checks itself | allowed |
+| no byte for ``HealthPolicy.silence``, and no request from before the silence within its deadline | allowed |
+| anything else: the server may be busy | not allowed |
+
+With a ``silence`` of None the third row never applies. Requests sent during the silence do not count, because they
+cannot be its cause.
+
+A process may exit while another process holds the pipes: a wrapper with the server as a child, or a server with a
+helper. One check follows, and without an answer the connection is lost at once; an earlier request protects the
+connection only if another process of the session may be the server. After an answer, the other process is the server.
+Nothing reports the exit of that process, so each later failure looks for it again, and without it the connection is
+lost at once.
+
+Owns: the failures, checks and results of each connection; the link while the connection serves.
+Writes: the set of failing actors (`ServerHealth.failing`); calls `on_change`. Sends nothing and ends no connection.
+Calls: servers.
 """
 
 from __future__ import annotations
@@ -49,27 +53,23 @@ if TYPE_CHECKING:
     from .._deadlines import Deadlines
 
 LAST_WORDS: Final = 0.25
-"""Seconds from the exit of a process to the check whether its server lives on. Writing to a pipe without a reader ends
-the connection, and the last output of the process, which may explain its exit, has to be read before that."""
+"""Seconds from the exit of a process to the check of its server. The check writes to a pipe; without a reader this ends
+the connection, so the last output, which may explain the exit, must be read first."""
 
 
 @define(eq=False, repr=False)
 class ConnectionHealth:
-    """The health of one connection, kept when it is connected again.
+    """The health of one connection, kept across reconnects.
 
     Attributes:
-        policy: when it is checked, and what follows. Replaced with the configuration.
-        on_change: called when its condition changes. Set by the record.
-        ladder: its consecutive failures.
-        last_check: the last check.
-        last_error: the last failure.
-        pings: whether the server answers a ping; None until that is known.
+        policy: replaced with the configuration.
+        on_change: called when the condition changes. Set by the record.
+        pings: whether the server answers a ping; None until known.
 
     Args:
-        policy: see above.
-        deadlines: the deadlines of the requests to the server.
-        actor: the name of its actor: only what that has taken counts.
-        failing: has the name of its actor while `failing`.
+        deadlines: the deadlines of all requests to the server.
+        actor: the name of the connection's actor; only requests taken by the actor count.
+        failing: contains the name of the actor while the connection is failing.
     """
 
     policy: HealthPolicy
@@ -84,40 +84,37 @@ class ConnectionHealth:
     _link: Link | None = field(default=None, init=False)
     _due: float = field(default=math.inf, init=False)
     _nap: trio.CancelScope = field(factory=trio.CancelScope, init=False)
-    # The process has exited, its pipes are open, and there was no answer since.
+    # The process has exited, the pipes are open, and no answer has come since.
     _left_alone: bool = field(default=False, init=False)
-    # The process has exited, and another one was found that may be the server.
+    # The process has exited, and another process may be the server.
     _succeeded: bool = field(default=False, init=False)
 
     @property
     def connected(self) -> bool:
-        """True while there is a connection to check."""
         return self._link is not None
 
     @property
     def failing(self) -> bool:
-        """True if anything has failed since the last answer."""
+        """True after a failure, until the next answer."""
         return self.ladder.failures > 0
 
     @property
     def doubtful(self) -> bool:
-        """True if anything has failed since the last answer, or if the process is suspended now."""
+        """True after a failure until the next answer, and while the process is suspended."""
         return self.failing or (self._link is not None and self._link.suspended)
 
     @property
     def condition(self) -> Condition:
-        """The condition of the server."""
         if self._left_alone and self.ladder.here:
             return "unhealthy"
         return self.ladder.condition(self.policy)
 
     @property
     def problem(self) -> Exception | None:
-        """The last failure; None while the server is healthy."""
+        """The last failure; None while healthy."""
         return None if self.condition == "healthy" else self.last_error
 
     def status(self, *, connected: bool) -> HealthStatus:
-        """Take a snapshot."""
         return HealthStatus(
             status=self.condition if connected else "unknown",
             last_check=self.last_check,
@@ -136,7 +133,7 @@ class ConnectionHealth:
             self.on_change()
 
     def failed(self, asked: float, error: Exception) -> None:
-        """Count a check or request, sent at `asked`, that was not answered in time; schedule the next check."""
+        """Count a check or request, sent at `asked`, without an answer in time; schedule the next check."""
         ladder = self.ladder.failed(asked, trio.current_time())
         if ladder is not self.ladder and self._link is not None and not self._link.lifeline.lost:
             before, self.last_error = self.condition, error
@@ -146,7 +143,7 @@ class ConnectionHealth:
                 self.on_change()
 
     def timed_out(self, asked: float, error: Exception) -> None:
-        """Count a sent request that timed out, unless the server has sent anything since: then it is only slow."""
+        """Count a request that timed out. A server that has sent anything since `asked` is only slow."""
         if self._link is not None and self._link.lifeline.heard_at <= asked and self.policy.interval is not None:
             self.failed(asked, error)
             self._check_by(trio.current_time())
@@ -162,7 +159,7 @@ class ConnectionHealth:
     # --- checks -----------------------------------------------------------------------------------------------------
 
     def begin(self, link: Link) -> None:
-        """Begin to check a new connection, which begins to serve in this step."""
+        """Begin to check a new connection, in the step in which it begins to serve."""
         self._link, self.pings = link, None
         self._climb(self.ladder.reconnected(self.policy))
         link.lifeline.on_exit = self._exited
@@ -173,13 +170,11 @@ class ConnectionHealth:
             self._exited()
 
     def end(self) -> None:
-        """Stop checking the connection."""
         if self._link is not None:
             self._link.lifeline.on_exit = nothing
         self._link = None
 
     async def wait_due(self) -> None:
-        """Wait until the next check is due."""
         await trio.lowlevel.checkpoint()
         while (left := self._due - trio.current_time()) > 0:
             with trio.CancelScope() as self._nap:
@@ -193,6 +188,10 @@ class ConnectionHealth:
             self._nap.cancel("a check is due earlier")
 
     def _exited(self) -> None:
+        # The exit of the process is not the end of the connection: a child may serve on over the same pipes. So the
+        # connection becomes unhealthy now and is checked after `LAST_WORDS`, even without an `interval`. A check at
+        # once could end the connection on a broken pipe before the last stderr output is read, and the error would
+        # not say why the process exited.
         self._left_alone = True
         self._check_by(trio.current_time() + LAST_WORDS)
         self.on_change()
@@ -214,20 +213,20 @@ class ConnectionHealth:
         return due if silence is not None and silent >= silence and not self._is_busy() else None
 
     def _is_busy(self) -> bool:
-        """Return True if the server may be working on a request that it got before it fell silent."""
+        """Return True if the server may be working on a request from before the silence."""
         return self._deadlines.any_sent_before(self.ladder.since, self._actor)
 
 
 def nothing(*_: object) -> None:
-    """Do nothing, in place of a function of what has ended."""
+    """Do nothing, in place of a released function."""
 
 
 class ServerHealth:
-    """The health of a server: that of its connections.
+    """The health of all connections of a server.
 
     Attributes:
-        failing: the actors of connections on which anything has failed since the last answer. Each request looks at it.
-        each: the health of each connection. Replaced by the record.
+        failing: the actors of connections that have failed since the last answer. Read at each request.
+        each: replaced by the record.
     """
 
     def __init__(self) -> None:
@@ -240,6 +239,5 @@ class ServerHealth:
         return best.status(connected=connected)
 
     def forgive(self) -> None:
-        """Forget all failures, because the server is started explicitly."""
         for each in self.each:
             each.forgive()

@@ -1,12 +1,11 @@
-"""The states of a server and of its connections, and their reasons.
+"""States of a server and of its connections, and the reasons shown for them.
 
-`ConnectionLife` is the fold of the events of one connection's actor. `ServerLife` shows the best of them as the state
-of the server, and keeps what is wanted of the server. The last part describes in words why a state has changed.
+`ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the best connection as the state of the
+server, and holds the current wish. The last part puts the reason for a state into words.
 
-The record of a server has a `ServerLife`, and each of its connections a `ConnectionLife`; the classes say who writes
-them. Refs and the group wait for changes of a `ServerLife`. The file reads the catalogue and the health of a connection
-and, while that connects, its link. It emits events by the function that it was given, logs an overdue connect, and
-reads Trio's clock and the wall clock. It starts no task and sends no request.
+Owns: the state, the errors, the wish, and the event that wakes waiting tasks.
+Writes: the log (an overdue connect); events, through the given function.
+Calls: auth, kernel, _states, _wanted.
 """
 
 from __future__ import annotations
@@ -57,42 +56,33 @@ logger = Log("mcp_actors.servers")
 E = TypeVar("E", bound=Event)
 
 ASKS: Final = 2
-"""Questions to a person per connect. A server may change its authorization server between a sign-in and its use."""
+"""Sign-in questions per connect. A server may change its authorization server between a sign-in and its use."""
 
 
 @define(eq=False, repr=False)
 class ConnectionLife:
-    """The state of one connection, and the reasons for it.
+    """The state of one connection, and the reasons for the state. Written by `follow` if not noted otherwise.
 
     Attributes:
-        name: the name of its actor.
-        draining: the event of its drain while it finishes its requests before it is disconnected; else None. Written
-            by `follow`, as the next six, and from `began` to `verdict_due`.
-        parked: True from being parked until it serves or is started explicitly, also while it is retried. Also written
-            by `forgive`.
-        incarnation: the number of the current or last incarnation of its actor.
-        connects: the number of attempts to connect.
-        failures: failed connects and lost connections since it last served.
-        error: the current problem; None while it serves. The connection may replace it (`note_failure`).
-        last_error: the last failure, kept after it has recovered.
-        overdue: the warning about a connect that has exceeded ``connect_timeout`` and goes on; else None. Callers no
-            longer wait for it, unless the server is required. Written by the connection (`note_overdue`).
-        asks_left: how often a connect may ask a person to sign in, by a configured callback, until the server serves or
-            is started explicitly. Zero once the person has refused. Written by the connection, and by `forgive`.
-        began: the number of the wish (see `Wanted`) that was valid when its last incarnation began; -1 before that.
-        broke: the number of the last wish for which a connect or a connection has failed; -1 before that.
-        verdict_due: True from a failure until its supervisor has decided what follows, which is some steps later.
+        draining: the event of a drain while requests are finished before a disconnect; else None.
+        parked: True from parking until the connection serves or is started explicitly, also during a retry. Also
+            written by `forgive`.
+        incarnation: the number of the current or last incarnation of the actor.
+        failures: failed connects and lost connections since the connection last served.
+        error: the current problem; None while the connection serves. Also written by the connection (`note_failure`).
+        last_error: the last failure, kept after a recovery.
+        overdue: the warning about a connect beyond ``connect_timeout``; else None. Callers then stop waiting, unless
+            the server is required. Written by the connection (`note_overdue`).
+        asks_left: how often a connect may ask a person to sign in, until the server serves or is started explicitly.
+            Zero once the person has refused. Written by the connection, and by `forgive`.
+        began: the number of the wish (see `Wanted`) under which the last incarnation began; -1 before.
+        broke: the number of the last wish for which a connect or a connection has failed; -1 before.
+        verdict_due: True from a failure until the supervisor has decided about a retry, some steps later.
         ignored: True if the last incarnation has nothing to run, so its events are not shown. Written by
             `ServerRecord.ignores`.
-        old: True while it is to be replaced because of its age, until the next one begins. Written by the lifecycle
+        old: True from the end of the connection's ``max_lifetime`` until the next incarnation. Written by the lifecycle
             actor.
         holding: True while requests wait for the next connection. Written by the lifecycle actor.
-
-    Args:
-        name: see above.
-        server: the life of its server.
-        catalog: the tools; while they are not listed, a connected server is degraded.
-        health: its health; while that is bad, it is degraded or unhealthy.
     """
 
     name: str
@@ -124,37 +114,35 @@ class ConnectionLife:
 
     @property
     def wanted(self) -> Wanted:
-        """What is wanted of the server."""
         return self._server.wanted
 
     @property
     def state(self) -> ServerState:
-        """The state: that of its actor, or ``stopping`` while it drains."""
+        """The state of the actor, or ``stopping`` during a drain."""
         return "stopping" if self.draining is not None and self._state in CONNECTED else self._state
 
     @property
     def seen(self) -> Seen:
-        """What decisions about the server need to know of it."""
         return Seen(self.state, self.began, self.broke, self.old, self.overdue is not None)
 
     @property
     def retry_at(self) -> datetime | None:
-        """The time of the next attempt of a parked connection; None if there is none."""
+        """The time of the next attempt of a parked connection; None without a next attempt."""
         return self._retry_at if self.state in PARKED and self.wanted.mode == "run" else None
 
     @property
     def signed_out(self) -> bool:
-        """True while it is parked until a person signs in, also while it is tried again."""
+        """True while the connection is parked until a person signs in, also during a retry."""
         return self.parked and isinstance(self.error, SignInRequired)
 
     @property
     def level_of_attempt(self) -> int:
-        """The log level of a warning about a connect, which repeats at each attempt of an outage."""
+        """The log level of a warning about a connect: DEBUG within an outage, whose attempts repeat the warning."""
         return logging.WARNING if self.error is None else logging.DEBUG
 
     @property
     def reason(self) -> str:
-        """The reason for the state. While a process starts, that is the last line of its stderr."""
+        """The reason for the state. For a starting process, the last line of its stderr."""
         if self.draining is not None:
             requests = "1 request" if self.draining.requests == 1 else f"{self.draining.requests} requests"
             return f"finishing {requests}, for at most {self.draining.seconds:g} s"
@@ -166,14 +154,15 @@ class ConnectionLife:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def follow(self, event: Event) -> None:
-        """Take an event into account: of its actor, of the pool with which it ends, or about the server."""
+        """Apply an event of the actor, of the pool that ends the actor, or about the server."""
         if event.actor == self.name:
             self.incarnation = event.incarnation
         self.verdict_due = isinstance(event, Crashed | StartFailed)
         if isinstance(event, Draining | Stopping | Crashed | Recovered):
             self.draining = event if isinstance(event, Draining) else None
         if isinstance(event, Restarting | GaveUp):
-            # A connection that is to be replaced was not for the last wish, so its failure says nothing about that.
+            # The failure of a connection that is to be replaced says nothing about the last wish: without this test a
+            # restart would report the error of the connection that it replaces.
             self.broke = self.began if self.began < self.wanted.fresh else self.wanted.generation
         match event:
             case Crashed(error=error) | StartFailed(error=error):
@@ -203,7 +192,7 @@ class ConnectionLife:
                 self.error = None
 
     def begin_as(self, other: ConnectionLife) -> None:
-        """Begin in the state of another one, which does not run: the server has other connections from now on."""
+        """Copy the state of another connection before the first event: the server has other connections now."""
         self._state, self._reason = other._state, other._reason
 
     def _serving_state(self) -> ServerState:
@@ -212,15 +201,15 @@ class ConnectionLife:
         return self._health.condition
 
     def note_failure(self, error: BaseException | None) -> None:
-        """Remember a failure, or a better description of the last one."""
+        """Remember a failure, or a better description of the last failure."""
         if isinstance(error, Exception):
-            # The frames of its traceback refer to the connection, and so to the credentials of the connection.
+            # The traceback's frames refer to the connection, and with the connection to credentials.
             self.error = self.last_error = error.with_traceback(None)
 
     def note_question(self, challenge: str | None) -> None:
-        """Note that a connect waits for a person, as its requests do. That alone is not a failure.
+        """Note that a connect waits for a person, which alone is not a failure.
 
-        The start of the group goes on without it, unless it is required.
+        The wait holds up the start of a group only if the server is required.
         """
         self._reason = "a person is asked to sign in, by on_sign_in"
         name = self._server.config.name
@@ -230,38 +219,37 @@ class ConnectionLife:
         self._server.note_change()
 
     def health_changed(self) -> None:
-        """Note that its health has changed."""
         self._server.take(self._server.event(HealthChanged), CONNECTED, (self,))
 
     def emit(self, kind: type[ServerEvent], **details: object) -> None:
-        """Emit an event about the server."""
         self._server.emit(kind, incarnation=self.incarnation, **details)
 
     def note_connecting(self, link: Link) -> None:
-        """Note the link over which it is being connected."""
+        """Note the link of a connect that has begun."""
         self._link = link
 
     def forgive(self, ask: bool = True) -> None:
-        """Forget that it was parked: it serves, or is started explicitly. It may `ask` a person again, or must not."""
+        """Leave the parked state: the server serves, or is started explicitly.
+
+        `ask` allows new questions to a person.
+        """
         self.parked = False
         self.asks_left = ASKS if ask else 0
 
     def note_overdue(self, warning: str) -> None:
-        """Log and remember that the server has not answered within ``connect_timeout``; it goes on connecting."""
+        """Log and remember that ``connect_timeout`` passed without an answer; the connect continues."""
         if self.overdue is None:
             self.overdue = warning
             logger.log(self.level_of_attempt, "%s", self.overdue)
             self._server.note_change()
 
     def leave(self) -> None:
-        """Refer to the server no more: nothing changes any more."""
         self.draining = None
         del self._server, self._catalog, self._health
 
     # --- the reasons for states -------------------------------------------------------------------------------------
 
     def _reason_of(self, event: Event) -> str:
-        """Describe why the state changes by an event."""
         now = problem_of(self.error) if self.error is not None else "no error is known"
         match event:
             case Starting():
@@ -297,23 +285,20 @@ class ConnectionLife:
 
 @define(eq=False, repr=False)
 class ServerLife:
-    """The state of a server, which is that of its best connection, and what is wanted of the server.
+    """The state of a server, shown from its best connection, and the current wish.
 
     Attributes:
-        config: the configuration of the server. Replaced by the record.
-        connections: its connections. Replaced by `consist_of`.
-        best: the one in the best state, which the server shows. This and the next four are written by `follow`.
-        state: the state of that one.
+        config: replaced by the record.
+        connections: replaced by `consist_of`.
+        best: the connection in the best state. Written by `follow`, like the next four.
         since: `trio.current_time` at the last change of the state.
-        changed_at: the wall-clock time of that change.
-        last_error: the last failure of a connection, kept after the server has recovered.
-        leaving: `Wanted.departure`, to which each request looks. Written by `want`.
-        left: True once it is no longer in an open group; nothing changes any more. Written by `leave`.
-        end_of_group: returns why its group ends, if not because the block exits. Written by the roster.
+        changed_at: the wall-clock time of the same change.
+        last_error: the last failure of a connection, kept after a recovery.
+        leaving: `Wanted.departure`, within reach of every request. Written by `want`.
+        left: True once the group has ended or has removed the server; nothing changes any more. Written by `leave`.
+        end_of_group: returns why the group ends, or None if the block exits. Written by the roster.
 
     Args:
-        config: see above.
-        emit: emits an event.
         on_change: called at each change that `wait_change` waits for.
     """
 
@@ -337,7 +322,7 @@ class ServerLife:
         self._wanted = first(self.config)
 
     def consist_of(self, connections: Iterable[ConnectionLife]) -> None:
-        """Replace the connections, while none of them runs. A new one begins in the state of the server."""
+        """Replace the connections, while none of them runs. A new connection begins in the state of the server."""
         before, self.connections = self.connections, tuple(connections)
         for each in self.connections if before else ():
             if each not in before:
@@ -345,7 +330,8 @@ class ServerLife:
         self._choose()
 
     def _choose(self) -> None:
-        # While all drain, the server does, even if one of them is lost and serves again before the others have ended.
+        # Once all connections drain, the server drains to the end. A drained connection may be lost and serve again
+        # before the last one has ended; as the best connection it would show a stopping server as `ready`.
         self._drains = self._drains and any(each.state == "stopping" for each in self.connections)
         self.best = min(
             self.connections, key=lambda each: (self._drains and each.state != "stopping", rank(each.state))
@@ -355,11 +341,10 @@ class ServerLife:
 
     @property
     def wanted(self) -> Wanted:
-        """What is wanted of the server."""
         return self._wanted
 
     def want(self, wanted: Wanted) -> Wanted:
-        """Replace what is wanted of the server, and return that. Nothing else replaces it."""
+        """Replace the current wish, and return the new one. The only writer of `wanted`."""
         self._wanted = wanted
         self.leaving = wanted.departure
         self.note_change()
@@ -369,42 +354,36 @@ class ServerLife:
 
     @property
     def incarnation(self) -> int:
-        """The number of the current or last incarnation of the best connection."""
         return self.best.incarnation
 
     @property
     def connects(self) -> int:
-        """The number of attempts to connect, of all connections."""
         return sum(each.connects for each in self.connections)
 
     @property
     def failures(self) -> int:
-        """Failed connects and lost connections since the best connection last served."""
         return self.best.failures
 
     @property
     def error(self) -> Exception | None:
-        """The current problem; None while it serves."""
         return self.best.error
 
     @property
     def overdue(self) -> str | None:
-        """The warning about a connect that takes too long; see `ConnectionLife.overdue`."""
         return self.best.overdue
 
     @property
     def verdict_due(self) -> bool:
-        """True from a failure until it is decided what follows; see `ConnectionLife.verdict_due`."""
         return self.best.verdict_due
 
     @property
     def draining(self) -> bool:
-        """True while it finishes requests before it is disconnected."""
+        """True while any connection finishes requests before a disconnect."""
         return any(each.draining is not None for each in self.connections)
 
     @property
     def dormant(self) -> bool:
-        """True for a lazy server that has not been used yet, and for one that was idle, until it is used again."""
+        """True for a lazy server before the first use, and for an idle server until the next use."""
         return self.state == "pending" and self.wanted.mode == "rest"
 
     @property
@@ -414,35 +393,32 @@ class ServerLife:
 
     @property
     def retry_at(self) -> datetime | None:
-        """The time of the next attempt of a parked server; None if there is none."""
         return None if self.left else self.best.retry_at
 
     @property
     def signed_out(self) -> bool:
-        """True while it is parked until a person signs in, also while it is tried again."""
         return self.best.signed_out
 
     @property
     def troubled(self) -> bool:
-        """True while it has an error, also while it reconnects."""
+        """True while the server has an error, also while reconnecting."""
         return self.error is not None or self.state in FAILED
 
     @property
     def listed(self) -> bool:
-        """True while its tools are shown: it serves, or will without being started explicitly.
+        """True while the tools are shown: the server serves, or will without an explicit start.
 
-        The tools of a parked server stay hidden while it is retried.
+        The tools of a parked server stay hidden during a retry.
         """
         comes_back = self.wanted.mode in ("run", "rest") and self.state in ("stopping", "stopped")
         return comes_back or (self.state in LISTED and not all(each.parked for each in self.connections))
 
     @property
     def reason(self) -> str:
-        """The reason for the state; see `ConnectionLife.reason`."""
         return self.best.reason
 
     def outage(self) -> tuple[str, Exception | None]:
-        """Describe why it does not serve, with the current error; an empty text while it serves."""
+        """Describe why the server does not serve, with the current error; an empty text while the server serves."""
         if self.state in ACTIVE:
             return "", None
         why = self.reason if self.error is None else problem_of(self.error)
@@ -451,7 +427,7 @@ class ServerLife:
     # --- events -----------------------------------------------------------------------------------------------------
 
     def follow(self, event: Event, connections: Iterable[ConnectionLife]) -> list[ServerEvent]:
-        """Let some connections take an event into account. Return the events to emit if a state has changed."""
+        """Apply an event to some connections. Return the events to emit for changes of state."""
         changes: list[ServerEvent] = []
         changed = False
         for each in connections:
@@ -460,7 +436,7 @@ class ServerLife:
             self.last_error = each.error or self.last_error
             if each.state != old:
                 changed = True
-                if each.name != self.config.name:  # else it is the whole server, whose change says the same
+                if each.name != self.config.name:  # a single connection would only repeat the StateChanged below
                     details = {"replica": each.name, "incarnation": each.incarnation}
                     changes.append(self._changed(ReplicaChanged, event, old, each, **details))
         if changed:
@@ -479,33 +455,33 @@ class ServerLife:
         return kind(**{**common, "old": old, "new": now.state, "reason": now.reason, **details})
 
     def take(self, event: Event, states: Iterable[ServerState], only: Iterable[ConnectionLife] = ()) -> None:
-        """Let connections in some states take an event of no actor into account, and emit what has changed by it.
+        """Apply an event of no actor to connections in some states, and emit the changes.
 
-        Without `only`, all in these states take it. A spare connection does not take it.
+        `only` restricts the connections further. A spare connection is never included.
         """
         ours = [each for each in self.connections if each.state in states and each in (only or self.connections)]
         for change in self.follow(event, ours):
             self._emit(change)
 
     def emit(self, kind: type[ServerEvent], **details: object) -> None:
-        """Emit an event about this server."""
         self._emit(self.event(kind, **details))
 
     def event(self, kind: type[E], **details: Any) -> E:
-        """Return an event about this server, or one of no actor."""
         common = {"actor": self.config.name, "incarnation": self.incarnation, "time": trio.current_time()}
         return kind(**{**common, **details})
 
     def recover(self) -> None:
-        """Note that a connected server lists its tools again."""
         self.take(self.event(Recovered), CONNECTED)
 
     def note_stopped(self) -> None:
-        """Become ``stopped``, or ``pending`` if it rests, unless an actor runs whose end is followed."""
+        """Become ``stopped``, or ``pending`` for a resting server, unless the end of a running actor follows."""
         self.take(self.event(Stopped), PARKED | {"pending", "stopped"})
 
     def begin_to_drain(self, requests: int, seconds: float, ends: Collection[ConnectionLife]) -> bool:
-        """Note that connections only finish their requests from now on. Return True if all do, and so the server."""
+        """Let some connections only finish their requests from now on.
+
+        Return True if all do, and with them the server.
+        """
         event, whole = self.event(Draining, requests=requests, seconds=seconds), len(ends) == len(self.connections)
         self._drains = self._drains or whole
         changes = self.follow(event, [each for each in ends if each.state in CONNECTED])
@@ -514,27 +490,26 @@ class ServerLife:
         return whole
 
     def stay_connected(self) -> None:
-        """Drain no more: the old connections have all been lost meanwhile."""
+        """End a drain whose old connections were all lost meanwhile."""
         draining = [each for each in self.connections if each.draining is not None]
         for change in self.follow(self.event(Recovered), draining):
             self._emit(change)
 
     def note_change(self) -> None:
-        """Wake the tasks that wait for a change."""
         self._on_change()
         if self._change is not None:
             self._change.set()
             self._change = None
 
     def leave(self) -> None:
-        """Note that the ``open_servers`` block has exited, or that the server was removed from its group."""
+        """Note that the ``open_servers`` block has exited, or that the group has removed the server."""
         self.left = True
         self.note_change()
 
     # --- waits ------------------------------------------------------------------------------------------------------
 
     async def wait_state(self, *states: ServerState) -> ServerState:
-        """Wait until the state is one of these, and return it. A very short state may be missed.
+        """Wait for one of these states, and return the state. A very short state may be missed.
 
         Raises:
             ServerUnavailable: the group was closed in another state.
@@ -545,13 +520,15 @@ class ServerLife:
         return self.state
 
     async def wait_change(self) -> None:
-        """Wait until the state, what is wanted, or another fact changes that a verdict or a caller looks at.
-
-        There must be no checkpoint between the look and this call, or a change in between would be missed.
+        """Wait for a change of the state, of the wish, or of any other fact that callers and verdicts read.
 
         Raises:
-            ServerUnavailable: the group was closed, or the server was removed from it.
+            ServerUnavailable: the group was closed, or has removed the server.
         """
+        # Lost wake-ups: callers look at a fact and then call this method without a checkpoint in between, and the event
+        # is created before the first checkpoint here. A change between look and wait would set no event, and the caller
+        # would wait for a change that has already happened. An event exists only while a task waits, because most
+        # changes have no reader.
         if self.left:
             raise self.gone()
         if self._change is None:
@@ -559,7 +536,7 @@ class ServerLife:
         await self._change.wait()
 
     def gone(self) -> ServerUnavailable:
-        """Return the error for the use of a server that is no longer in an open group."""
+        """Return the error for the use of a server outside an open group."""
         name, why = self.config.name, "is stopped because its open_servers() block has exited; open it again"
         end = None
         if self.leaving == "removal":

@@ -1,45 +1,37 @@
-"""The records of a server and of its connections.
+"""Lasting parts of a server and of its connections.
 
-A `ServerRecord` has what a server is, whatever happens to its connections: the configuration, what is wanted of it, its
-tools, its subscriptions, and the state of the requests. It has one `ConnectionRecord` for each of its connections: one,
-or as many as it has replicas. Smaller parts are here: facts about the current session (`Session`), what the next
-connect begins with (`Opening`, `SignInQuestions`), the reports of the catalogue as events and log records
-(`CatalogReporter`), and the resources and prompts that were listed last (`KeptResources`).
-
-The roster of a group makes the records of servers; an isolated retry gets a spare connection. Connections, requests,
-refs and the group read them, and write the parts that the classes say. A `ServerRecord` emits events by the function
-that it was given, and calls `on_retire`, which the group sets. It reads Trio's clock. It sends no request, and starts
-no task and no actor.
+Connections come and go; waiting requests, subscriptions, accepted tools and the log level stay. Actors, refs, health
+checks and the group share one record, and the hard part is to keep a single writer for each part.
 
 Theory of operation
 -------------------
 ::
 
     ServerRecord                     written by
-     ├─ config, required, callbacks  the record, when the lifecycle actor configures it
-     ├─ life                         itself, by the events of the connections and the wishes of refs and the group
-     ├─ catalog, resources, opening  the connections, and their requests
+     ├─ config, required, callbacks  the lifecycle actor, with configure() and move()
+     ├─ life                         itself, by events of connections and wishes of refs and group
+     ├─ catalog, resources, opening  the connections and their requests
      ├─ calls                        the callers of requests
-     └─ connections                  the record, when the lifecycle actor configures it
+     └─ connections                  configure()
          ├─ ConnectionRecord "shop:1"
-         │   ├─ life, health         themselves, by the events, requests and checks of this connection
-         │   ├─ session, read_stderr the incarnation of the actor that has the connection
-         │   └─ listeners            what listens to this connection
+         │   ├─ life, health         themselves, by events, requests and checks of this connection
+         │   ├─ session, read_stderr the actor's incarnation that has the connection
+         │   └─ listeners            pass messages to the server's listeners first
          └─ ConnectionRecord "shop:2"
 
-An actor is given the record of its connection, and what belongs to the server is reached by that (`server`; parts that
-a spare connection has of its own are attributes of every connection). A message of one connection reaches the listeners
-of its record, which pass it on to those of the server first.
+An actor gets the record of one connection and reaches the server through `server`. Each event of a connection also
+computes the state of the server, which is the state of the best connection: kernel events arrive through
+`ServerRecord.follow`, events without an actor, like a change of health, through `ServerLife.take`.
 
-The state of the server is that of its best connection. It is computed in the step of each event of one: kernel events,
-which come through `ServerRecord.follow`, and events of no actor, such as a change of its health (`ServerLife.take`).
+A spare connection (`ServerRecord.spare`) serves one isolated retry; the server neither shows nor ends a spare.
 
-A spare connection (`ServerRecord.spare`) is not one of `connections`: the server does not show its state, and is not
-asked to end it. It begins with what the server knows, and what it learns ends with it.
+`ServerRecord.leave` cuts all references from a part to an owner. So the last `ServerRef` of a program frees everything
+at once, without the garbage collector.
 
-What belongs to a server is released by `ServerRecord.leave`, and what belongs to a session by the incarnation that had
-it: references from a part to its owner end there. So all is freed with the last reference to the record, which a
-program may have (`ServerRef`), and not when the garbage collector comes by.
+Owns: the records of a server and of each connection; the roster of a group keeps them.
+Writes: the log; events, through the given function. Nothing is sent and no task is started here.
+Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
+-+ REPLICA
 """
 
 from __future__ import annotations
@@ -103,10 +95,10 @@ logger = Log("mcp_actors.servers")
 
 
 REPLICA: Final = ":"
-"""The text between the name of a server and the number of a replica. No server has it in its name."""
+"""Between the name of a server and the number of a replica. Server names do not contain it."""
 
 ISOLATED: Final = ":isolated"
-"""The end of the name of the actor of an isolated attempt. No replica and no server has it in its name."""
+"""Ends the name of the actor of an isolated attempt. Names of servers and replicas do not contain it."""
 
 QUESTIONS: Final = 2
 """How often a person may be asked to sign in within `PERIOD`."""
@@ -114,7 +106,7 @@ QUESTIONS: Final = 2
 OLD_QUESTION: Final = re.compile(
     r"Cannot send '(elicitation|sampling|roots)/\w+'.{0,99}no back-channel|\b(Elicitation|Sampling|roots) not supported"
 )
-"""What a server made with the Python SDK says if it asks in a way that its client has no use for, or has no answer."""
+"""The error of a server on the Python SDK that asks in the way of another era, or asks a client without a callback."""
 
 PERIOD: Final = 3600.0
 """Seconds over which `QUESTIONS` are counted."""
@@ -126,10 +118,7 @@ Retirement: TypeAlias = Literal["idle", "old"]
 class Session:
     """Facts about the current session, written by the connection.
 
-    Attributes:
-        pid: the process of the server, while it is connected over stdio.
-        masker: masks the credentials of the current connection.
-        take_again: makes the connection take waiting requests, after it has refused them (`ServerLife.holding`).
+    `take_again` makes the connection accept waiting requests after refusing them (`ConnectionLife.holding`).
     """
 
     pid: int | None = None
@@ -139,40 +128,39 @@ class Session:
 
 @define(eq=False)
 class SignInQuestions:
-    """When a person was asked to sign in by the configured callback: `QUESTIONS` times within `PERIOD` at most.
+    """Limit sign-in questions of the configured callback to `QUESTIONS` within `PERIOD`.
 
-    All connects of a server share it, those of its replicas and isolated retries too. Otherwise a server that serves,
-    and then refuses its new tokens, would ask a person again at every connect.
+    All connects of a server share the limit, including replicas and isolated retries. Otherwise a server that serves
+    and then refuses each new token would ask a person at every connect.
     """
 
     _asked: tuple[float, ...] = ()
     _reported: bool = False
 
     def allowed(self, now: float) -> bool:
-        """Return True if a person may be asked now, in seconds of `trio.current_time`."""
         return len(self._asked) < QUESTIONS or now - self._asked[0] >= PERIOD
 
     def note(self, now: float) -> None:
         self._asked, self._reported = (*self._asked, now)[-QUESTIONS:], False
 
     def to_be_reported(self) -> bool:
-        """Return True once after each question: the first time that it forbids another one."""
+        """Return True for the first refusal after each question."""
         first, self._reported = not self._reported, True
         return first
 
 
 @define(eq=False)
 class Opening:
-    """Facts from earlier connections that the next connect begins with.
+    """Facts from earlier connections for the next connect, written by the connection if not noted otherwise.
 
     Attributes:
-        log_level: the lowest level of log messages to request; None does not request any. Written by `SetLogLevel`.
-        own_levels: whether a request had a level of its own, so only the server knows which messages are wanted.
-        era: the era; None if that is to be negotiated. Written by the connection.
-        questions: the questions of the configured callback to a person. Written by the connection.
-        worked: whether this configuration has connected before. Written by the connection.
-        legacy_first: whether an era that is to be negotiated begins with ``initialize``. Written by a gateway.
-        warned: whether it was logged that the server asks in the way of another era.
+        log_level: the lowest level of log messages to request; None requests none. Written by `SetLogLevel`.
+        own_levels: True once a request had a level of its own, after which only the server knows the wanted messages.
+        era: None to negotiate.
+        questions: sign-in questions asked by the configured callback.
+        worked: True if this configuration has connected before.
+        legacy_first: True to begin a negotiation with ``initialize``. Written by a gateway.
+        warned: True once a question in the way of another era was logged.
         declared: the capabilities of the client that the server belongs to. Written by a gateway.
     """
 
@@ -187,22 +175,18 @@ class Opening:
 
 
 class ConnectionRecord:
-    """The lasting parts of one connection of a server, which its actor connects again and again.
+    """The lasting parts of one connection, which an actor connects again and again.
+
+    `config`, `calls`, `catalog`, `opening` and `subscriptions` belong to the server; a spare connection has a catalog,
+    an opening and (empty) subscriptions of its own.
 
     Attributes:
-        server: the record of its server, whose other parts all its connections share.
-        name: the name of its actor.
-        config: the configuration of the server. Replaced by the server.
-        calls: what all requests of the server share.
-        catalog: the tools of the server; a spare connection has a copy.
-        opening: what the next connect begins with, likewise.
-        subscriptions: those of the server; a spare connection has none.
-        listeners: receive what the server sends over this connection.
-        health: consecutive failures and checks. Written by health checks, and by requests that end.
-        life: its state. Follows the events of its actor.
-        session: facts about the current session. Written by the connection.
-        read_stderr: returns the end of the stderr of its current or last process. Written by the connection.
-        earlier_stderr: the last lines of the processes before that one, which have crashed or were replaced.
+        name: the name of the actor.
+        listeners: receive the messages of this connection.
+        health: written by health checks, and by requests that end.
+        life: follows the events of the actor.
+        read_stderr: returns the end of the stderr of the current or last process. Written by the connection.
+        earlier_stderr: the last lines of earlier processes, which crashed or were replaced.
     """
 
     def __init__(self, server: ServerRecord, name: str, *, spare: bool = False) -> None:
@@ -225,26 +209,24 @@ class ConnectionRecord:
 
     @property
     def pid(self) -> int | None:
-        """Its process, while it is connected over stdio."""
+        """The process of a server connected over stdio, else None."""
         return self.session.pid if self.life.state in CONNECTED or self.life.state == "stopping" else None
 
     def configure(self, config: ServerConfig) -> None:
-        """Take over a changed configuration."""
         self.config, self.health.policy = config, config.health
 
     def follow_stderr(self, read: Callable[[], str]) -> None:
-        """Read the stderr of a new process from now on, and keep the end of that of the one before, in 4 KiB."""
+        """Read the stderr of a new process from now on; keep the last 4 KiB of the previous process."""
         if text := self.read_stderr()[-4096:].strip():
             self.earlier_stderr.append(text)
         self.read_stderr = read
 
     def keep_stderr(self) -> None:
-        """Keep the end of the stderr of a connection that has ended, and nothing else of it."""
+        """Keep the end of the stderr of an ended connection, and release the connection."""
         text = self.read_stderr()
         self.read_stderr = lambda: text
 
     def describe(self, deadline: Deadline) -> dict[str, str | int | float]:
-        """Return the attributes of the span of a request that is about to be sent."""
         return {
             "mcp_actors.server": self.config.name,
             "mcp_actors.replica": self.name,
@@ -254,11 +236,10 @@ class ConnectionRecord:
         }
 
     def retire(self, why: Retirement) -> None:
-        """Ask the group to disconnect it."""
         self.server.on_retire(why, self)
 
     def leave(self) -> None:
-        """Refer to nothing of the server any more; no actor of it runs again. What a ref shows of it stays."""
+        """Drop all references to the server. The actor never runs again; everything that a ref shows stays."""
         self.listeners.clear()
         self.life.leave()
         self.health.on_change = nothing
@@ -266,31 +247,26 @@ class ConnectionRecord:
 
 
 class ServerRecord:
-    """The lasting parts of one server. Each part says who writes it; everybody may read all of them.
+    """The lasting parts of one server. Each part has one writer; any code may read.
 
     Attributes:
-        connections: its connections. Replaced by `configure`, which keeps those with the same name.
-        config: the configuration. Changed by `configure` and `move` only.
-        required: whether a failed start is an error of the caller that started it.
-        strict: whether a failed start also ends there, as in `open_servers`, and is not followed by further attempts.
-            Read when its own supervisor is started; written by the group.
-        callbacks: the user's callbacks.
-        client_info: how the client introduces itself to the server; None for the default.
-        life: the state of the server, and what is wanted of it.
-        info: its description of itself at the latest connect; None before that. Written by the connection.
-        opening: what the next connect begins with. Written by the connection.
-        resources: the resources, if they are kept. Written by the connection, and by the request that lists them again.
-        catalog: the tools. Its writers are listed in ``_catalog``.
-        listeners: receive what the server sends, over any connection.
-        done: the pages that a person has left as the server wants it. Written by the connection.
-        subscriptions: subscriptions to resources, which each connection renews.
-        health: the health of its connections.
-        calls: what all requests share. Written by their callers.
-        on_retire: called when a connection is unused (``idle_timeout``) or old (``max_lifetime``), with its record. Set
-            by the group.
-        capacity, certificates: what all servers of the group share.
-        woken: True if its own supervisor is not dormant: it was started, or is about to be. Written by the group.
-        place: the place in the order in which servers connect, if they do not do so at the same time.
+        connections: one record, or one for each replica. Replaced by `configure`, which keeps records with the same
+            name.
+        config: changed only by `configure` and `move`.
+        required: True if a failed start is an error of the caller that started the server.
+        strict: True if a failed start is final, as in `open_servers`. Read when the server's own supervisor starts;
+            written by the group.
+        info: the server's description of itself at the latest connect; None before. Written by the connection.
+        opening: where the next connect begins. Written by the connection.
+        resources: written by the connection, and by requests that list resources again.
+        catalog: the tools. ``_catalog`` lists the writers.
+        done: pages reported as done by the server. Written by the connection.
+        calls: shared by all requests. Written by the callers.
+        on_retire: called with the record of a connection that is unused (``idle_timeout``) or old (``max_lifetime``).
+            Set by the group.
+        capacity, certificates: shared by all servers of the group.
+        woken: False while the server's own supervisor is dormant. Written by the group.
+        place: the position in the order of connects, for servers that connect one after the other.
     """
 
     def __init__(
@@ -338,9 +314,9 @@ class ServerRecord:
     def configure(
         self, config: ServerConfig, *, required: bool, callbacks: EffectiveCallbacks, client_info: Implementation | None
     ) -> None:
-        """Take over a changed configuration, while no incarnation of an actor runs.
+        """Adopt a changed configuration while no incarnation of an actor runs.
 
-        Everything that belongs to the server stays: waiting requests, subscriptions, accepted tools.
+        Waiting requests, subscriptions and accepted tools stay.
         """
         if callbacks.log_level != self.callbacks.log_level:
             self.opening.log_level = callbacks.log_level
@@ -353,14 +329,14 @@ class ServerRecord:
         self._connect()
 
     def _connect(self) -> None:
-        """Have the connections that the configuration says, while none of them runs."""
+        """Make the records of the configured connections, while none of them runs."""
         names, before = actors_of(self.config), {each.name: each for each in self.connections}
         new = {name: before.get(name) or ConnectionRecord(self, name) for name in names}
         self.connections = tuple(new.values())
         for each in before.values():
             if each.name not in new:
                 each.leave()
-        self.listeners.changed = set() if len(names) > 1 else None  # what only one process announces need not be merged
+        self.listeners.changed = set() if len(names) > 1 else None  # only replicas announce the same change twice
         self.health.failing.intersection_update(names)
         self.health.each = tuple(each.health for each in self.connections)
         self.life.consist_of(each.life for each in self.connections)
@@ -372,22 +348,21 @@ class ServerRecord:
             each.configure(config)
 
     def move(self, config: ServerConfig) -> None:
-        """Take over an equal configuration that is written elsewhere (``source``). The connection stays."""
+        """Adopt an equal configuration from another ``source``. The connection stays."""
         self._use(config)
         self._applied = config
         self.life.want(moved(self.life.wanted, config))
 
     @property
     def seen(self) -> tuple[Seen, ...]:
-        """What decisions about the server need to know of its connections."""
         return tuple(each.life.seen for each in self.connections)
 
     def note_old_question(self, operation: str, said: str) -> NotSupported | None:
-        """Return the error for a question that has no answer in this era (with a warning, once), or no callback.
+        """Return the error for a question that this era cannot answer (logged once), or that has no callback.
 
         Args:
-            operation: the request during which the server has asked.
-            said: the text of its error. If it is about something else, return None.
+            operation: the request during which the server asked.
+            said: the text of the server's error. Return None for an unrelated text.
         """
         found = OLD_QUESTION.search(said)
         if found is None or self.info is None or is_modern(self.info.protocol_version) != bool(found[1]):
@@ -405,7 +380,7 @@ class ServerRecord:
 
     @property
     def current(self) -> bool:
-        """True if the server and its own supervisor have the configuration that is wanted."""
+        """True if the server and its own supervisor have the wanted configuration."""
         return self._applied is self.life.wanted.config
 
     def note_applied(self, config: ServerConfig) -> None:
@@ -415,47 +390,45 @@ class ServerRecord:
 
     @property
     def failed(self) -> bool:
-        """True if the server has failed, and was not stopped."""
         return self.life.wanted.mode == "run" and self.life.state in FAILED
 
     @property
     def is_used(self) -> bool:
-        """True while a request has no outcome yet, or a subscription is registered."""
         return bool(self.calls.deadlines.pending(queued=True) or len(self.subscriptions))
 
     @property
     def connected(self) -> Sequence[ConnectionRecord]:
-        """Its connections that are connected; the first one if none is."""
+        """All open connections, or the first connection if none is open."""
         return [each for each in self.connections if each.life.state in CONNECTED] or self.connections[:1]
 
     @property
     def pid(self) -> int | None:
-        """Its process, while it is connected over stdio; None with replicas, each of which has one."""
+        """The process of a server connected over stdio; None with replicas, each of which has a process."""
         own = self.connection(self.config.name)
         return None if own is None else own.pid
 
     def in_flight(self, connection: ConnectionRecord) -> int:
-        """Return the number of callers' requests that a connection has."""
         return self.calls.deadlines.pending(queued=False, actors=(connection.name,))
 
     def connection(self, actor: str | None) -> ConnectionRecord | None:
-        """Return the record of the connection that an actor has; None for another actor, as that of a pool."""
+        """Return the record of an actor's connection; None for any other actor, like a pool."""
         return next((each for each in self.connections if each.name == actor), None)
 
     def spare(self) -> ConnectionRecord:
         """Return the record of a connection for an isolated attempt.
 
-        Its health looks at the deadlines of the server, where the request of the attempt is.
+        The health of a spare connection reads the server's deadlines, which include the request of the attempt.
         """
         spare = ConnectionRecord(self, f"{self.config.name}{ISOLATED}", spare=True)
-        spare.life.forgive(ask=False)  # the connection of the server asks a person, once for all
+        spare.life.forgive(ask=False)  # only the server's own connection asks a person
         return spare
 
     def ignores(self, event: Event) -> bool:
         """Return True for an event of an incarnation that has nothing to run.
 
-        Decided once, when it begins, and read by its actor (`ConnectionLife.ignored`). Something else may be wanted a
-        moment later, and the record must not ignore an actor that connects. A pool of replicas runs in any case.
+        The decision is made once, when the incarnation begins, and the actor reads the result
+        (`ConnectionLife.ignored`). A later wish must not make the record ignore an actor that connects. A pool of
+        replicas runs in any case.
         """
         if (connection := self.connection(event.actor)) is None:
             return False
@@ -465,27 +438,25 @@ class ServerRecord:
         return life.ignored and life.state in ("pending", "stopped")
 
     def follow(self, event: Event) -> Sequence[ServerEvent]:
-        """Take an event of an actor of this server into account. Return the events to emit if a state has changed."""
+        """Apply an event of an actor of this server. Return the events to emit for changes of state."""
         whole = event.actor == self.config.name
         lives = (each.life for each in self.connections)
         changes = self.life.follow(
             event, [each for each in lives if is_followed(each.state, event, own=each.name == event.actor, whole=whole)]
         )
         if self.life.state in PARKED and self.life.wanted.mode == "rest":
-            # It failed before it came to rest. `failed` and `retry_at` are about servers that are to run.
+            # Parked before it came to rest. `failed` and `retry_at` are only shown for servers that should run.
             self.life.want(used(self.life.wanted))
         return changes
 
     def forgive(self, *, ask: bool) -> None:
-        """Forget the failures of a server that is started explicitly, or has another configuration."""
+        """Forget failures, because the server is started explicitly or has another configuration."""
         for each in self.connections:
             each.life.forgive(ask)
         if self.life.state not in CONNECTED:
             self.health.forgive()
 
     def observe_calls(self, observers: tuple[CallObserver, ...]) -> None:
-        """Call these observers when an attempt of a request is settled."""
-
         def describe(actor: str) -> ConnectionFacts:
             version = None if self.info is None else self.info.protocol_version
             return ConnectionFacts(self.config, version, (self.connection(actor) or self).life.error)
@@ -494,9 +465,9 @@ class ServerRecord:
         self.calls.deadlines.observed = Observed(name, observers, lists, describe) if observers else None
 
     def leave(self) -> None:
-        """Release all that refers to the server: it was removed from its group, or the group has ended.
+        """Release all references to the server, which was removed or whose group has ended.
 
-        What a ref shows stays as long as the program has the ref.
+        Everything that a ref shows stays until the program drops the ref.
         """
         self.life.leave()
         self.subscriptions.close()
@@ -507,17 +478,16 @@ class ServerRecord:
             each.leave()
 
     def mask(self, text: str) -> str:
-        """Mask the credentials of all connections."""
         for each in self.connections:
             text = each.session.masker(text)
         return text
 
     def _timed_out(self, deadline: Deadline, error: Exception) -> None:
-        if (asked := self.connection(deadline.actor)) is not None:  # not a spare one
+        if (asked := self.connection(deadline.actor)) is not None:  # None: a spare connection
             asked.health.timed_out(deadline.began, error)
 
     def answered(self, deadline: Deadline) -> None:
-        """Note an answer, after failures."""
+        """Note an answer that follows failures."""
         if (asked := self.connection(deadline.actor)) is not None:
             asked.health.answered()
 
@@ -541,13 +511,13 @@ class ServerRecord:
 
 
 def server_of(actor: str) -> str:
-    """Return the name of the server that has this replica; the name itself if it is not that of a replica."""
+    """Return the name of the server of a replica; any other name is returned unchanged."""
     server, _, number = actor.partition(REPLICA)
     return server if number.isdecimal() else actor
 
 
 def actors_of(config: ServerConfig) -> list[str]:
-    """Return the names of the actors that have the connections of a server: its own name, or one for each replica."""
+    """Return the actor names of a server's connections: the server's name, or one name for each replica."""
     if config.replicas == 1:
         return [config.name]
     return [f"{config.name}{REPLICA}{number}" for number in range(1, config.replicas + 1)]
@@ -557,28 +527,25 @@ def actors_of(config: ServerConfig) -> list[str]:
 
 
 class CatalogReporter(Reporter):
-    """Reports changes of the catalogue of one server.
+    """Reports changes of one server's catalogue as events and log records.
 
     Args:
-        record: the record of the server, as a weak reference: the catalogue is a part of it.
+        record: a weak reference to the record of the server, because the catalogue is a part of the record.
     """
 
     def __init__(self, record: ServerRecord) -> None:
         self._record = record
 
     def mask(self, text: str) -> str:
-        """Mask the credentials of the current connections."""
         return self._record.mask(text)
 
     def emit(self, kind: type[ServerEvent], **details: object) -> None:
         self._record.life.emit(kind, **details)
 
     def changed(self, difference: Difference) -> None:
-        """Report that the shown tools have changed."""
         self.emit(ToolsChanged, **difference._asdict())
 
     def differs(self, verdict: PinVerdict) -> None:
-        """Report that the listed tools differ from the accepted ones."""
         config, blocked = self._record.config, bool(verdict.hidden)
         place = f" (see {config.source})" if verdict.identity_changed and config.source is not None else ""
         logger.warning(
@@ -598,7 +565,6 @@ class CatalogReporter(Reporter):
         )
 
     def misnamed(self, names: str) -> None:
-        """Report names in the filter that no tool has."""
         logger.warning(
             "server %r: its ToolFilter has names of tools that the server does not list: %s; correct "
             "ServerConfig.tool_filter",
@@ -607,11 +573,9 @@ class CatalogReporter(Reporter):
         )
 
     def listed_again(self) -> None:
-        """Report that the server lists its tools again."""
         self._record.life.recover()
 
     def invalid(self, problem: str) -> None:
-        """Report that an item is left out because it is not valid."""
         logger.warning("server %r: %s", self._record.config.name, self.mask(problem))
 
     def over_limit(self, error: LimitExceeded) -> None:
@@ -624,21 +588,18 @@ class CatalogReporter(Reporter):
 
 
 class KeptResources:
-    """The resources and prompts of one server, with ``ServerConfig.keep_resources``; without it they stay empty.
+    """Resources and prompts of one server, kept with ``ServerConfig.keep_resources`` and else empty.
 
-    They outlive connections. A new connection writes them, and after it the task that lists them again
-    (`keep_resources_listed`). `keep` empties them while there is no connection.
+    The lists outlive connections. A new connection writes the lists first, then the task that lists again
+    (`keep_resources_listed`). `keep` empties the lists while no connection exists.
 
     Attributes:
-        resources: the listed resources.
-        templates: the listed templates.
-        prompts: the listed prompts.
-        answers: the number of answers that differed from the answer before.
+        answers: the number of answers that changed a list.
         freshness: whether the last answer is outdated.
-        kept: whether they are listed. Changed by `keep`.
+        kept: changed by `keep`.
 
     Args:
-        kept: see above.
+        kept: True to keep the lists.
         on_change: called at each change of the resources or templates.
         on_prompts: called at each change of the prompts.
     """
@@ -654,7 +615,7 @@ class KeptResources:
         self._on_prompts = on_prompts
 
     def begin(self) -> Ticket:
-        """Register that the server is about to be asked for its resources."""
+        """Register a request for the resources before sending."""
         return self.freshness.begin()
 
     def show(
@@ -664,7 +625,6 @@ class KeptResources:
         templates: tuple[ResourceTemplate, ...],
         prompts: tuple[Prompt, ...],
     ) -> None:
-        """Show the answer to a request."""
         self.freshness.show(ticket, trio.current_time())
         changed, prompts_changed = (resources, templates) != (self.resources, self.templates), prompts != self.prompts
         self.resources, self.templates, self.prompts = resources, templates, prompts
@@ -682,14 +642,14 @@ class KeptResources:
             self.show(self.begin(), (), (), ())
 
     def mark_stale(self) -> None:
-        """Have all listed again, because the server has announced a change of resources, or may have.
+        """Mark the lists as outdated after an announced or possible change of resources.
 
-        Without a list the event for a change is emitted now, and not only if the list differs.
+        Without kept lists the event is emitted now, otherwise only if the next list differs.
         """
         self._changed(self._on_change)
 
     def mark_prompts_stale(self) -> None:
-        """Have all listed again, because the server has announced a change of prompts, or may have."""
+        """Do the same for prompts."""
         self._changed(self._on_prompts)
 
     def _changed(self, emit: Callable[[], None]) -> None:

@@ -1,13 +1,13 @@
-"""The events about servers, the states of a server, and their transitions.
+"""Events about servers, the states of a server, and their transitions.
 
-First the classes of events, two of them internal; then the sets of states that matter; then the table
-`TRANSITIONS`, and `next_state`, which makes one step. The state of a connection is the fold of the events of its actor
-and a few of its own (`HealthChanged`, `Recovered`, and a `Stopped` where no actor runs); while it drains, it shows
-``stopping``. The state of a server is that of its best connection; `is_followed` and `rank` are for that.
+The state of a connection is the fold of the events of its actor and a few events of its own (`HealthChanged`,
+`Recovered`, and a `Stopped` where no actor runs). `next_state` makes one step by the table `TRANSITIONS`; a step that
+the table forbids is a bug. The state of a server is the state of its best connection and takes no steps of its own, so
+a server may go from ``ready`` to ``connecting``.
 
-Values and pure functions: no clock, no log, no task. They use the kernel's events, and import no other file of
-``servers``. `ConnectionLife` keeps the state and takes the steps. A step that the table forbids is a `RuntimeError`;
-the state that a server shows for its connections is not a step, so it may go from ``ready`` to ``connecting``.
+Owns: nothing; values and pure functions.
+Writes: nothing.
+Calls: kernel.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ class StateChanged(ServerEvent):
 class ReplicaChanged(ServerEvent):
     """The state of one replica of a server changed from ``old`` to ``new``, for this ``reason``.
 
-    `StateChanged` follows if this changes the state of the server, which is that of its best replica.
+    `StateChanged` follows if this changes the state of the server (the state of the best replica).
 
     Attributes:
-        replica: the name of the actor that runs it, as in the kernel's events: ``"time:2"``.
+        replica: the name of the actor of the replica, as in the kernel's events: ``"time:2"``.
     """
 
     replica: str
@@ -64,8 +64,8 @@ class ToolsChanged(ServerEvent):
 
     Attributes:
         tools: the names of all shown tools, as the server lists them.
-        added: the names of tools that were not shown before.
-        removed: the names of tools that are not shown any more.
+        added: the names of new tools.
+        removed: the names of tools that are no longer shown.
         changed: the names of tools whose definition has changed.
     """
 
@@ -84,7 +84,7 @@ class ToolsDiffer(ServerEvent):
         changed: the names of tools that were accepted with another definition.
         removed: the names of accepted tools that are gone.
         identity_changed: True if the command or URL of the server has changed.
-        blocked: True if added and changed tools are hidden until they are approved.
+        blocked: True if added and changed tools are hidden until approved.
     """
 
     added: tuple[str, ...]
@@ -116,8 +116,8 @@ class HealthChanged(ServerEvent):
 class ResourcesChanged(ServerEvent):
     """The resources or resource templates of a server changed, or may have changed.
 
-    This event is also emitted after a reconnect or a gap in the notification stream, when changes may have been missed.
-    Several may be emitted at once. With ``ServerConfig.keep_resources`` it is emitted once the kept lists differ.
+    Also emitted after a reconnect or a gap in the notification stream, when changes may have been missed. Several may
+    be emitted at once. With ``ServerConfig.keep_resources``, emitted once the kept lists differ.
     """
 
     __slots__ = ()
@@ -146,7 +146,7 @@ class ConfigChanged(ServerEvent):
     """A server has a new configuration, and connects with it if it should be running (`ServerGroup.reload`).
 
     Attributes:
-        fields: the names of the `ServerConfig` fields that have changed. Their values may be secret.
+        fields: the names of the changed `ServerConfig` fields. Their values may be secret.
     """
 
     fields: tuple[str, ...]
@@ -154,11 +154,11 @@ class ConfigChanged(ServerEvent):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class Draining(ServerEvent):
-    """A server finishes its requests before it is disconnected. Its state is ``stopping`` from now on.
+    """A server finishes its requests before it is disconnected. The state is ``stopping`` from now on.
 
     Attributes:
-        requests: the number of requests that it finishes.
-        seconds: how long it has for that.
+        requests: the number of requests to finish.
+        seconds: how long the server may take.
     """
 
     requests: int
@@ -167,10 +167,11 @@ class Draining(ServerEvent):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class Drained(ServerEvent):
-    """A server has finished its requests, or their time is over; it is disconnected now.
+    """A server has finished its requests, or the time is over; the disconnect follows.
 
     Attributes:
         unfinished: the number of requests that end without an answer.
+    -+ STATES
     """
 
     unfinished: int
@@ -202,10 +203,10 @@ FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "fail
 """The server has failed, and was not stopped."""
 
 PARKED: Final[frozenset[ServerState]] = frozenset({"failed", "needs_auth"})
-"""The server does not run; only a change, or an attempt after a long time, can bring it back."""
+"""The server does not run, until a change or an attempt after a long time."""
 
 LISTED: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}
-"""Known tools are shown: the server serves, or is about to, or will when it is used."""
+"""Known tools are shown: the server serves, is about to, or will at the first use."""
 
 
 TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
@@ -220,9 +221,9 @@ TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "stopping": frozenset({"stopped", "backoff", "pending"}),
     "stopped": frozenset({"connecting", "pending"}),
 }
-"""The allowed next states. A failed start leads to ``backoff``, or to ``failed`` or ``needs_auth`` if no attempt
-follows. So does a connection that is lost while the server finishes its requests. A server that was idle, or is lazy
-from now on, becomes ``pending`` again."""
+"""The allowed next states. A failed start leads to ``backoff``, or to ``failed`` or ``needs_auth`` without a further
+attempt; so does a connection lost during a drain. A server that was idle, or is lazy from now on, becomes ``pending``
+again."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",
@@ -244,21 +245,21 @@ _FROM_BEST: Final[tuple[ServerState, ...]] = (
 
 
 def rank(state: ServerState) -> int:
-    """Return the rank of a state, 0 for the best. The best state of its replicas is that of a server."""
+    """Return the rank of a state, 0 for the best."""
     return _FROM_BEST.index(state)
 
 
 def is_followed(state: ServerState, event: Event, *, own: bool, whole: bool) -> bool:
     """Return True if a connection in this state follows an event.
 
-    It follows the events of its actor, and the end of what runs the whole server. A pool that has given up stops its
-    members. So a parked replica stays parked until the pool itself is stopped.
+    A connection follows the events of its actor, and the end of whatever runs the whole server. A pool that gives up
+    also stops its members, so a parked replica stays parked until the pool itself is stopped.
 
     Args:
         state: the state of the connection.
         event: the event.
-        own: whether it is one of the actor of the connection.
-        whole: whether it is one of the actor that has the name of the server: the only one, or the pool.
+        own: True for an event of the connection's actor.
+        whole: True for an event of the actor with the server's name: the only actor, or the pool.
     """
     if own and not whole:
         return not (isinstance(event, Stopped) and state in PARKED)
@@ -273,17 +274,17 @@ def next_state(
     parked: ServerState = "failed",
     stopped: ServerState = "stopped",
 ) -> ServerState:
-    """Return the state after an event of the server's actor; the same state if the event does not change it.
+    """Return the state after an event of the server's actor.
 
     Args:
         state: the state before the event.
         event: the event.
-        serving: the state while it is connected: ``ready``, or worse if its tools or its health have a problem.
-        parked: the state after its restarts have ended: ``failed``, or ``needs_auth`` if a person has to sign in.
-        stopped: the state after it was stopped: ``stopped``, or ``pending`` if the reason is that it was idle.
+        serving: the state while connected: ``ready``, or worse for problems with tools or health.
+        parked: the state after the restarts have ended: ``failed``, or ``needs_auth`` to wait for a sign-in.
+        stopped: the state after a stop: ``stopped``, or ``pending`` for an idle server.
 
     Raises:
-        RuntimeError: the transition is not allowed, which is a bug of this library.
+        RuntimeError: the transition is not allowed (a bug of this library).
     """
     new = _STATE_AFTER.get(type(event), state)
     if new == "ready":

@@ -1,13 +1,11 @@
 """Snapshots of a server: state, capabilities and description.
 
-Frozen values for programs: `ServerStatus` with `Replicas` and `ReplicaStatus`, which `ServerRef.statistics` makes, also
-as JSON-like values (`ServerStatus.to_json`); and `ServerInfo`, which the actor makes at each connect, with its
-capabilities as booleans (`Supported`). `require`, the last function, raises `NotSupported` for a capability that the
-server lacks. Requests that get a prompt, complete, or read or subscribe to resources call it before they are sent,
-completions only where the protocol version has that capability; a log level calls it only where the protocol sends it
-as a request (up to 2025-11-25).
+Frozen values for programs, also as JSON (`ServerStatus.to_json`). `require`, at the end, refuses a request for a
+capability that the server lacks.
 
-The file uses the states, and types of the deadlines and the rules. It changes nothing, reads no clock and logs nothing.
+Owns: nothing.
+Writes: nothing.
+Calls: servers, _states.
 """
 
 from __future__ import annotations
@@ -26,7 +24,7 @@ from ._states import ACTIVE, ServerState
 
 @frozen(kw_only=True)
 class Supported:
-    """The capabilities of a server, as it declares them.
+    """The capabilities that a server declares.
 
     Attributes:
         tools: has tools.
@@ -52,7 +50,6 @@ class Supported:
 
 
 def supported_by(capabilities: ServerCapabilities) -> Supported:
-    """Return capabilities as booleans."""
     tools, resources, prompts = capabilities.tools, capabilities.resources, capabilities.prompts
     return Supported(
         tools=tools is not None,
@@ -72,11 +69,11 @@ class ServerInfo:
     """A server's description of itself, at the last connect.
 
     Attributes:
-        name: its own name; None if it declared none (optional since 2026-07-28).
-        version: its version; None if it declared none.
+        name: the server's own name; None if not declared (optional since 2026-07-28).
+        version: the server's version; None if not declared.
         protocol_version: the negotiated protocol version.
-        capabilities: its capabilities, as the SDK has them.
-        instructions: its instructions for the model; None if it declared none. No model gets them by itself.
+        capabilities: the capabilities, as the SDK has them.
+        instructions: instructions for the model; None if not declared. Programs must pass them to a model explicitly.
     """
 
     name: str | None
@@ -87,22 +84,22 @@ class ServerInfo:
 
     @property
     def supports(self) -> Supported:
-        """Its capabilities as booleans: ``info.supports.resources_subscribe``."""
+        """The capabilities as booleans: ``info.supports.resources_subscribe``."""
         return supported_by(self.capabilities)
 
 
 @frozen(kw_only=True)
 class ReplicaStatus:
-    """A snapshot of one process of a server, or of one connection if it runs elsewhere.
+    """A snapshot of one process of a server, or of one connection to a remote server.
 
     Attributes:
-        name: the name of the actor that runs it, as in events: ``"time:2"``, or that of the server if it has only one.
-        state: its state.
-        pid: its process, while it is connected over stdio.
-        incarnation: the number of the current or last incarnation of its actor.
+        name: the name of the actor, as in events: ``"time:2"``, or the server's name without replicas.
+        state: the state of the replica.
+        pid: the process, while connected over stdio.
+        incarnation: the number of the actor's current or last incarnation.
         restarts: connects beyond the first.
-        in_flight: the number of requests that it has and that have no answer yet.
-        last_error: the last failure, kept after it has recovered.
+        in_flight: the number of requests without an answer yet.
+        last_error: the last failure, kept after a recovery.
     """
 
     name: str
@@ -119,29 +116,29 @@ class Replicas:
     """A snapshot of all processes of a server (``ServerConfig.replicas``).
 
     Attributes:
-        each: one entry for each, also for a server that has only one.
+        each: one entry per process; a server without replicas has one entry.
     """
 
     each: tuple[ReplicaStatus, ...]
 
     @property
     def total(self) -> int:
-        """How many there are."""
+        """The number of replicas."""
         return len(self.each)
 
     @property
     def active(self) -> int:
-        """How many have requests in flight."""
+        """The number of replicas with requests in flight."""
         return sum(each.in_flight > 0 for each in self.each)
 
     @property
     def idle(self) -> int:
-        """How many serve, and have no requests in flight."""
+        """The number of replicas that serve and have no requests in flight."""
         return sum(each.state in ACTIVE and not each.in_flight for each in self.each)
 
     @property
     def serving(self) -> int:
-        """How many serve."""
+        """The number of replicas that serve."""
         return sum(each.state in ACTIVE for each in self.each)
 
 
@@ -150,27 +147,28 @@ class ServerStatus:
     """A snapshot of one server.
 
     Attributes:
-        name: its configured name.
-        title: its name for people (``ServerConfig.title``), or else its configured name.
-        source: where its configuration is written: the path of a file, or the name of a table; None for Python code.
-        state: its state; with replicas, that of the best one.
+        name: the configured name.
+        title: the name for people (``ServerConfig.title``), or else the configured name.
+        source: the path of the configuration file or the name of the table; None for Python code.
+        state: the state; with replicas, the state of the best replica.
         since: `trio.current_time` at the last change of the state, in seconds.
-        changed_at: the wall-clock time of that change, in UTC.
-        retry_at: the time at which a ``failed`` server is retried (``RestartPolicy.park_retry``), in UTC; None if it is
-            not retried.
-        reason: the reason for the state. While a process starts, that is the last line of its stderr.
-        incarnation: the number of the current or last incarnation of its actor, as in events; 0 before the first.
-        pid: its process, while it is connected over stdio. None with replicas; see these.
-        last_error: the last failure, kept after the server has recovered.
-        failures: failed connects and lost connections since it last served.
-        restarts: connects beyond the first; with replicas, of all together.
-        queued: the number of requests in its mailbox.
-        in_flight: the number of requests that were sent and have no answer yet.
-        tools: the number of its shown tools, including tools remembered from an earlier run.
-        required: whether a program is not ready without it (``ServerConfig.required``, or ``strict`` of its group).
-        health: the result of its health checks.
+        changed_at: the wall-clock time of the same change, in UTC.
+        retry_at: the time of the next attempt of a ``failed`` server (``RestartPolicy.park_retry``), in UTC; None
+            without a retry.
+        reason: the reason for the state. For a starting process, the last line of stderr.
+        incarnation: the number of the actor's current or last incarnation, as in events; 0 before the first.
+        pid: the process, while connected over stdio. None with replicas; see `replicas`.
+        last_error: the last failure, kept after a recovery.
+        failures: failed connects and lost connections since the server last served.
+        restarts: connects beyond the first; with replicas, summed.
+        queued: the number of requests in the mailbox.
+        in_flight: the number of sent requests without an answer yet.
+        tools: the number of shown tools, including tools remembered from an earlier run.
+        required: True if a program is not ready without the server (``ServerConfig.required``, or ``strict`` of the
+            group).
+        health: the result of the health checks.
         latency: counts of answered and failed requests, and the durations of the answers.
-        replicas: its processes, and how many of them are busy.
+        replicas: all processes of the server, and how many are busy.
     """
 
     name: str
@@ -197,8 +195,8 @@ class ServerStatus:
     def to_json(self) -> dict[str, Any]:
         """Return the snapshot as values that `json.dumps` takes: a dict, with a dict or a list for each part.
 
-        Times are in UTC, in the form of ISO 8601. An error is a dict with its ``type`` and its ``message``, in which
-        credentials are masked. `since` is left out, because it means nothing outside of this program.
+        Times are in UTC, in the form of ISO 8601. An error is a dict with a ``type`` and a ``message`` with credentials
+        masked. `since` is left out, because Trio's clock means nothing outside of this program.
         """
         values = asdict(self, value_serializer=_to_json)
         del values["since"]
@@ -214,13 +212,7 @@ def _to_json(instance: object, attribute: object, value: object) -> object:
 
 
 def require(capability: str, capabilities: ServerCapabilities, server: str, operation: str) -> None:
-    """Check that a server has a capability before a request that needs it.
-
-    Args:
-        capability: an attribute of `Supported`.
-        capabilities: what the server can do.
-        server: the name of the server.
-        operation: the request, with its protocol method.
+    """Check that a server has a capability (an attribute of `Supported`) before sending a request.
 
     Raises:
         NotSupported: the server does not have the capability.

@@ -1,24 +1,18 @@
-"""Subscriptions to resources and listeners, which outlive the connections of a server.
+"""Subscriptions to resources and listeners, which outlive connections.
 
-A `Subscription` is what a caller reads (`ResourceUpdated`); `Subscriptions` are those of one server. In the second
-part, `Listeners` are called with the notifications of the server and with `NotificationsMissed`, and `Incoming`, one
-for each attempt to connect, passes the notifications of its session to them and has most tasks of that connection.
-
-The record has the `Subscriptions` and the `Listeners`. Refs add and remove subscriptions; connections renew them, and
-put changes, gaps and refusals into them; a legacy server's changes come by a listener. The reader gets an error if the
-server refuses, or will not come back by itself. The file uses of a connection the methods of `Subscriber`, and sends
-nothing itself. Reading a `Subscription` waits; the methods for connections and listeners do not. It logs a listener
-that raises, and reads Trio's clock. `open_incoming` opens a nursery; others start its tasks.
+A server announces no change while it reconnects, or after its stream of changes has ended, and repeats nothing later.
+So a renewed subscription reports every resource as changed once (`ResourceUpdated.missed`).
 
 Theory of operation
 -------------------
-A subscription collects changed resources that its reader has not taken yet, at most one entry per resource: a change is
-only a reason to read the resource again. It belongs to the caller that subscribed, and is registered with its server
-(`Subscriptions`). A new connection renews the registered ones that the server had accepted (`Subscriber`); of several
-replicas, the one that has served the longest does.
+A subscription collects changed resources for one reader, at most one entry per resource, because a change is only a
+reason to read again. `Subscriptions` registers a caller's subscription with the server. A new connection renews the
+registered subscriptions that the server had accepted (`Subscriber`); with replicas, the longest serving connection
+does.
 
-While a server reconnects, or after a stream of changes has ended, the server announces no changes, and does not repeat
-them later. So once a subscription is renewed, all its resources count as changed: `ResourceUpdated.missed`.
+Owns: waiting changes and listeners; `open_incoming` opens a nursery for most tasks of one connection.
+Writes: the log, for a listener that raises.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -50,7 +44,7 @@ if TYPE_CHECKING:
 
 
 MAX_CHARACTERS: Final = 16 * 1024
-"""Longest URI of a part of a resource that is kept. For a longer one, the whole resource counts as changed."""
+"""Longest kept URI of a part of a resource. A longer URI counts as a change of the whole resource."""
 
 MAX_PENDING: Final = 1024
 """Changed resources that may wait for the reader. A server may announce any number of parts of a resource."""
@@ -61,9 +55,9 @@ class ResourceUpdated:
     """A resource has changed, or may have: read it again.
 
     Attributes:
-        uri: the URI that was subscribed to, or the URI of a part of that resource.
-        missed: True if notifications may have been missed, because the server was reconnected or its stream of
-            changes was interrupted.
+        uri: the subscribed URI, or the URI of a part of the resource.
+        missed: True if notifications may have been missed, because the server was reconnected or the stream of changes
+            was interrupted.
     """
 
     uri: str
@@ -71,10 +65,10 @@ class ResourceUpdated:
 
 
 class Subscription:
-    """Changes of the resources of one server, as an async iterator; `ServerRef.subscribe` yields it.
+    """Changes of resources of one server, as an async iterator; `ServerRef.subscribe` yields it.
 
-    ``async for`` yields one `ResourceUpdated` after the other, and continues across restarts of the server. Several
-    changes of one resource that were not taken yet are merged. It ends with the group, or with the ``subscribe`` block.
+    ``async for`` yields one `ResourceUpdated` after another, and continues across restarts of the server. Several
+    unread changes of one resource are merged. The iteration ends with the group, or with the ``subscribe`` block.
     """
 
     def __init__(self, uris: tuple[str, ...], unavailable: Callable[[], ServerUnavailable | None]) -> None:
@@ -91,21 +85,21 @@ class Subscription:
 
     @property
     def uris(self) -> tuple[str, ...]:
-        """The URIs that were subscribed to."""
+        """The subscribed URIs."""
         return self._uris
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> ResourceUpdated:
-        """Wait for the next change, and return it.
+        """Wait for the next change.
 
         **Cancellation**: no change is lost.
 
         Raises:
-            ServerUnavailable: the server is down and will not come back by itself. Once it is started again, the
-                subscription is renewed and this may be called again.
-            mcp.MCPError, NotSupported: the server was reconnected, and refuses the subscription now.
+            ServerUnavailable: the server is down and will not recover by itself. After an explicit start the
+                subscription is renewed, and this may be called again.
+            mcp.MCPError, NotSupported: the server was reconnected, and now refuses the subscription.
             StopAsyncIteration: the group or the ``subscribe`` block was left, or the subscription was refused.
         """
         await trio.lowlevel.checkpoint()
@@ -125,17 +119,15 @@ class Subscription:
 
     @property
     def is_established(self) -> bool:
-        """True once the server has accepted the subscription."""
         return self._established
 
     def established(self) -> None:
-        """Note that the server has accepted the subscription. A second time, changes may have been missed before."""
+        """Note that the server has accepted the subscription. After a renewal, changes may have been missed."""
         if self._established:
             self.missed()
         self._established = True
 
     def put(self, uri: str) -> None:
-        """Note that a resource has changed."""
         if len(self._pending) < MAX_PENDING or uri in self._pending:
             self._pending[uri] = False
             self.wake()
@@ -148,7 +140,7 @@ class Subscription:
         self.wake()
 
     def put_if_meant(self, uri: str) -> None:
-        """Note that a resource has changed, if it is one of those subscribed to, or a part of one."""
+        """Note a change of a subscribed resource, or of a part of a subscribed resource."""
         for each in self._uris:
             if uri == each or uri.startswith((f"{each.rstrip('/')}/", f"{each}?", f"{each}#")):
                 self.put(uri if len(uri) <= MAX_CHARACTERS else each)
@@ -161,22 +153,20 @@ class Subscription:
         self.wake()
 
     def close(self) -> None:
-        """End the iteration."""
         self._over = True
         self.wake()
 
     def wake(self) -> None:
-        """Wake the reader."""
         self._wake.set()
         self._wake = trio.Event()
 
 
 class Subscriber(Protocol):
-    """A connection, as far as subscriptions are concerned."""
+    """A connection, as seen by subscriptions."""
 
     @property
     def modern(self) -> bool:
-        """True if each subscription has a stream of its own, over which its changes come."""
+        """True if each subscription has a stream of its own for changes."""
 
     def begin(self) -> None:
         """Renew all subscriptions of earlier connections."""
@@ -189,14 +179,7 @@ class Subscriber(Protocol):
 
 
 class Subscriptions:
-    """All subscriptions to resources of one server.
-
-    Attributes:
-        ended_at: the time at which the last one ended.
-
-    Args:
-        listeners: the listeners of the server.
-    """
+    """All subscriptions to resources of one server; `ended_at` is when the last subscription ended."""
 
     def __init__(self, listeners: Listeners) -> None:
         self._connections: list[Subscriber] = []
@@ -206,12 +189,12 @@ class Subscriptions:
 
     @property
     def connection(self) -> Subscriber | None:
-        """The connection that has the subscriptions: of several replicas, the one that has served the longest."""
+        """The connection that has the subscriptions: with replicas, the longest serving one."""
         return self._connections[0] if self._connections else None
 
     @contextmanager
     def connected(self, connection: Subscriber) -> Iterator[None]:
-        """Renew the subscriptions over this connection, unless another one does; then, once that has ended."""
+        """Renew the subscriptions over this connection, now or once the connections before it have ended."""
         self._connections.append(connection)
         try:
             self._renew_over(connection)
@@ -227,11 +210,9 @@ class Subscriptions:
             connection.begin()
 
     def add(self, subscription: Subscription) -> None:
-        """Register a subscription."""
         self._subscriptions[subscription] = None
 
     def remove(self, subscription: Subscription) -> None:
-        """End a subscription."""
         subscription.close()
         self._subscriptions.pop(subscription, None)
         self.ended_at = trio.current_time()
@@ -245,20 +226,16 @@ class Subscriptions:
         return subscription in self._subscriptions
 
     def to_renew(self) -> list[Subscription]:
-        """Return the subscriptions that a new connection renews."""
         return [subscription for subscription in self._subscriptions if subscription.is_established]
 
     def wants(self, uri: str) -> bool:
-        """Return True if a resource has a subscription."""
         return any(uri in subscription.uris for subscription in self._subscriptions)
 
     def wake(self) -> None:
-        """Wake all readers, because the state of the server has changed."""
         for subscription in self._subscriptions:
             subscription.wake()
 
     def close(self) -> None:
-        """End all subscriptions, because the group was closed."""
         for subscription in self._subscriptions:
             subscription.close()
 
@@ -271,36 +248,33 @@ class Subscriptions:
 
 # --- Pass what a server sends unasked to listeners, connection by connection ------------------------------------------
 
-# Theory of operation
-# -------------------
-# Listeners (`Listeners`) outlive connections, so they belong to the server's record. Each attempt to connect has an
-# `Incoming` of its own, which handles the messages of its session and passes them on while that attempt lasts. So no
-# late message of an old connection reaches a listener during a new one, and listeners need not follow reconnects.
+# Each attempt to connect has its own `Incoming`, which passes messages on only during the attempt. So no late message
+# of an old connection reaches a listener, and listeners need not follow reconnects.
 #
-# A listener is a plain synchronous function, called in the task that reads the message. It notes the message (sets an
-# event, tells an actor, puts it into a bounded buffer) and returns: with an in-process server it runs in the middle of
-# that server's code, so a listener that waited would block the server. Anything slower, and all code of the user, runs
-# in a task of its own (see `Incoming.tasks`), and so after all listeners. If a listener raises, that is logged and
-# affects neither the others nor the connection.
+# A listener is a synchronous function, called in the task that reads the message; it sets an event, tells an actor or
+# fills a bounded buffer. A listener that waited would block the code of an in-process server. Anything slower, and all
+# code of the user, runs in `Incoming.tasks`, after all listeners. An exception of a listener is logged and has no other
+# effect.
 #
-# Listeners are called in the order in which the server has sent its messages, and before the caller of a request learns
-# of an answer that came after them.
+# Listeners run in the order in which the server sent the messages, and before the caller of a request receives an
+# answer that came later.
 
 
 M = TypeVar("M")
 
 CHANGED: Final = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
-"""The notices of changed lists. Every replica of a server sends one, when it has noticed the change."""
+"""Notices of changed lists. Every replica of a server sends one."""
 
 TOGETHER: Final = 1.0
-"""Seconds for which equal notices of replicas are held, and then passed on as one: by then each has the new list."""
+"""Seconds for which equal notices of replicas are held, then passed on as one. By then each replica has the new
+list."""
 
 logger = Log("mcp_actors.servers")
 
 
 @frozen
 class NotificationsMissed:
-    """Message to listeners: notifications of any kind may have been missed, so fetch again what they announce."""
+    """Sent to listeners: any notification may have been missed, so fetch all lists and resources again."""
 
 
 @frozen(eq=False)
@@ -310,7 +284,7 @@ class _Listener(Generic[M]):
 
 
 MAX_DONE: Final = 64
-"""Pages that are remembered as done: the most that a person is asked to open at a time, for all requests."""
+"""Reports that are kept: the most pages that a person is asked to open at a time, for all requests."""
 
 
 @define(eq=False)
@@ -326,7 +300,7 @@ class DonePages:
     _changed: trio.Event = field(factory=trio.Event, init=False)
 
     def note(self, notice: ElicitCompleteNotification) -> None:
-        """Take a report. One with an id of more than `MAX_CHARACTERS` is dropped."""
+        """Take a report. A report with an id longer than `MAX_CHARACTERS` is dropped."""
         if len(page := notice.params.elicitation_id) > MAX_CHARACTERS:
             return
         self.latest.pop(page, None)
@@ -337,25 +311,21 @@ class DonePages:
         self._changed = trio.Event()
 
     async def wait(self, pages: Iterable[str], since: float) -> None:
-        """Wait until all of these pages were reported since a time: a server may use an id again."""
+        """Wait until all these pages were reported after `since`: a server may use an id again."""
         while pages := [page for page in pages if self._at.get(page, -math.inf) < since]:
             await self._changed.wait()
 
 
 class Listeners:
-    """The listeners of one server, or of one of its connections.
-
-    A function listens during a block (``with record.listeners.added(kind, fn)``), or as long as the record exists
-    (``record.listeners.add(kind, fn)``). Its type says which messages it gets.
+    """The listeners of a server, or of one connection.
 
     Args:
         server: the name of the server.
-        of: for those of a connection, the listeners of its server, which get its messages first.
+        of: for a connection, the listeners of the server, which get each message first.
 
     Attributes:
-        of: see above.
-        changed: for those of a server with several connections, the notices of changed lists that wait to be passed on.
-            None passes them on at once. Replaced by the record.
+        changed: with replicas, notices of changed lists that wait to be passed on; None passes notices on at once.
+            Replaced by the record.
     """
 
     def __init__(self, server: str, of: Listeners | None = None) -> None:
@@ -368,9 +338,9 @@ class Listeners:
         """Call a function with each message of one kind, after earlier listeners. Return a function that ends this.
 
         Args:
-            kind: a notification class of the SDK; ``Exception`` for failures of the transport;
-                `NotificationsMissed`; ``object`` for all of these.
-            fn: called synchronously. It must return soon; it may add and remove listeners.
+            kind: a notification class of the SDK; ``Exception`` for failures of the transport; `NotificationsMissed`;
+                ``object`` for all of these.
+            fn: called synchronously, and must return soon; may add and remove listeners.
         """
         listener = _Listener(kind, fn)
         self._listeners = (*self._listeners, listener)
@@ -378,7 +348,7 @@ class Listeners:
 
     @contextmanager
     def added(self, kind: type[M], fn: Callable[[M], object]) -> Iterator[None]:
-        """Listen during a block, as `add` does."""
+        """Listen during a block."""
         remove = self.add(kind, fn)
         try:
             yield
@@ -386,7 +356,6 @@ class Listeners:
             remove()
 
     def tell(self, message: object) -> None:
-        """Pass a message to all listeners of its kind."""
         for listener in self._listeners:
             if isinstance(message, listener.kind):
                 try:
@@ -395,7 +364,6 @@ class Listeners:
                     logger.exception("server %r: a listener raised on %s", self._server, type(message).__name__)
 
     def clear(self) -> None:
-        """Remove all listeners: the server has ended."""
         self.of, self._listeners = None, ()
 
     def _remove(self, listener: _Listener[Any]) -> None:
@@ -404,16 +372,16 @@ class Listeners:
 
 @define(eq=False)
 class Incoming:
-    """Passes messages to the listeners during one attempt to connect and the connection that follows.
+    """Passes messages to listeners during one attempt to connect and the connection that follows.
 
-    The owner task of the server's actor opens it before it enters the session, and closes it before it leaves that.
+    The owner task of the server's actor opens an `Incoming` before the session, and closes it before leaving the
+    session.
 
     Attributes:
-        listeners: receive the messages.
-        tasks: runs tasks that are too slow for a listener. They belong to the tree of the owner, outside the session.
-            No cancellation from outside reaches them, and they are cancelled when the session is about to be left. An
-            exception that leaves one of them ends the connection.
-        closed: True once no message is passed on any more.
+        tasks: runs tasks that are too slow for a listener, in the tree of the owner, outside the session. No
+            cancellation from outside reaches a task; all are cancelled shortly before the session is left. An exception
+            in a task ends the connection.
+        closed: True once no more messages are passed on.
     """
 
     listeners: Listeners
@@ -421,13 +389,15 @@ class Incoming:
     closed: bool = field(default=False, init=False)
 
     def close(self) -> None:
-        """Pass no message on any more, and cancel the tasks: the connection has ended."""
+        """Pass on no more messages, and cancel the tasks: the connection has ended."""
         self.closed = True
         self.tasks.cancel("the connection has ended")
 
     async def handle(self, message: IncomingMessage) -> None:
-        """Pass a message on: the ``message_handler`` of the session."""
-        # No checkpoint here: it runs in the step that reads the message, or in the code of a server in this process.
+        """Pass a message on. This is the ``message_handler`` of the session."""
+        # No checkpoint: this runs in the step that reads the message, so each listener has run before the caller of a
+        # request sees a later answer. With a server in this process it runs inside the server's own code, where a wait
+        # would block the server. A notice that replicas repeat therefore waits in a task.
         if self.closed:
             return
         changed = None if self.listeners.of is None else self.listeners.of.changed
@@ -438,7 +408,7 @@ class Incoming:
             self.tasks.start_soon(self._tell_later, message, changed, name="servers:changed")
 
     async def _tell_later(self, message: object, changed: set[type]) -> None:
-        """Pass on a notice that other replicas are about to send, too, even if the connection ends meanwhile."""
+        """Pass on a notice that other replicas are about to repeat, even if the connection ends meanwhile."""
         try:
             await trio.sleep(TOGETHER)
         finally:
@@ -448,6 +418,6 @@ class Incoming:
 
 @asynccontextmanager
 async def open_incoming(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[Incoming]:
-    """Open an `Incoming` around a client; cancel its tasks at the end. See `open_background` for ``on_failure``."""
+    """Open an `Incoming` around a client; cancel the tasks at the end. See `open_background` for ``on_failure``."""
     async with open_background(on_failure) as tasks:
         yield Incoming(listeners, tasks)

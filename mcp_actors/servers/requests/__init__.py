@@ -1,14 +1,7 @@
 """The messages to a server actor, each with its execution.
 
-``_request`` has the base classes and the validation of arguments, ``_lists`` fetches lists and has the messages that
-list resources and prompts, ``_tools`` calls and lists of tools and the way through middleware, ``_upkeep`` health
-checks, log level and roots. Other messages are in ``connection`` (subscriptions) and in ``ref`` (get a prompt, read a
-resource, complete).
-
-Refs and the tasks of a connection send them, and the connection executes them on its session. The room uses the record,
-``_session``, ``_eras``, ``_rules``, ``_admission``, and the reports of the dispatcher. It writes the lists of the
-record, its health, its log level and its deadlines. It calls the program's middleware, and logs. It imports neither
-refs nor the connection.
+A message travels from refs and connection tasks through the mailbox and runs on the session of a connection.
+Subscriptions are in ``connection``; messages for prompts and resources are in ``ref``.
 """
 
 from __future__ import annotations

@@ -1,16 +1,13 @@
 """Fetch all pages of a list, within the server's limits.
 
-`all_pages` asks the session page by page, leaves out the items that are too large or not valid (`ListMeter`), and
-reports these to the catalogue of the record. A list that is too large as a whole, has too many pages, or a cursor that
-is too long raises `LimitExceeded`. A cursor that is repeated ends the list. The list of a server without the capability
-is empty, and nothing is sent.
-`Kind` describes a kind of items. Of the messages, `ListAll` returns a list to its caller, and `KeepResources` writes
-resources, templates and prompts into the record; those of tools, and their kind, are in ``_tools``. It reads the
-limits, the masker and the log level from the record, and starts no task.
+A server may list thousands of items, oversized items, or pages without an end. One bad item must not cost its page, so
+each is left out and reported to the catalogue; a list that is too large as a whole raises `LimitExceeded`. To validate
+thousands of items takes a tenth of a second, so items are validated in small parts, with the event loop in between. A
+page that cannot be parsed as a whole, and is not larger than a list may be, is parsed item by item.
 
-To validate a page of thousands of items takes a tenth of a second. So the items are validated a few at a time, with the
-event loop in between; an item that is not valid is left out and does not cost its page. A page that cannot be parsed as
-a whole, and is not larger than a list may be, is parsed item by item.
+Owns: nothing.
+Writes: the lists of resources and prompts in the record; reports to the catalogue.
+Calls: config, servers, transports, _request.
 """
 
 from __future__ import annotations
@@ -53,8 +50,6 @@ if TYPE_CHECKING:
 
 
 class ListPage(Protocol):
-    """The members that the pages of all lists have."""
-
     next_cursor: str | None
     ttl_ms: int
 
@@ -63,10 +58,10 @@ T = TypeVar("T")
 Page = TypeVar("Page", bound=ListPage)
 
 MAX_PAGES: Final = 1000
-"""Pages of one list. The largest servers list some hundred tools; this only stops a list that never ends."""
+"""Stops a list that never ends. The largest servers list some hundred tools."""
 
 PART: Final = 16
-"""Items that are validated in one step: tools of common size take half a millisecond."""
+"""Items validated in one step: tools of common size take half a millisecond."""
 
 
 @frozen(eq=False)
@@ -74,7 +69,6 @@ class Kind(Generic[Page, T]):
     """A kind of items that a server lists.
 
     Attributes:
-        method: the protocol's method.
         what: the kind, in the plural, for messages.
         member: the name of the items in the JSON of a page.
         capability: returns the server's capability; without it the list is empty, and nothing is sent.
@@ -96,28 +90,18 @@ class ListAll(Request[tuple[T, ...]]):
 
     @property
     def operation(self) -> str:
-        """The protocol's method."""
         return self.kind.method
 
     async def send(self, session: Session, record: ConnectionRecord) -> tuple[T, ...]:
-        """Request every page.
-
-        Raises:
-            LimitExceeded, mcp.MCPError: as for `all_pages`.
-        """
         return await all_pages(session, record, self.kind, self.deadline)
 
 
 async def all_pages(
     session: Session, record: ConnectionRecord, kind: Kind[Page, T], attempt: Deadline | None
 ) -> tuple[T, ...]:
-    """Fetch a list page by page; leave out items that exceed a limit or are not valid, and report them.
+    """Fetch a list page by page; leave out and report items that exceed a limit or are not valid.
 
-    Args:
-        session: the session of the connection.
-        record: the server's record.
-        kind: the kind of items.
-        attempt: the attempt that it belongs to; None while the connection is opened.
+    A repeated cursor ends the list. `attempt` is None while the connection is opened.
 
     Raises:
         LimitExceeded: the list is too large, or has too many pages.
@@ -162,7 +146,7 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
                 await time_slice.checkpoint()
             cursor, meter.lasting = part.next_cursor, min(meter.lasting, part.ttl_ms)
         if not cursor and (cursor is None or not pages.session.modern):
-            return tuple(found)  # an empty cursor is one since 2026-07-28; before, it came with the last page
+            return tuple(found)  # before 2026-07-28 an empty cursor came with the last page; since then it is a cursor
         if cursor in seen:
             where = f"page {len(begins)} has the cursor of an earlier page"
             meter.invalid.append(f"its list of {meter.what} ends early: {where}; fix the server's pagination")
@@ -173,15 +157,13 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
 
 
 def _without_repeated(found: list[T], begins: list[int]) -> tuple[T, ...]:
-    """Return the items without the pages that are the same as an earlier one; `begins` has where each page begins."""
+    """Return the items without repeated pages; `begins` lists where each page begins."""
     pages = (found[begin:end] for begin, end in pairwise([*begins, len(found)]))
     return tuple(chain(*{to_json(page): page for page in pages}.values()))
 
 
 @frozen(eq=False)
 class _Pages(Generic[Page, T]):
-    """The pages of one list; see `all_pages` for the attributes."""
-
     session: Session
     record: ConnectionRecord
     kind: Kind[Page, T]
@@ -189,7 +171,7 @@ class _Pages(Generic[Page, T]):
     attempt: Deadline | None
 
     async def fetch(self, cursor: str | None) -> tuple[int, Iterator[Page]]:
-        """Request a page. Return the number of its items, and its parts, which are validated one by one."""
+        """Request a page. Return the number of items, and an iterator that validates a part at each step."""
         params = {} if cursor is None else {"cursor": cursor}
         try:
             meta = meta_for(self.session, self.record)
@@ -208,7 +190,7 @@ class _Pages(Generic[Page, T]):
         """Return the result of an answer that cannot be parsed as a whole, with an `UnreadableItem` for each bad item.
 
         Raises:
-            mcp.MCPError: it is another error, or more than an item cannot be parsed, or the page is too large.
+            mcp.MCPError: an unrelated error, or more than single items cannot be parsed, or the page is too large.
         """
         unparsed, limit = error.data, self.record.config.limits.max_list_bytes
         if not isinstance(unparsed, UnparsedText) or len(unparsed.text) > limit:
@@ -227,16 +209,15 @@ class _Pages(Generic[Page, T]):
         if type(items) is not list or not items:
             yield self._parsed(result)
             return
-        # Copied, because a server in this process may keep what it has returned.
+        # Copied, because a server in this process may keep its result.
         result, items = {**result, self.kind.member: []}, list(items)
         for start in range(0, len(items), PART):
             some = items[start : start + PART]
             yield self._valid(result, some)
-            # Release them now, because to release thousands at once is a long step.
+            # Release the items part by part: the release of thousands at once is a long step.
             items[start : start + PART] = [None] * len(some)
 
     def _valid(self, result: dict[str, Any], items: list[Any]) -> Page:
-        """Return a page with those of the items that are valid."""
         member = self.kind.member
         try:
             page: Page = parse_result(self.kind.method, self.session.version, {**result, member: items})
@@ -296,10 +277,10 @@ class KeepResources(Request[None]):
     operation: ClassVar[str] = "resources/list"
 
     async def send(self, session: Session, record: ConnectionRecord) -> None:
-        """Request every page of each, and show the result. A list that fails stays as it is, and is stale then.
+        """Request every page of each list, and show the result. A failed list stays, marked as outdated.
 
         Raises:
-            Exception: as for `all_pages`, for the first that failed.
+            Exception: as for `all_pages`, for the first failure.
         """
         kept, failures = record.server.resources, list[Exception]()
         ticket, lists = kept.begin(), list[Any]()
@@ -319,11 +300,11 @@ class KeepResources(Request[None]):
 
 # --- Leave out items of a list that are too large or invalid ----------------------------------------------------------
 
-# The items are unchecked, so they are measured by a walk that does not recurse and that ends early (`measured`).
+# Unchecked items may be deep or huge, so `measured` walks them without recursion and ends early.
 
 
 _MEASURE_FACTOR: Final = 2
-"""A value is measured up to this many times its limit, so that the error can say by how much it is too large."""
+"""A value is measured up to this many times its limit, for an error that says by how much the value is too large."""
 
 
 @define(eq=False)
@@ -331,14 +312,12 @@ class ListMeter:
     """Measures one list, item by item, as it arrives.
 
     Attributes:
-        left_out: one error for each item that exceeds a limit, with the limit and a remedy.
-        invalid: one phrase for each item that is not valid.
-        lasting: for how many milliseconds each of its pages holds.
+        left_out: one error for each item beyond a limit, with the limit and a remedy.
+        invalid: one phrase for each invalid item.
+        lasting: for how many milliseconds the list holds: the least of its pages.
 
     Args:
-        server: the configured name of the server.
         what: the kind of items, in the plural: ``"tools"``.
-        limits: the limits of the server.
     """
 
     server: str
@@ -351,10 +330,10 @@ class ListMeter:
     _size: int = field(default=0, init=False)
 
     def announce(self, number: int) -> None:
-        """Count items that have arrived and are about to be measured.
+        """Count items before measuring.
 
         Raises:
-            LimitExceeded: the server lists more tools than it may.
+            LimitExceeded: the server lists more tools than allowed.
         """
         self._number += number
         if self.what == "tools" and self._number > self.limits.max_tools:
@@ -362,10 +341,7 @@ class ListMeter:
             raise self._refused(excess)
 
     def admits(self, item: Any) -> bool:
-        """Measure one item; return whether it is within the limits, and add an error to `left_out` if it is not.
-
-        Args:
-            item: a model of the SDK, such as ``mcp.types.Tool``.
+        """Measure one item, a model of the SDK. Return False if it exceeds a limit, and add the error to `left_out`.
 
         Raises:
             LimitExceeded: the list as a whole is too large.
@@ -381,7 +357,6 @@ class ListMeter:
         return False
 
     def refuse(self, item: object, reason: str) -> None:
-        """Add an item that is not valid to `invalid`."""
         name = item.name if isinstance(item, UnreadableItem) else item.get("name") if isinstance(item, dict) else None
         self.invalid.append(f"{self._left_out(name if isinstance(name, str) else None)}: {reason}; fix the server")
 
@@ -393,7 +368,7 @@ class ListMeter:
         """Check the cursor to the next page.
 
         Raises:
-            LimitExceeded: it is too long to be sent back.
+            LimitExceeded: the cursor is too long to be sent back.
         """
         if len(cursor) > (limit := self.limits.max_text_chars):
             found = f"the cursor to the next page of its {self.what} has {len(cursor)} characters"
@@ -403,7 +378,7 @@ class ListMeter:
         return LimitExceeded(f"server {self.server!r}: {excess}, if you trust the server", server=self.server)
 
     def _excesses(self, members: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a phrase for each part of an item that exceeds a limit, and add the item to the size of the list."""
+        """Yield a phrase for each part of an item beyond a limit, and add the size of the item to the list."""
         limits = self.limits
         for member, value in members.items():
             what = member.replace("_", " ")

@@ -1,15 +1,12 @@
-"""The base of all messages to a server actor, and their arguments.
+"""Base classes of all messages to a server actor, and checks of arguments.
 
-`Request` is the base class; `PlainRequest`, the last part, is that of requests that are one message and one answer. In
-between: `request_internally`, by which a connection sends requests of its own; the validation of arguments
-(`given_text` and others; `given_passing` for a request that is passed on for another client). `members_of` writes
-params as JSON.
+Every call creates a request, so the classes save time where they can. A `PlainRequest` is one message and one answer,
+but a server may refuse its headers, ask for input, or answer with a result that an extension claims; then the request
+continues here. Retries are decided in ``ref``.
 
-A request belongs to its caller until it is in the mailbox; then the connection calls its `send` or, without a task, its
-parts. It uses the session and ``_eras``, reads the record, begins deadlines, and has `Reports` of the dispatcher run
-the caller's callback. A `PlainRequest` goes on if the server asks for input, an extension claims its result, or the
-server refuses its headers (`learn_headers`); retries are decided in ``ref``. The file imports neither refs nor the
-connection.
+Owns: nothing; a request belongs to its caller, and in the mailbox to the connection.
+Writes: deadlines, and the log level of the record; runs the caller's progress callback through `Reports`.
+Calls: catalog, config, kernel, servers.
 """
 
 from __future__ import annotations
@@ -51,27 +48,24 @@ T = TypeVar("T")
 
 @define(eq=False, kw_only=True)
 class Request(Call[T]):
-    """A message to a server actor. A request task of the actor calls its `send` with the actor's session.
+    """A message to a server actor. A request task of the actor calls `send` with the actor's session.
 
-    A `PlainRequest` may also go without a task.
-
-    Nothing but its last three attributes changes after a request was sent. It is neither frozen nor an `abc.ABC` all
-    the same, because every call creates one: a frozen class takes three times as long for that, and an abstract one
-    five times as long for a check of its type.
+    Only the last three attributes change after the send. Every call creates a request, so the class is neither frozen
+    (creation takes three times as long) nor an `abc.ABC` (a check of its type takes five times as long).
 
     Attributes:
-        deadline: when the request times out. `Deadlines` enforces it; each progress notification renews it.
-        session_refused: whether the server has refused it as one of a session that it does not know. If it does so on
-            the next session, too, it is that request which the server refuses, and more sessions would not help.
-        begun: whether the server has answered a round of it, so that it may have had an effect.
-        reports: the reports that its caller is to see before the result; None without any, or before the result.
+        deadline: when the request times out. Enforced by `Deadlines`, and renewed by progress notifications.
+        session_refused: True once the server has refused the request because of an unknown session. A second refusal is
+            about the request, and further sessions would not help.
+        begun: True once the server has answered a round, after which the request may have had an effect.
+        reports: reports that the caller must see before the result; None without any.
     """
 
     of_the_session: ClassVar[bool] = False
-    """Whether the request is about the shared session, so that it needs that very connection."""
+    """True for a request about the shared session, which cannot use an isolated connection."""
 
     is_tool_call: ClassVar[bool] = False
-    """Whether the result may say that the server has refused it (``is_error``)."""
+    """True if the result may say that the server has refused the call (``is_error``)."""
 
     deadline: Deadline | None = field(default=None, repr=False)
     session_refused: bool = field(default=False, init=False, repr=False)
@@ -81,26 +75,26 @@ class Request(Call[T]):
     @property
     @abstractmethod
     def operation(self) -> str:
-        """The protocol's method and its main argument, for errors and logs: ``tools/call 'add'``."""
+        """The protocol's method and the main argument, for errors and logs: ``tools/call 'add'``."""
 
     @property
     def subject(self) -> str | None:
-        """The tool, prompt or resource that it is about, for observers, with credentials masked; None if none."""
+        """The tool, prompt or resource, for observers, with credentials masked; None if there is none."""
         return None
 
     def repeatable(self, record: ServerRecord) -> bool:
-        """Return whether the request may be sent again after the server may have acted on it. Lists and reads may."""
+        """Return True if the request may be sent again after the server may have acted on it."""
         return True
 
     def suggestion(self, record: ServerRecord) -> str | None:
-        """Return what the caller may have meant, for the error of a request that has failed; None if unknown."""
+        """Return what the caller may have meant, for the error of a failed request; None if unknown."""
         return None
 
     @abstractmethod
     async def send(self, session: Session, record: ConnectionRecord) -> T:
-        """Send the request on the session of this connection and return its result.
+        """Send the request on the session of this connection and return the result.
 
-        **Cancellation**: the server is asked to cancel a request that was sent.
+        **Cancellation**: asks the server to cancel a request that was sent.
 
         Raises:
             mcp.MCPError: the server answered with an error, or the connection was lost.
@@ -118,7 +112,7 @@ def meta_for(
 
 
 async def request_internally(record: ConnectionRecord, actor: ActorRef, request: Request[T]) -> T:
-    """Send a request from one of the server's own tasks: through the mailbox, with a deadline, without retries.
+    """Send a request from a task of the server itself: through the mailbox, with a deadline, without retries.
 
     **Cancellation**: leaves at once.
 
@@ -133,18 +127,11 @@ async def request_internally(record: ConnectionRecord, actor: ActorRef, request:
 
 # --- Validate request arguments before sending them -------------------------------------------------------------------
 
-# The arguments of tools are checked against their schemas elsewhere, see `mcp_actors.catalog.ToolChecks`.
+# `mcp_actors.catalog.ToolChecks` checks arguments of tools against their schemas.
 
 
 def given_text(server: str, method: str, root: str, value: object, *path: str) -> str:
-    """Return a string that can be sent.
-
-    Args:
-        server: the server's name.
-        method: the protocol's method.
-        root: the name of the parameter.
-        value: the argument, or a part of it.
-        path: where that part is inside the argument.
+    """Return a string that can be sent. `path` leads to the string inside the argument `root`.
 
     Raises:
         InvalidArguments: the value is not a string, or has no UTF-8 form.
@@ -162,7 +149,7 @@ def given_texts(server: str, method: str, root: str, values: object) -> dict[str
     """Return a mapping of strings that can be sent.
 
     Raises:
-        InvalidArguments: the values are not a mapping of strings to strings.
+        InvalidArguments: not a mapping of strings to strings.
     """
     if not isinstance(values, Mapping):
         raise refused(server, method, root, (), f"is {kind_of(values)}; expected a mapping of names to strings")
@@ -179,7 +166,7 @@ def given_object(server: str, method: str, root: str, values: object) -> Json | 
     """Return a copy of a JSON object that can be sent; None for None.
 
     Raises:
-        InvalidArguments: the values are not a mapping, or cannot be written as JSON.
+        InvalidArguments: not a mapping, or not JSON.
     """
     if values is None:
         return None
@@ -193,14 +180,13 @@ def given_object(server: str, method: str, root: str, values: object) -> Json | 
 
 
 def refused(server: str, method: str, root: str, path: tuple[str, ...], problem: str) -> InvalidArguments:
-    """Return the error for an argument that cannot be sent."""
     what = f"server {server!r}: {method}: {dotted(root, path)} {problem}; nothing was sent; correct the argument"
     return InvalidArguments(what, server=server, tool=None, path=(root, *path))
 
 
 # --- Requests that are one message and one answer ---------------------------------------------------------------------
 
-# Over a pipe such a request needs no task while it waits. A server may still ask back; then it is sent again with the
+# Over a pipe, a plain request needs no task while it waits. After a question of the server it is sent again, with the
 # answer.
 
 
@@ -211,11 +197,11 @@ ResultT = TypeVar("ResultT", bound=Result)
 
 @frozen
 class Passing:
-    """The parts of a request that is passed on for another client, whose result may be a request for input.
+    """The parts of a request passed on for another client, whose result may be a request for input.
 
     Attributes:
         answers: the params that answer the last request for input.
-        capabilities: the capabilities of that client; None for those of the session.
+        capabilities: the capabilities of the other client; None for those of the session.
     """
 
     answers: Json
@@ -223,7 +209,7 @@ class Passing:
 
 
 UNANSWERED: Final = Passing({}, None)
-"""Those of most requests that are passed on."""
+"""For a request passed on without answers."""
 
 
 def given_passing(server: str, method: str, responses: object, state: object, capabilities: object) -> Passing:
@@ -232,10 +218,10 @@ def given_passing(server: str, method: str, responses: object, state: object, ca
     Args:
         server: the server's name.
         method: the protocol's method.
-        responses: the answers to a request for input, by its keys; None for none.
-        state: the state of that request for input, unchanged; None for none.
-        capabilities: the capabilities of the client that answers; None for those of this program. Servers before
-            2026-07-28 have learned these when they were connected.
+        responses: the answers to a request for input, by key; None without answers.
+        state: the state of the request for input, unchanged; None without a state.
+        capabilities: the capabilities of the answering client; None for this program's. Servers before 2026-07-28 have
+            learned the capabilities at the connect.
 
     Raises:
         InvalidArguments: a part has the wrong type.
@@ -248,10 +234,9 @@ def given_passing(server: str, method: str, responses: object, state: object, ca
 
 @define(eq=False)
 class Kept:
-    """The last answer to a request, as it was parsed from JSON.
+    """The last answer to a request, as parsed from JSON.
 
-    Attributes:
-        exposed: whether middleware has the value that was read from it, and may change that.
+    `exposed` is True once middleware has the value read from the answer, and may change the value.
     """
 
     exposed: bool = False
@@ -259,11 +244,9 @@ class Kept:
     _value: Any = field(default=None, init=False, repr=False)
 
     def keep(self, raw: Json, value: Any) -> None:
-        """Keep an answer, and the value that was read from it."""
         self._raw, self._value = raw, value
 
     def has(self, value: Any) -> Json | None:
-        """Return the answer that a value was read from; None if it was not, or was changed since."""
         if value is not self._value:
             return None
         model: Any = type(value)
@@ -276,9 +259,9 @@ class Extras:
     """The rare parts of a request. Do not change them.
 
     Attributes:
-        meta: its ``_meta``, apart from what the protocol version adds; None without one.
-        reports: takes the server's reports of progress; None without a callback or a limit.
-        capabilities: the capabilities that it names, in place of those of the session; None for those.
+        meta: the ``_meta``, apart from additions of the protocol version; None without one.
+        reports: takes progress reports; None without a callback or a limit.
+        capabilities: named in place of the session's capabilities; None for those.
     """
 
     meta: Mapping[str, Any] | None
@@ -294,13 +277,11 @@ class PlainRequest(Request[ResultT]):
     """A request that is one message, unless the server asks back.
 
     Attributes:
-        method: the protocol's method.
-        model: the class of its result.
-        meta: the caller's ``_meta``.
+        model: the class of the result.
         progress: called at each progress notification.
-        passing: its further parts if it is passed on for another client.
-        members: its params as the members of a JSON object; None if they were not written yet.
-        kept: keeps its answer; None if it is not wanted as it was parsed.
+        passing: further parts of a request passed on for another client.
+        members: the params as the members of a JSON object; None before they are written.
+        kept: keeps the parsed answer; None keeps nothing.
     """
 
     method: ClassVar[str]
@@ -309,34 +290,29 @@ class PlainRequest(Request[ResultT]):
     meta: Mapping[str, Any] | None = None
     progress: ProgressCallback | None = None
     members: bytes | None = field(default=None, repr=False)
-    # Set only where they are needed: as arguments, every call would pay for them.
+    # Set only where needed: as arguments, they would slow down every call.
     passing: Passing | None = field(default=None, init=False, repr=False)
     kept: Kept | None = field(default=None, init=False, repr=False)
 
     @property
     def target(self) -> str | None:
-        """The tool or prompt that it names, for a span."""
+        """The name of the tool or prompt, for a span."""
         return None
 
     @property
     def subject(self) -> str | None:
-        """The tool or prompt."""
         return self.target
 
     @abstractmethod
     def check(self, session: Session, record: ConnectionRecord) -> None:
-        """Check that it may be sent, just before it is.
-
-        Raises:
-            Exception: it must not be sent; its caller gets this error.
-        """
+        """Check that the request may be sent. The caller gets any exception, and nothing is sent."""
 
     @abstractmethod
     def given(self) -> Json:
-        """Return its params as they were given, without ``_meta``."""
+        """Return the given params, without ``_meta``."""
 
     def written(self) -> bytes | None:
-        """Return the members of its params as JSON text, without braces; None if they cannot be written as JSON."""
+        """Return the members of the params as JSON text, without braces; None if they cannot be written as JSON."""
         if self.members is None:
             self.members = members_of(self._all_given())
         return self.members
@@ -345,10 +321,9 @@ class PlainRequest(Request[ResultT]):
         return self.given() if self.passing is None else self.given() | self.passing.answers
 
     def params(self, answers: Json | None = None) -> Json:
-        """Return its params, made anew: a server in this process may change what it is given.
+        """Return the params, made anew each time: a server in this process may change its input.
 
-        Args:
-            answers: the params that answer the last request for input, if this program answers it.
+        `answers` are the params that answer the last request for input, if this program answers.
         """
         params = self._all_given()
         if (text := self.written()) is not None:
@@ -357,13 +332,10 @@ class PlainRequest(Request[ResultT]):
         return params if answers is None else params | answers
 
     def extras(self, session: Session, record: ConnectionRecord) -> Extras | None:
-        """Return what not every request has; None if there is nothing of that, as nearly always.
-
-        That is the caller's ``_meta``, the log level, what renews the deadline and runs the caller's callback, and the
-        capabilities of another client.
+        """Return the rare parts of the request; None without any, as nearly always.
 
         Raises:
-            NotSupported: it answers a request for input, which a legacy server cannot have made.
+            NotSupported: the request answers a request for input, but a legacy server cannot have asked.
         """
         config, capabilities = record.config, None
         if (passing := self.passing) is not None:
@@ -376,7 +348,7 @@ class PlainRequest(Request[ResultT]):
         return Extras(meta, Reports(config.name, self.progress, self.deadline), capabilities)
 
     async def send(self, session: Session, record: ConnectionRecord) -> ResultT:
-        """Send it, and go on with it while the server asks back. See `Request.send`."""
+        """Send the request, and continue while the server asks back. See `Request.send`."""
         self.check(session, record)
         extras = self.extras(session, record) or NO_EXTRAS
         if (reports := extras.reports) is not None:
@@ -397,7 +369,7 @@ class PlainRequest(Request[ResultT]):
         return value
 
     async def go_on(self, session: Session, record: ConnectionRecord, value: Any, extras: Extras) -> ResultT:
-        """Return the result of a request from that of its first message: answer the questions of the server."""
+        """Answer the questions of the server, from the result of the first message on; return the final result."""
         if isinstance(value, MCPError):
             value = await self._send_after_pages(session, record, value, extras)
         if not self.is_result(value):
@@ -411,13 +383,12 @@ class PlainRequest(Request[ResultT]):
         return self.finish(value, record)
 
     def names_pages(self, refusal: MCPError) -> bool:
-        """Return True if a person must open pages first, which is not left to another client."""
         return self.passing is None and pages_of(refusal) != []
 
     async def _send_after_pages(
         self, session: Session, record: ConnectionRecord, refusal: MCPError, extras: Extras
     ) -> Any:
-        """Have a person open the pages, and send the request once more when all are done."""
+        """Let a person open the pages, and send the request once more when all are done."""
         seconds, began = record.server.callbacks.timeout, 0.0 if self.deadline is None else self.deadline.began
         wait = partial(record.server.done.wait, since=began)
         with record.calls.deadlines.answering(record.name, self.deadline, MAX_ROUNDS * seconds):
@@ -432,13 +403,13 @@ class PlainRequest(Request[ResultT]):
         raise pages_required(record.config.name, self.operation, refusal, why)
 
     def is_result(self, value: Any) -> bool:
-        """Return False for a request for input that is to be answered, and for what an extension claims."""
+        """Return False for a request for input that this program answers, and for a result that an extension claims."""
         if type(value) is self.model:
             return True
         return self.passing is not None and isinstance(value, InputRequiredResult)
 
     async def send_once(self, session: Session, record: ConnectionRecord, answers: Json | None, extras: Extras) -> Any:
-        """Send one message, and return its result as `read` does. See `params` for the answers."""
+        """Send one message, and return the result as `read` does. See `params` for the answers."""
         given: Json = {"attempt": self.deadline, "meta": extras.meta, "capabilities": extras.capabilities}
         ask: Any = partial(session.ask, self.method, report=extras.reports, **given)
         try:
@@ -457,20 +428,17 @@ class PlainRequest(Request[ResultT]):
         return value
 
     async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
-        """Learn which arguments are headers from the server that has refused them; return True if that may help."""
+        """Learn which arguments are headers, after a refusal. Return True if a second send may succeed."""
         return False
 
     def explain(self, error: MCPError, record: ConnectionRecord) -> Exception:
-        """Return the exception for an error of the server."""
         asked = record.server.note_old_question(self.operation, error.message)
         return error if asked is None else caused_by(asked, error)
 
     def read(self, session: Session, result: Json) -> Any:
-        """Return a result: of the class of this request, a request for input, or what an extension claims.
+        """Return the parsed result: of the class of this request, a request for input, or claimed by an extension.
 
-        Args:
-            session: the session.
-            result: the parsed ``result`` of the answer. It is changed.
+        `result` is changed.
 
         Raises:
             pydantic_core.ValidationError: the result does not conform to the protocol.
@@ -488,7 +456,7 @@ class PlainRequest(Request[ResultT]):
                     return value
             except ValidationError:
                 pass
-        # The class accepts more than the schema of the version. Both together cost as much as everything else.
+        # The class accepts more than the schema of the version. To use both costs as much as all the rest of a call.
         return self.read_openly(session, result)
 
     def read_openly(self, session: Session, result: Json) -> Any:
@@ -507,7 +475,7 @@ class PlainRequest(Request[ResultT]):
         return ()
 
     def _is_plain(self, result: Json) -> bool:
-        """Return False if its class, which is the same for all versions, may have accepted what its schema refuses."""
+        """Return False if the class, which is the same for all versions, may have accepted more than the schema."""
         for block in self.blocks(result):
             if "type" not in block:
                 return False
@@ -527,7 +495,7 @@ def _no_questions(server: str, operation: str, version: str) -> NotSupported:
 
 
 def members_of(params: Mapping[str, Any]) -> bytes | None:
-    """Return the members of a JSON object, without its braces; None if a value cannot be written as JSON."""
+    """Return the members of a JSON object, without braces; None if a value cannot be written as JSON."""
     try:
         return to_json(params, inf_nan_mode="null")[1:-1]  # what pydantic writes for these values in a model
     except (PydanticSerializationError, ValueError):

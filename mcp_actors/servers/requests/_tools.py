@@ -1,12 +1,13 @@
-"""The messages that call and list tools, and middleware around a call.
+"""Messages that call and list tools, and middleware around a call.
 
-`CallTool` checks its arguments and its result by the catalogue of the record; if a modern server refuses its headers,
-it lists the tools again. `ListTools` offers its list to the catalogue, which decides what it shows, and returns copies.
-`list_all_tools` requests and hashes all tools. `Around`, the last part, runs the program's middleware around a call.
+The catalogue of the record may change between a call and its send, so a call is checked again for each new listing. A
+modern server may refuse headers; then the tools are listed again. `Around`, at the end, runs the program's middleware,
+which may send any number of messages for one call.
 
-Refs send `CallTool` and `ListTools`, the latter also a task of the connection, and run an `Around` in the task of its
-caller; the actor calls `list_all_tools`. They note the tools of a modern server in the session, and log the tools that
-are left out for their headers. The file uses ``_admission``, ``_rules`` and ``_deadlines``, and starts no task itself.
+Owns: nothing; an `Around` runs in the task of its caller.
+Writes: the catalogue, the tools of a modern session, and the log (tools left out for their headers).
+Calls: config, servers, _lists, _request.
+-+ MAX_NAMED
 """
 
 from __future__ import annotations
@@ -60,11 +61,9 @@ class CallTool(PlainRequest[CallToolResult]):
     """Call a tool by the name under which the server lists it.
 
     Attributes:
-        name: the tool's name.
-        arguments: its arguments.
-        idempotent: whether the caller allows it to be repeated; None leaves that to the tool's annotations.
-        checked_by: the checks that its arguments passed; None if they were not checked yet.
-        deferred: whether the tool was only remembered when it was called. Then the server must still list it.
+        idempotent: whether the caller allows a repetition; None asks the tool's annotations.
+        checked_by: the checks that the arguments passed; None before a check.
+        deferred: True if the tool was only remembered at the time of the call. The server must still list it.
     """
 
     is_tool_call: ClassVar[bool] = True
@@ -73,7 +72,7 @@ class CallTool(PlainRequest[CallToolResult]):
 
     name: str
     arguments: Mapping[str, Any] | None
-    meta: Mapping[str, Any] | None  # positional here and below, which costs every call less
+    meta: Mapping[str, Any] | None  # positional, like those below, because keywords would slow down every call
     progress: ProgressCallback | None
     idempotent: bool | None
     checked_by: ToolChecks | None = field(repr=False)
@@ -81,11 +80,10 @@ class CallTool(PlainRequest[CallToolResult]):
 
     @property
     def operation(self) -> str:
-        """``tools/call`` and the tool's name."""
         return f"tools/call {self.name!r}"
 
     def repeatable(self, record: ServerRecord) -> bool:
-        """Return whether the caller allows it or, if the caller does not say, the annotations of a trusted server."""
+        """Return the caller's `idempotent`; if None, whether the annotations of a trusted server allow a repetition."""
         listed = self._listed(record)
         return is_repeatable_call(
             idempotent=self.idempotent,
@@ -94,7 +92,7 @@ class CallTool(PlainRequest[CallToolResult]):
         )
 
     def suggestion(self, record: ServerRecord) -> str | None:
-        """Return the listed names that are nearest to that of a tool which the server does not list."""
+        """Return the nearest listed names for a tool that the server does not list."""
         shown = [each.name for each in record.catalog.tools]
         if not shown or record.catalog.lists(self.name):
             return None
@@ -107,8 +105,8 @@ class CallTool(PlainRequest[CallToolResult]):
         return next((each.tool for each in record.catalog.tools if each.name == self.name), None)
 
     def changed(self, by: ToolRequest) -> CallTool:
-        """Return the call that a middleware lets go on in place of this one."""
-        # Only the tool that was called can be a remembered one, not one that a middleware calls instead.
+        """Return the call that a middleware sends in place of this one."""
+        # Only the called tool can be a remembered one; a tool that a middleware calls instead never is.
         deferred, options = self.deferred and by.name == self.name, (self.progress, self.idempotent)
         changed = CallTool(by.name, by.arguments, by.meta, *options, None, deferred, deadline=self.deadline)
         changed.passing, changed.kept = self.passing, self.kept
@@ -116,24 +114,23 @@ class CallTool(PlainRequest[CallToolResult]):
 
     @property
     def target(self) -> str:
-        """The tool."""
         return self.name
 
     def check(self, session: Session, record: ConnectionRecord) -> None:
-        """Check that the tool may be called, and the arguments unless that was done with the present listing.
+        """Check that the tool may be called, and the arguments unless the present listing has checked them already.
 
         Raises:
-            ToolNotFound: the tool was only remembered and is not listed any more; or it is hidden.
+            ToolNotFound: the tool was only remembered and is no longer listed, or is hidden.
             InvalidArguments: the arguments are not valid for the tool.
         """
         if self.deferred and self._listed(record) is None:
             raise _gone(self.name, record)
         if self.checked_by is not (checks := record.catalog.checks):
-            # The listing or what is admitted of it has changed since the call, or a middleware may have changed that.
+            # Since the call, the listing or its admission has changed, or a middleware may have changed the arguments.
             self.prepare(record, checks)
 
     def prepare(self, record: ServerRecord | ConnectionRecord, checks: ToolChecks) -> None:
-        """Check that the tool may be called, check the arguments, and write them.
+        """Check that the tool may be called, check the arguments, and write them as JSON.
 
         Raises:
             ToolNotFound, InvalidArguments: as for `check`.
@@ -145,7 +142,6 @@ class CallTool(PlainRequest[CallToolResult]):
             self.members = b'"name":%b,"arguments":%b' % (to_json(self.name), text)
 
     def given(self) -> Json:
-        """Return the name and the arguments."""
         return {"name": self.name} if self.arguments is None else {"name": self.name, "arguments": self.arguments}
 
     def explain(self, error: MCPError, record: ConnectionRecord) -> Exception:
@@ -164,28 +160,22 @@ class CallTool(PlainRequest[CallToolResult]):
         return caused_by(unsupported, error)
 
     def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
-        """Return the content of the result."""
         content: list[dict[str, Any]] = result["content"]
         return content
 
     def finish(self, value: CallToolResult, record: ConnectionRecord) -> CallToolResult:
-        """Check the result against the schema of the tool. A request for input has none.
-
-        Raises:
-            InvalidResult: it does not match.
-        """
         if isinstance(value, CallToolResult):
             record.catalog.checks.check_result(self.name, value)
         return value
 
     def read_openly(self, session: Session, result: Json) -> Any:
-        """Return the result; an empty array is an empty object if the tool returns objects."""
+        """Return the result. An empty array counts as an empty object if the tool returns objects."""
         if result.get("structuredContent") == [] and self.name in session.return_objects:
             result["structuredContent"] = {}
         return super().read_openly(session, result)
 
     async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
-        """List the tools again: the schema of this one may have changed, or was not known."""
+        """List the tools again: the schema of this tool may have changed, or was unknown."""
         if not session.modern:
             return False
         try:
@@ -198,7 +188,6 @@ class CallTool(PlainRequest[CallToolResult]):
 
 
 def _gone(name: str, record: ConnectionRecord) -> ToolNotFound:
-    """Return the error for a remembered tool that the server does not list any more."""
     server, known = record.config.name, [tool.name for tool in record.catalog.tools]
     near = _nearest(name, known)
     hint = f"did you mean {near}? " if near else ""
@@ -210,7 +199,6 @@ def _gone(name: str, record: ConnectionRecord) -> ToolNotFound:
 
 
 def _nearest(name: str, known: Sequence[str]) -> str:
-    """Return the names that are nearly this one, or nothing."""
     return " or ".join(map(repr, nearest(name, known, 3)))
 
 
@@ -226,7 +214,6 @@ class ListTools(Request[tuple[Tool, ...]]):
     operation: ClassVar[str] = "tools/list"
 
     async def send(self, session: Session, record: ConnectionRecord) -> tuple[Tool, ...]:
-        """Request every page and offer the result to the catalogue."""
         ticket = record.catalog.begin()
         tools = await list_all_tools(session, record, self.deadline)
         record.catalog.offer(ticket, tools)
@@ -236,9 +223,9 @@ class ListTools(Request[tuple[Tool, ...]]):
 
 
 async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
-    """Return copies of tools, so that callers cannot change the catalogue's.
+    """Return copies of tools, which callers may change.
 
-    Each tool is released once it was copied: to release thousands that the catalogue does not keep is a long step.
+    Each tool is released after its copy: the release of thousands at once is a long step.
     """
     copies, time_slice = list[Tool](), TimeSlice()
     while tools:
@@ -250,7 +237,7 @@ async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
 async def list_all_tools(
     session: Session, record: ConnectionRecord, attempt: Deadline | None = None
 ) -> tuple[KnownTool, ...]:
-    """Request every page of the server's tools; return nothing if it has no tools capability.
+    """Request every page of the server's tools; return nothing without the tools capability.
 
     Raises:
         LimitExceeded: the list has too many pages, or is too large altogether.
@@ -268,7 +255,6 @@ async def list_all_tools(
 
 
 def _each_once(tools: deque[Tool]) -> Iterator[Tool]:
-    """Yield each tool with readable schemas, and release it: to release thousands that were known is a long step."""
     while tools:
         tool = tools.popleft()
         for member in ("input_schema", "output_schema"):
@@ -278,7 +264,7 @@ def _each_once(tools: deque[Tool]) -> Iterator[Tool]:
 
 
 def _with_valid_headers(tools: Iterable[Tool], record: ConnectionRecord) -> Iterator[Tool]:
-    """Leave out, and log, the tools that a client must ignore because it cannot send their arguments as headers."""
+    """Leave out and log tools whose arguments cannot be sent as headers, as the protocol demands of clients."""
     for tool in tools:
         reason = find_invalid_x_mcp_header(tool.input_schema)
         if reason is None:
@@ -291,21 +277,11 @@ def _with_valid_headers(tools: Iterable[Tool], record: ConnectionRecord) -> Iter
 
 # --- Run middleware around a tool call --------------------------------------------------------------------------------
 
-# It runs in the task of its caller, within a scope by which the deadline cancels it. Each call that it lets go on is a
-# message like any other: it may wait in the mailbox, return there unnoticed, and take no slot before it is sent.
+# Middleware runs in the task of its caller, within a scope that the deadline cancels. Each call that it passes on is a
+# message like any other: it may wait in the mailbox, return there unnoticed, and takes no slot before the send.
 
 
 class Around(InTask):
-    """An attempt to call a tool through the middleware of its server.
-
-    Args:
-        request: the call.
-        deadline: its deadline.
-        config: the configuration of the server.
-        send: sends a call that the middleware lets go on.
-        translate: translates an error of the kernel.
-    """
-
     def __init__(
         self,
         request: CallTool,
@@ -322,9 +298,6 @@ class Around(InTask):
         """Run the middleware, and return its result.
 
         **Cancellation**: cancels the middleware, as a time-out does.
-
-        Raises:
-            Exception: the middleware raised it, or the end of the request was decided.
         """
         request, config = self._request, self._config
         if request.kept is not None:
@@ -336,7 +309,7 @@ class Around(InTask):
         except Exception as exc:
             if self.error is None:
                 if self._deadline.begun and getattr(exc, "outcome", None) == "not_sent":
-                    exc.outcome = "unknown"  # type: ignore[attr-defined]  # this call was not sent, but one before it
+                    exc.outcome = "unknown"  # type: ignore[attr-defined]  # an earlier call of the middleware was sent
                 raise
         error, self.error = self.error or self._deadline.keeper.failure(self._deadline), None
         try:
@@ -345,11 +318,13 @@ class Around(InTask):
             del error  # whose traceback refers to this frame
 
     async def _call_next(self, given: ToolRequest) -> CallToolResult:
-        """Send a call like any other, and return its result."""
         request, deadline = self._request.changed(given), self._deadline
-        if deadline.call is not self:  # its caller has left, and a thread or a task that it began has not
+        if deadline.call is not self:  # the caller has left, but a thread or task of the middleware continues
             what = f"server {self._config.name!r}: {request.operation}: call_next() called after the request had ended"
             raise RuntimeError(f"{what}; nothing was sent; call it within the middleware")
+        # `deadline.begun` decides whether a later failure may claim that nothing was sent, so every way out counts: an
+        # answer, a failure of a sent message, and a cancellation, after which nothing is known. A message that is not
+        # counted would let the retry policy repeat a call that may have had an effect.
         call: PendingCall[CallToolResult] | None = None
         try:
             self.latest = call = self._send(request)
@@ -362,14 +337,14 @@ class Around(InTask):
             unsent = isinstance(failure, NOT_SENT) or getattr(failure, "outcome", "unknown") == "not_sent"
             deadline.begun += call is not None and not unsent
         except BaseException:
-            deadline.begun += call is not None  # it was cancelled, and may have been sent
+            deadline.begun += call is not None
             raise
         finally:
             if call is not None:
                 self.calls.remove(call)
-                deadline.keeper.settled()  # a connection may wait until it has no message any more
+                deadline.keeper.settled()  # a drain may wait for the last message
                 if self.handed_over:
-                    deadline.renew()  # the end of this message has stopped the time without progress of the others
+                    deadline.renew()  # the end of this message stopped the progress timeout of the remaining messages
         try:
             raise failure
         finally:

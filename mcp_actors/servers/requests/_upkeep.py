@@ -1,14 +1,11 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-`Probe` is the message of a health check (a ping or, if the era or the server has none, another request), `check_health`
-makes one check, and `keep_checking` repeats it. `SetLogLevel` sets the log level, `keep_log_level` sends it again on a
-new connection, and `given_level` validates it. `TellRootsChanged` notifies a server of changed roots. Since 2026-07-28
-neither is sent, and requests carry the level (`meta_for`).
+Checks and log levels go through the mailbox of the actor. Only the callback of `keep_checking` ends a connection. Since
+2026-07-28 neither levels nor roots are sent; requests carry the level (`meta_for`).
 
-The actor runs `keep_checking` and `keep_log_level` as tasks of a connection; refs check the health, set the level and
-notify of roots. They send through the mailbox of the actor, and write the health of the record and the log level for
-later connections. They end no connection: `keep_checking` calls back for that. They read Trio's clock and the wall
-clock, and log a log level that could not be set.
+Owns: nothing; the actor runs `keep_checking` and `keep_log_level` as tasks of a connection.
+Writes: the health of the record, the log level for later connections, and the log.
+Calls: catalog, servers, servers.record, _request.
 """
 
 from __future__ import annotations
@@ -40,7 +37,7 @@ if TYPE_CHECKING:
 
 
 TOO_MANY_REQUESTS: Final = 429
-"""HTTP status that counts as an answer: a server that limits the rate of its requests is alive."""
+"""HTTP status that counts as an answer: a server that limits the rate of requests is alive."""
 
 
 @define(eq=False)
@@ -52,7 +49,7 @@ class Probe(Request[None]):
     operation: ClassVar[str] = "ping"
 
     async def send(self, session: Session, record: ConnectionRecord) -> None:
-        """Send ``ping``, or ``server/discover`` since 2026-07-28.
+        """Send ``ping``, ``server/discover`` since 2026-07-28, or ``tools/list`` to a server that ignores pings.
 
         Raises:
             mcp.MCPError, ServerError, ConnectionOver: there was no answer.
@@ -68,16 +65,12 @@ class Probe(Request[None]):
 
 
 def _is_pinged(session: Session, health: ConnectionHealth) -> bool:
-    # The protocol requires an answer to a ping, but some servers ignore it. A server that never answered one is sent
-    # tools/list, which it answered when it was connected.
+    # The protocol requires an answer to a ping, but some servers ignore pings. A server that fails and never answered
+    # one gets tools/list, which it answered at the connect.
     return bool(health.pings) or session.capabilities.tools is None or (health.pings is None and not health.failing)
 
 
 async def check_health(record: ConnectionRecord, actor: ActorRef) -> Health:
-    """Check a server once, and count the result.
-
-    **Cancellation**: leaves at once.
-    """
     health, asked = record.health, trio.current_time()
     error: Exception | None = None
     if record.life.state in CONNECTED:
@@ -85,7 +78,7 @@ async def check_health(record: ConnectionRecord, actor: ActorRef) -> Health:
         if error is None:
             health.answered()
         elif not isinstance(error, ActorError) and own_shortage(error) is None:
-            # With an ActorError, the connection has ended meanwhile; with a shortage, the server was not asked.
+            # After an ActorError the connection has ended; after a shortage of this program the server was not asked.
             health.failed(asked, error)
     else:
         await trio.lowlevel.checkpoint()
@@ -98,19 +91,19 @@ async def check_health(record: ConnectionRecord, actor: ActorRef) -> Health:
 
 
 def unhealthy(life: ConnectionLife | ServerLife, error: Exception | None = None) -> Health:
-    """Return the result for a server that is not connected, or whose check has failed with an error."""
     problem = error if life.state in CONNECTED else life.error
     message = f"is {life.state}" + (f": {problem_of(problem)}" if problem is not None else "")
     return Health(status="unhealthy", message=message, latency=None, checked_at=datetime.now(UTC))
 
 
 async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
-    """Send one check. Return None if it was answered, else the error."""
+    """Send one check. Return None after an answer, else the error."""
     timeout = record.config.health.timeout
     with trio.move_on_after(timeout):
         try:
-            # An empty context: check_health() may be called inside a request of this server. The kernel would take the
-            # check for a part of that request, and may refuse it as a deadlock.
+            # An empty context, because check_health() may be called inside a request of this server. The kernel follows
+            # calls through the context: it would take the check for a part of that request, and may refuse it as a
+            # deadlock.
             await contextvars.Context().run(actor.send_request, Probe()).wait()
         except HttpStatusError as exc:
             return None if exc.status == TOO_MANY_REQUESTS else exc
@@ -126,13 +119,7 @@ async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
 
 
 async def keep_checking(record: ConnectionRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:
-    """Check the connection that `ConnectionHealth.begin` was given at each due time, until the connection ends.
-
-    Args:
-        record: the record of the connection.
-        actor: its actor, whose mailbox takes the checks.
-        end: called once to end the connection.
-    """
+    """Check a connection at each due time until it ends; `end` is called once, with the verdict that ends it."""
     health = record.health
     try:
         while True:
@@ -147,8 +134,8 @@ async def keep_checking(record: ConnectionRecord, actor: ActorRef, end: Callable
 
 # --- The lowest level of a server's log messages, kept across connections ---------------------------------------------
 
-# Up to protocol 2025-11-25 the level is sent once per connection (``logging/setLevel``). Since 2026-07-28 a connection
-# has no such state, and every request carries the level in its ``_meta``.
+# Up to protocol 2025-11-25 the level is sent once per connection (``logging/setLevel``). Since 2026-07-28 every request
+# carries the level in its ``_meta``.
 
 
 logger = Log("mcp_actors.servers")
@@ -160,8 +147,7 @@ LEVELS: Final[tuple[str, ...]] = get_args(LoggingLevel)
 class SetLogLevel(Request[None]):
     """Set the lowest level of log messages, for this connection and all later ones.
 
-    Attributes:
-        level: the level. None repeats the latest one, which a new connection does not know.
+    A `level` of None repeats the latest level on a new connection.
     """
 
     level: LoggingLevel | None = None
@@ -171,12 +157,11 @@ class SetLogLevel(Request[None]):
     of_the_session: ClassVar[bool] = True
 
     async def send(self, session: Session, record: ConnectionRecord) -> None:
-        """Remember the level, and send it to a server of the legacy era."""
         before = record.opening.log_level
         level = self.level or before
         if level is None:
             return
-        # Set before sending: of two concurrent calls, the one that is sent last also wins here.
+        # Set before the send: of two concurrent calls, the last to send then also wins here.
         record.opening.log_level = level
         if session.modern:
             return
@@ -190,7 +175,7 @@ class SetLogLevel(Request[None]):
 
 
 async def keep_log_level(record: ConnectionRecord, actor: ActorRef) -> None:
-    """Send the configured or latest level on a new connection; log a failure."""
+    """Send the latest level on a new connection; log a failure."""
     try:
         await request_internally(record, actor, SetLogLevel())
     except (ActorCrashed, ActorStopped, NotSupported):
@@ -217,14 +202,12 @@ def given_level(server: str, level: object) -> LoggingLevel:
 
 @define(eq=False)
 class TellRootsChanged(Request[None]):
-    """Notify a server of the legacy era, which keeps the roots that it was given."""
-
     operation: ClassVar[str] = "notifications/roots/list_changed"
 
     of_the_session: ClassVar[bool] = True
 
     async def send(self, session: Session, record: ConnectionRecord) -> None:
-        """Send the notification. Servers since 2026-07-28 need none: they ask whenever they need the roots.
+        """Send the notification. Servers since 2026-07-28 ask for the roots when needed.
 
         Raises:
             NotSupported: the server has no callback for roots.
