@@ -35,7 +35,7 @@ class SyncServerGroup(GroupView[SyncServerRef]):
         return SyncServerRef(self._bridge, ref)
 
     def tree(self) -> TreeNode:
-        """Return the tree of the actors behind the servers, as it is now; ``print(servers.tree())`` draws it."""
+        """Return the current tree of the actors behind the servers; ``print(servers.tree())`` draws it."""
         return completed(self._step(self._target.tree))
 
     def call(self, public_name: str, /, *positional: Never, **arguments: Any) -> Any:
@@ -59,7 +59,7 @@ class SyncServerGroup(GroupView[SyncServerRef]):
         A call of a ``deferred`` tool waits for the connection, and is sent if the server still lists the tool.
 
         Raises:
-            ToolNotFound: no tool has that name now.
+            ToolNotFound: no tool has the name now.
         """
         return completed(
             self._bridge.ask(
@@ -79,8 +79,8 @@ class SyncServerGroup(GroupView[SyncServerRef]):
     def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
         """Return the catalogue's tools that are permitted in a context.
 
-        The predicate of each server's `ToolFilter` is called for each of its tools. A predicate that raises hides that
-        tool and is logged. No request is sent, and no result is cached.
+        The predicate of each server's `ToolFilter` is called for each tool. A predicate that raises hides the tool and
+        is logged. No request is sent, and no result is cached.
 
         Args:
             context: the agent and run to list tools for. Optional if no server has a predicate.
@@ -94,37 +94,38 @@ class SyncServerGroup(GroupView[SyncServerRef]):
     def reconnect(self, *names: str, failed_only: bool = True) -> None:
         """Close servers, then connect them again concurrently, each with a fresh restart budget.
 
-        All are closed before the first one connects, as by `ServerRef.restart`. Queued requests are kept and served by
-        the new connections. Of concurrent calls of `reconnect`, `start`, `stop` and `restart` about one server the
-        latest wins. One new connection may serve several of them, if it has begun after the last call.
+        All are closed before the first connects, as by `ServerRef.restart`. Queued requests are kept for the new
+        connections. Of concurrent calls of `reconnect`, `start`, `stop` and `restart` for one server the latest wins.
+        One new connection may serve several calls, if it has begun after the last.
 
-        **Ctrl-C**: leaves at once; the reconnect goes on.
+        **Ctrl-C**: leaves at once; the reconnect continues.
 
         Args:
-            names: the servers to reconnect. Without names: those in state ``backoff`` or ``failed``, or all of them
-                with ``failed_only=False``. (A server that is connecting already has its attempt.)
+            names: the servers to reconnect. Without names: servers in state ``backoff`` or ``failed``, or all with
+                ``failed_only=False``. (A server that is already connecting has its attempt.)
             failed_only: whether a call without names leaves healthy servers alone. Default True.
 
         Raises:
-            ConnectFailed: a required server could not be connected: the first one in configured order; the others are
-                notes. Those that ran before are connected again; those that this call started are stopped again.
+            ConnectFailed: a required server could not be connected: the first one in configured order; further failures
+                are notes. Servers that ran before are connected again; servers that this call started are stopped
+                again.
             ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
-            KeyError: no server has that name.
+            KeyError: no server has the name.
         """
         completed(self._bridge.call(self, partial(self._target.reconnect, *names, failed_only=failed_only)))
 
     def add(self, config: ServerConfig) -> SyncServerRef:
         """Add a server after the others, connect to it, and return it.
 
-        Waits for its first connect as `open_servers` does: an optional server that fails shows that in its state and is
-        retried in the background; a lazy server is not connected. Nothing changes for the other servers. A server of
-        this name that is being removed is awaited.
+        Waits for the first connect like `open_servers`: an optional server that fails shows the failure in its state
+        and is retried in the background; a lazy server is not connected. Nothing changes for other servers. A server of
+        the same name that is being removed is awaited.
 
         **Ctrl-C**: leaves at once; the server is added nevertheless.
 
         Raises:
-            ConnectFailed: a required server could not be connected. It is not added, and nothing of it is left.
-            ConfigError: this is not a `ServerConfig`, it is disabled, or the group has a server of this name.
+            ConnectFailed: a required server could not be connected. It is not added, and leaves nothing behind.
+            ConfigError: not a `ServerConfig`, disabled, or the group has a server of this name.
             ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         return self._server(
@@ -132,19 +133,19 @@ class SyncServerGroup(GroupView[SyncServerRef]):
         )
 
     def replace(self, config: ServerConfig) -> SyncServerRef:
-        """Change the configuration of the server of that name, and nothing else; return the server.
+        """Change the configuration of the server with the same name, and nothing else; return the server.
 
-        If it differs in any field, credentials included, the server is connected again as by `reload`: its ref and its
-        queue stay, its calls in flight end as at a `restart`, and a server that was stopped explicitly stays stopped.
-        Waits for its connect as `add` does. A source that the group was opened with is not changed: the next `reload`
-        without arguments, or the next change of a watched source, brings its own configuration back.
+        If any field differs, including credentials, the server is connected again as by `reload`: ref and queue stay,
+        calls in flight end as at a `restart`, and a server that was stopped explicitly stays stopped. Waits for the
+        connect like `add`. The group's sources are not changed: the next `reload` without arguments, or the next change
+        of a watched source, brings its own configuration back.
 
         **Ctrl-C**: leaves at once; the server is changed nevertheless.
 
         Raises:
-            ConnectFailed: it is required and could not be connected. It is ``failed``.
-            ConfigError: this is not a `ServerConfig`, or it is disabled.
-            KeyError: no server has that name; use `add`.
+            ConnectFailed: a required server could not be connected. It is ``failed``.
+            ConfigError: not a `ServerConfig`, or disabled.
+            KeyError: no server has the name; use `add`.
             ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         return self._server(
@@ -152,16 +153,16 @@ class SyncServerGroup(GroupView[SyncServerRef]):
         )
 
     def remove(self, name: str) -> None:
-        """Stop a server and forget it: its tools, its errors, its queue.
+        """Stop a server and forget it, with its tools, errors and queue.
 
-        It finishes the requests that it has accepted first, within ``drain_timeout`` (see `open_servers`); new ones
-        fail. Returns when its process, tasks and sockets are gone. Its file in a ``catalog_store`` stays. Tools that
-        were accepted once count when it is added again, also without a store.
+        The server first finishes accepted requests, within ``drain_timeout`` (see `open_servers`); new requests fail.
+        Returns when process, tasks and sockets are gone. The file in a ``catalog_store`` stays. Tools that were
+        accepted once still count when the server is added again, also without a store.
 
         **Ctrl-C**: leaves at once; the server is removed nevertheless.
 
         Raises:
-            KeyError: no server has that name.
+            KeyError: no server has the name.
             ServerUnavailable: the group was closed.
         """
         completed(self._bridge.call(self, partial(self._target.remove, name)))
@@ -170,27 +171,29 @@ class SyncServerGroup(GroupView[SyncServerRef]):
     def reload(self, *configs: Configured) -> ReloadSummary:
         """Change what differs from a configuration, and nothing else.
 
-        All of it is read and validated first; an error changes nothing. Then the servers that are gone are stopped and
-        forgotten; those that differ in any field, credentials included, are connected again with their new
-        configuration; new ones are added. All others notice nothing: their refs, queues and calls in flight stay. So do
-        the ref and the queue of a changed server, whose calls in flight end as at a `restart`. One that was stopped
-        explicitly stays stopped. The views are in the new order afterwards.
+        The whole configuration is read and validated first; an error changes nothing. Then
 
-        An entry that cannot be used is logged and listed in the result; a server that runs under its name keeps its
-        configuration. Waits for connects as `add` does.
+        - servers that are gone are stopped and forgotten,
+        - servers that differ in any field, including credentials, are connected again; ref and queue stay, calls in
+          flight end as at a `restart`, and a server that was stopped explicitly stays stopped,
+        - new servers are added,
+        - equal servers notice nothing: refs, queues and calls in flight stay.
+
+        The views are in the new order afterwards. An unusable entry is logged and listed in the result; a server that
+        runs under its name keeps its configuration. Waits for connects like `add`.
 
         **Ctrl-C**: while files are read, nothing changes. Later it leaves at once, and the changes are made
         nevertheless. Concurrent reloads run one after the other.
 
         Args:
-            configs: as for `open_servers`. Without any, those that the group was opened or reloaded with last, so that
-                files are read again, and servers that `add` has added stay as they are. With arguments, servers that
-                are not in them are removed, added ones too.
+            configs: as for `open_servers`. Default: the configurations of the last open or reload, whose files are read
+                again; added servers (`add`) stay unchanged. With arguments, all servers missing there are removed,
+                including added ones.
 
         Raises:
-            ConfigError: a file or mapping is not valid, or an entry is not and it is required. Nothing was changed.
-            ConnectFailed: a required server could not be connected: the first one; the others are notes. All changes
-                were made: this server is in `failed`, and is tried again.
+            ConfigError: a file or mapping is not valid, or a required entry is not. Nothing was changed.
+            ConnectFailed: a required server could not be connected: the first one; further failures are notes. All
+                changes were made: the server is in `failed`, and is retried.
             ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
         """
         adapted = [config_from_thread(self._bridge, anchored(config)) for config in configs]
@@ -200,7 +203,7 @@ class SyncServerGroup(GroupView[SyncServerRef]):
         """Wait until these servers, or all servers, serve at the same moment.
 
         Raises:
-            ServerUnavailable: one of them has failed or was stopped, and is not being started.
-            KeyError: no server has that name.
+            ServerUnavailable: a server has failed or was stopped, and is not being started.
+            KeyError: no server has the name.
         """
         completed(self._bridge.call(self, partial(self._target.wait_ready, *names)))

@@ -1,9 +1,11 @@
-"""The facts about a group that programs read through any reference.
+"""Facts about a group that programs read through any reference.
 
-`GroupFacts` is the mapping and the consistent views of the servers' states, and the base of `ServerGroup` and of the
-views of ``bridge`` and ``sync``. It reads the roster, the records and the sources, and computes the snapshot of the
-tools, which a `Shelf` keeps for all of them. It logs colliding names of tools, and is read in any thread. `closed` and
-`tool_not_found` are errors of a group.
+The base of `ServerGroup` and of the views in ``bridge`` and ``sync``, read in any thread. The hard part is the snapshot
+of all tools: every call needs it, so it is computed anew only after a change.
+
+Owns: the last snapshot (`Shelf`), shared by a group and its views.
+Writes: the log, for colliding names of tools.
+Calls: catalog, config, servers, servers.record, servers.ref, _tree.
 """
 
 from __future__ import annotations
@@ -46,8 +48,8 @@ AnyServer = TypeVar("AnyServer", bound=ServerFacts)
 class _Shown:
     """A snapshot and the inputs it was computed from.
 
-    Several threads may ask for the snapshot at once (see ``bridge``), so both are replaced in one assignment. Whichever
-    thread wins, the next reader compares the inputs and notices if the snapshot is stale.
+    Several threads may compute the snapshot at once (see ``bridge``), so one assignment replaces both. Whichever thread
+    wins, the next reader compares the inputs and notices a stale snapshot.
     """
 
     tools: list[tuple[CatalogEntry, ...]]
@@ -63,7 +65,6 @@ class Shelf:
 
     @classmethod
     def of(cls, naming: str) -> Shelf:
-        """Return one with no tools yet."""
         return cls(_Shown([], [], CatalogSnapshot.from_listings((), naming=naming)))
 
 
@@ -122,7 +123,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
     def failed(self) -> tuple[AnyServer, ...]:
         """The servers with an error of their own in `errors`.
 
-        This includes a server that is reconnecting after a failure, and one that is ``degraded``.
+        Includes servers that are reconnecting after a failure, and ``degraded`` ones.
         """
         return tuple(self._server(member.ref) for member in self._members.values() if member.record.life.troubled)
 
@@ -130,11 +131,14 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
     def errors(self) -> Mapping[str, Exception]:
         """The current error of each server that has one, by name.
 
-        An entry disappears when its server becomes ready or is stopped. Entries of the configuration that cannot be
-        used come first, and stay until they are fixed: a server under its name, also while one runs there as it was
-        configured before, and an unreadable file under its path. With ``watch=True`` that includes the error for which
-        the whole new configuration is refused. Then come the tasks that the group runs for itself and that have failed:
-        following a source (under its name), writing states into a table, and writing to the ``catalog_store``.
+        An entry disappears when its server becomes ready or is stopped. Before these come errors of the group, until
+        fixed:
+
+        - unusable entries of the configuration: by the name of the server, also while a server with the earlier
+          configuration runs under that name, or by the path of an unreadable file. With ``watch=True`` also the error
+          for which a whole new configuration is refused.
+        - failed tasks of the group: following a source (under its name), writing states into a table, and writing to
+          the ``catalog_store``.
         """
         lives = {name: member.record.life for name, member in self._members.items()}
         errors = {name: error for name, life in lives.items() if (error := life.error) is not None}
@@ -153,7 +157,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
 
     @property
     def sources(self) -> tuple[SourceStatus, ...]:
-        """A snapshot of each file, directory and table that the servers come from."""
+        """A snapshot of each file, directory and table with servers."""
         return self._sources.statuses
 
     # --- tools ------------------------------------------------------------------------------------------------------
@@ -164,12 +168,12 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
 
         Tools of a server that is reconnecting stay listed, marked as not ``available``. Tools of a failed or stopped
         server are not listed. With a ``catalog_store``, a server that has not connected yet shows the tools of an
-        earlier run, also marked as ``deferred``. A snapshot is immutable; a later one has a larger generation.
+        earlier run, also marked as ``deferred``. A snapshot is immutable; a later snapshot has a larger generation.
         """
         listed = [member.record for member in self._members.values() if member.record.life.listed]
         tools = [record.catalog.shown for record in listed]
         marks = [(record.config.name, record.life.state in ACTIVE, record.catalog.deferred) for record in listed]
-        # Compare by identity: comparing tools by value is slow, and every call comes through here.
+        # By identity: a comparison by value is slow, and every call comes through here.
         before = self._shelf.shown
         if marks == before.marks and all(map(is_, tools, before.tools)):
             return before.snapshot
@@ -186,8 +190,8 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
         """Return the tool with a public name.
 
         Raises:
-            ToolNotFound: no tool has it; the message names similar ones, and the servers that show no tools now.
-            ServerUnavailable: no tool has it because this group ends or has ended.
+            ToolNotFound: no tool has the name; the message lists similar names, and servers that show no tools now.
+            ServerUnavailable: no tool has the name because this group ends or has ended.
         """
         try:
             return self.tools.find(public_name)
@@ -234,19 +238,15 @@ def closed(roster: Roster, effect: str = "this group of servers cannot be change
 def tool_not_found(
     public_name: str, known: CatalogSnapshot, *, silent: Mapping[str, str], hidden: Sequence[str], naming: str
 ) -> ToolNotFound:
-    """Return the error for a public name that no tool has.
+    """Return the error for an unknown public name.
 
-    Args:
-        public_name: the name that was asked for.
-        known: all tools.
-        silent: the servers that show no tools now, and the state of each.
-        hidden: the servers with tools that wait for approval, each with their number.
-        naming: the template of the public names.
+    `silent` has the servers that show no tools now, with their states; `hidden` the servers with tools that wait for
+    approval.
     """
     hints = []
-    # The name of a tool that is not shown now: the similar tool of another server would be no substitute.
+    # If the name belongs to a server that shows no tools now, a similar tool of another server is no substitute.
     if not any(_names_tool_of(server, public_name, naming) for server in silent):
-        # The name of the server alone, or the tool's own name, as `ServerRef` takes it.
+        # Perhaps the server's name, or the tool's own name, as `ServerRef` takes it.
         near = [tool.public_name for tool in known if public_name in (tool.name, tool.server)]
         near = near[:3] or nearest(public_name, (tool.public_name for tool in known), 3)
         hints.append(f"did you mean {' or '.join(map(repr, near))}?" if near else f"{len(known)} tools are known")
@@ -261,6 +261,6 @@ def tool_not_found(
 
 
 def _names_tool_of(server: str, public_name: str, naming: str) -> bool:
-    """Return True if a public name has the form of those of a server's tools."""
+    """Return True if a public name has the form of a server's public names."""
     before, _, after = naming.format(server=server, tool="\0").partition("\0")
     return server in before + after and public_name.startswith(before) and public_name.endswith(after)

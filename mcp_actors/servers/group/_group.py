@@ -1,12 +1,12 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-`ServerGroup` adds to the facts of ``_facts`` the calls of tools, the changes of the set, `reconnect`, `wait_ready` and
-the stream of events. Around the block, `translate` turns errors of the kernel about the group's supervisor into errors
-about servers.
+`ServerGroup` adds calls of tools, changes of the set, waits and events to the facts of ``_facts``. Changes go to the
+lifecycle actor, because they must be completed even if the caller is cancelled. `translate` turns kernel errors about
+the group's supervisor into errors about servers.
 
-It reads the roster and the records. `reload` reads the sources, and keeps the reading there once the lifecycle actor
-applies it. That actor is sent every change of the set; `reconnect`, `wait_ready` and calls of tools go through ``ref``.
-It starts no task itself, and calls the predicates of tool filters. `tree` and the changes refuse other threads.
+Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
+Writes: the sources, when the lifecycle actor applies a reload.
+Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class ServerGroup(GroupFacts[ServerRef]):
         return ref
 
     def tree(self) -> TreeNode:
-        """Return the tree of the actors behind the servers, as it is now; ``print(servers.tree())`` draws it.
+        """Return the current tree of the actors behind the servers; ``print(servers.tree())`` draws it.
 
         Raises:
             RuntimeError: the caller is in another thread.
@@ -103,7 +103,7 @@ class ServerGroup(GroupFacts[ServerRef]):
         A call of a ``deferred`` tool waits for the connection, and is sent if the server still lists the tool.
 
         Raises:
-            ToolNotFound: no tool has that name now.
+            ToolNotFound: no tool has the name now.
         """
         if unknown:
             raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
@@ -125,7 +125,7 @@ class ServerGroup(GroupFacts[ServerRef]):
         """Prepare a call by public name; otherwise like `ServerRef.send_tool_call`.
 
         Raises:
-            ToolNotFound: no tool has that name now.
+            ToolNotFound: no tool has the name now.
         """
         if unknown:
             raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
@@ -136,8 +136,8 @@ class ServerGroup(GroupFacts[ServerRef]):
     async def list_tools(self, context: ToolContext | None = None) -> tuple[CatalogTool, ...]:
         """Return the catalogue's tools that are permitted in a context.
 
-        The predicate of each server's `ToolFilter` is called for each of its tools. A predicate that raises hides that
-        tool and is logged. No request is sent, and no result is cached.
+        The predicate of each server's `ToolFilter` is called for each tool. A predicate that raises hides the tool and
+        is logged. No request is sent, and no result is cached.
 
         Args:
             context: the agent and run to list tools for. Optional if no server has a predicate.
@@ -153,22 +153,23 @@ class ServerGroup(GroupFacts[ServerRef]):
     async def reconnect(self, *names: str, failed_only: bool = True) -> None:
         """Close servers, then connect them again concurrently, each with a fresh restart budget.
 
-        All are closed before the first one connects, as by `ServerRef.restart`. Queued requests are kept and served by
-        the new connections. Of concurrent calls of `reconnect`, `start`, `stop` and `restart` about one server the
-        latest wins. One new connection may serve several of them, if it has begun after the last call.
+        All are closed before the first connects, as by `ServerRef.restart`. Queued requests are kept for the new
+        connections. Of concurrent calls of `reconnect`, `start`, `stop` and `restart` for one server the latest wins.
+        One new connection may serve several calls, if it has begun after the last.
 
-        **Cancellation**: leaves at once; the reconnect goes on.
+        **Cancellation**: leaves at once; the reconnect continues.
 
         Args:
-            names: the servers to reconnect. Without names: those in state ``backoff`` or ``failed``, or all of them
-                with ``failed_only=False``. (A server that is connecting already has its attempt.)
+            names: the servers to reconnect. Without names: servers in state ``backoff`` or ``failed``, or all with
+                ``failed_only=False``. (A server that is already connecting has its attempt.)
             failed_only: whether a call without names leaves healthy servers alone. Default True.
 
         Raises:
-            ConnectFailed: a required server could not be connected: the first one in configured order; the others are
-                notes. Those that ran before are connected again; those that this call started are stopped again.
+            ConnectFailed: a required server could not be connected: the first one in configured order; further failures
+                are notes. Servers that ran before are connected again; servers that this call started are stopped
+                again.
             ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
-            KeyError: no server has that name.
+            KeyError: no server has the name.
         """
         for name in names:
             self[name]
@@ -182,15 +183,15 @@ class ServerGroup(GroupFacts[ServerRef]):
     async def add(self, config: ServerConfig) -> ServerRef:
         """Add a server after the others, connect to it, and return it.
 
-        Waits for its first connect as `open_servers` does: an optional server that fails shows that in its state and is
-        retried in the background; a lazy server is not connected. Nothing changes for the other servers. A server of
-        this name that is being removed is awaited.
+        Waits for the first connect like `open_servers`: an optional server that fails shows the failure in its state
+        and is retried in the background; a lazy server is not connected. Nothing changes for other servers. A server of
+        the same name that is being removed is awaited.
 
         **Cancellation**: leaves at once; the server is added nevertheless.
 
         Raises:
-            ConnectFailed: a required server could not be connected. It is not added, and nothing of it is left.
-            ConfigError: this is not a `ServerConfig`, it is disabled, or the group has a server of this name.
+            ConnectFailed: a required server could not be connected. It is not added, and leaves nothing behind.
+            ConfigError: not a `ServerConfig`, disabled, or the group has a server of this name.
             ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         _check_config(config, "add")
@@ -198,19 +199,19 @@ class ServerGroup(GroupFacts[ServerRef]):
         return self._roster.member(config.name).ref
 
     async def replace(self, config: ServerConfig) -> ServerRef:
-        """Change the configuration of the server of that name, and nothing else; return the server.
+        """Change the configuration of the server with the same name, and nothing else; return the server.
 
-        If it differs in any field, credentials included, the server is connected again as by `reload`: its ref and its
-        queue stay, its calls in flight end as at a `restart`, and a server that was stopped explicitly stays stopped.
-        Waits for its connect as `add` does. A source that the group was opened with is not changed: the next `reload`
-        without arguments, or the next change of a watched source, brings its own configuration back.
+        If any field differs, including credentials, the server is connected again as by `reload`: ref and queue stay,
+        calls in flight end as at a `restart`, and a server that was stopped explicitly stays stopped. Waits for the
+        connect like `add`. The group's sources are not changed: the next `reload` without arguments, or the next change
+        of a watched source, brings its own configuration back.
 
         **Cancellation**: leaves at once; the server is changed nevertheless.
 
         Raises:
-            ConnectFailed: it is required and could not be connected. It is ``failed``.
-            ConfigError: this is not a `ServerConfig`, or it is disabled.
-            KeyError: no server has that name; use `add`.
+            ConnectFailed: a required server could not be connected. It is ``failed``.
+            ConfigError: not a `ServerConfig`, or disabled.
+            KeyError: no server has the name; use `add`.
             ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         _check_config(config, "replace")
@@ -219,16 +220,16 @@ class ServerGroup(GroupFacts[ServerRef]):
         return member.ref
 
     async def remove(self, name: str) -> None:
-        """Stop a server and forget it: its tools, its errors, its queue.
+        """Stop a server and forget it, with its tools, errors and queue.
 
-        It finishes the requests that it has accepted first, within ``drain_timeout`` (see `open_servers`); new ones
-        fail. Returns when its process, tasks and sockets are gone. Its file in a ``catalog_store`` stays. Tools that
-        were accepted once count when it is added again, also without a store.
+        The server first finishes accepted requests, within ``drain_timeout`` (see `open_servers`); new requests fail.
+        Returns when process, tasks and sockets are gone. The file in a ``catalog_store`` stays. Tools that were
+        accepted once still count when the server is added again, also without a store.
 
         **Cancellation**: leaves at once; the server is removed nevertheless.
 
         Raises:
-            KeyError: no server has that name.
+            KeyError: no server has the name.
             ServerUnavailable: the group was closed.
         """
         self[name]
@@ -237,38 +238,40 @@ class ServerGroup(GroupFacts[ServerRef]):
     async def reload(self, *configs: Configured) -> ReloadSummary:
         """Change what differs from a configuration, and nothing else.
 
-        All of it is read and validated first; an error changes nothing. Then the servers that are gone are stopped and
-        forgotten; those that differ in any field, credentials included, are connected again with their new
-        configuration; new ones are added. All others notice nothing: their refs, queues and calls in flight stay. So do
-        the ref and the queue of a changed server, whose calls in flight end as at a `restart`. One that was stopped
-        explicitly stays stopped. The views are in the new order afterwards.
+        The whole configuration is read and validated first; an error changes nothing. Then
 
-        An entry that cannot be used is logged and listed in the result; a server that runs under its name keeps its
-        configuration. Waits for connects as `add` does.
+        - servers that are gone are stopped and forgotten,
+        - servers that differ in any field, including credentials, are connected again; ref and queue stay, calls in
+          flight end as at a `restart`, and a server that was stopped explicitly stays stopped,
+        - new servers are added,
+        - equal servers notice nothing: refs, queues and calls in flight stay.
+
+        The views are in the new order afterwards. An unusable entry is logged and listed in the result; a server that
+        runs under its name keeps its configuration. Waits for connects like `add`.
 
         **Cancellation**: while files are read, nothing changes. Later it leaves at once, and the changes are made
         nevertheless. Concurrent reloads run one after the other.
 
         Args:
-            configs: as for `open_servers`. Without any, those that the group was opened or reloaded with last, so that
-                files are read again, and servers that `add` has added stay as they are. With arguments, servers that
-                are not in them are removed, added ones too.
+            configs: as for `open_servers`. Default: the configurations of the last open or reload, whose files are read
+                again; added servers (`add`) stay unchanged. With arguments, all servers missing there are removed,
+                including added ones.
 
         Raises:
-            ConfigError: a file or mapping is not valid, or an entry is not and it is required. Nothing was changed.
-            ConnectFailed: a required server could not be connected: the first one; the others are notes. All changes
-                were made: this server is in `failed`, and is tried again.
+            ConfigError: a file or mapping is not valid, or a required entry is not. Nothing was changed.
+            ConnectFailed: a required server could not be connected: the first one; further failures are notes. All
+                changes were made: the server is in `failed`, and is retried.
             ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
         """
         check_trio("this group of servers", here=self._roster.timer.lives_here)
         new = tuple(map(anchored, configs))
         while (done := await self._reload(new)) is None:
-            pass  # other sources, or a newer reading of a followed one, have come while these were read
+            pass  # other sources, or a newer reading of a followed source, came during the reading
         await wait_started(done.wishes)
         return done.summary
 
     async def _reload(self, new: tuple[Configured, ...]) -> Reloaded | None:
-        """Read these configurations, or those that there are, and apply them; return None if they are outdated."""
+        """Read these or the current configurations, and apply them; return None if they are outdated."""
         configs = new or self._sources.configs
         given = await self._sources.read(configs, whole=True)
 
@@ -294,8 +297,8 @@ class ServerGroup(GroupFacts[ServerRef]):
         """Wait until these servers, or all servers, serve at the same moment.
 
         Raises:
-            ServerUnavailable: one of them has failed or was stopped, and is not being started.
-            KeyError: no server has that name.
+            ServerUnavailable: a server has failed or was stopped, and is not being started.
+            KeyError: no server has the name.
         """
         refs = [self[name] for name in names] or list(self.configured)
         await trio.lowlevel.checkpoint()
@@ -304,23 +307,18 @@ class ServerGroup(GroupFacts[ServerRef]):
                 await ref.wait_ready()
 
     def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[EventStream]:
-        """Subscribe to all events: `StateChanged`, `ToolsChanged`, and those of the kernel.
+        """Subscribe to all events: `StateChanged`, `ToolsChanged`, and the kernel's events.
 
         ``async with`` yields the stream, which ends with the block or with the group.
 
         Args:
-            size: how many events may wait for the reader; when it is full, the oldest is dropped and counted (see
+            size: how many events may wait for the reader. When full, the oldest is dropped and counted (see
                 ``EventStream.missed``).
         """
         return self._hub.subscribe(size=size)
 
 
 def _check_config(config: object, method: str) -> None:
-    """Validate the argument of `ServerGroup.add` or `ServerGroup.replace`.
-
-    Raises:
-        ConfigError: it is not the configuration of an enabled server.
-    """
     if not isinstance(config, ServerConfig):
         problem = f"{method}() takes a ServerConfig, not {type(config).__name__}; for files and mappings, use reload()"
         raise ConfigError(problem, source=f"ServerGroup.{method}")
@@ -356,7 +354,7 @@ def translate(roster: Roster) -> Iterator[Phase]:
         records = roster.records.values()
         failure = (ended_by(records) or exc) if phase.started else _start_failure(records, exc)
     except BaseExceptionGroup as group:
-        # Not `group.split`, which recurses through the groups that the block has raised.
+        # Not `group.split`, which would also search the groups that the block has raised.
         others = [exc for exc in group.exceptions if not (isinstance(exc, RestartLimitReached) and exc.actor == GROUP)]
         unavailable = ended_by(roster.records.values())
         if not others or len(others) == len(group.exceptions) or unavailable is None:
@@ -366,12 +364,12 @@ def translate(roster: Roster) -> Iterator[Phase]:
             failure = BaseExceptionGroup(group.message, [failure, *others])
     else:
         return
-    # Not `from exc`: the kernel's account of its actors would only bury the server's own cause in the traceback.
+    # Not `from exc`: the kernel's account of actors would bury the server's own cause in the traceback.
     raise failure from failure.__cause__
 
 
 def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseException:
-    """Return the first failed connect in configured order; the others become its notes."""
+    """Return the first failed connect in configured order; further failures become its notes."""
     errors = (record.life.last_error for record in records if record.required or has_ended_group(record))
     failures = [error for error in errors if error is not None]
     if others := [error.server for error in failures[1:] if isinstance(error, ServerError)]:
@@ -380,5 +378,5 @@ def _start_failure(records: Iterable[ServerRecord], exc: Exception) -> BaseExcep
 
 
 def _is_echo(others: BaseException, failure: ServerUnavailable) -> bool:
-    """Return True if the block raised only errors about the same server that ended it."""
+    """Return True if the block raised only errors about the server that ended it."""
     return all(isinstance(leaf, ServerError) and leaf.server == failure.server for leaf in leaves(others))

@@ -1,25 +1,21 @@
 """Carry out changes of the set of servers, and run their loops.
 
-`Add`, `Remove`, `Replace` and `Reload` are its messages, `ReloadSummary` is the result for programs. `LifecycleActor`
-handles these, and those of ``ref`` (`Look`, `Retire`, `Reconnect`).
-
-`ServerGroup`, the refs, the watcher, connections that retire and this actor itself send the messages. While the group
-is open, this actor and its loops write the servers of the roster. It starts servers by the group's supervisor, changes
-what is wanted of a server, has the memory read files, and starts the actor that writes states. It emits `ServerAdded`,
-compares configurations by ``_sources``, and logs the changes. The loops run in its tasks. It imports neither connection
-nor requests.
+A change must be completed even if its caller is cancelled half-way, so an actor, a child of the group, carries it out.
 
 Theory of operation
 -------------------
-An actor, a child of the group, carries out each change, because a change must be completed even if its caller is
-cancelled half-way.
+*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (``_loop``).
+*Changes of the set* (add, remove, replace, reload) take turns (`_set`), and whole reloads also (`_reloads`). A turn
 
-*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (`_loop`).
-*Changes of the set* (add, remove, replace, reload) take turns (`_set`). A turn does not include the time in which a
-server finishes its requests before it leaves, or takes over a configuration; it does include the reading of a server's
-file in the ``catalog_store``, and the connect of a required server that `add` adds. A server that is added under the
-name of one that leaves waits for the end of that one. Whole reloads take turns, too (`_reloads`). None of them waits
-for the connect of an optional server: its caller does (`wait_started`).
+- includes the reading of a server's file in the ``catalog_store``, and the connect of a required server in `add`,
+- excludes the time in which a server finishes requests before leaving or adopting a configuration.
+
+A server added under the name of a leaving server waits for the end of the old one. The connect of an optional server is
+awaited only by the caller (`wait_started`).
+
+Owns: the loops of all servers, as background tasks of the actor; two locks.
+Writes: the roster, the wishes of servers, the order of closing, and the log. Has the memory read files.
+Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 """
 
 from __future__ import annotations
@@ -57,30 +53,24 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 ADDED: Final = "add()"
-"""Names the source of servers that `ServerGroup.add` has added."""
+"""Names the source of servers from `ServerGroup.add`."""
 
 MAX_CHANGES: Final = 1000
-"""The number of changes carried out concurrently; further ones wait in the mailbox. A change costs only its turn."""
+"""Concurrent changes; further changes wait in the mailbox. A change costs only its turn."""
 
 
 @frozen(eq=False)
 class Add(Call[Wish]):
-    """Add a server after the others."""
-
     config: ServerConfig
 
 
 @frozen(eq=False)
 class Remove(Call[None]):
-    """Stop a server and forget it."""
-
     name: str
 
 
 @frozen(eq=False)
 class Replace(Call[Wish]):
-    """Change the configuration of a server, if it differs."""
-
     config: ServerConfig
 
 
@@ -89,10 +79,9 @@ class Reload(Call["Reloaded | None"]):
     """Change whatever differs from a configuration.
 
     Attributes:
-        given: the configuration.
-        adopt: keeps it as the one that the group uses, once nothing can refuse it any more. False means that other
-            sources have come meanwhile, and nothing is changed.
-        keep_added: whether servers that `ServerGroup.add` has added stay as they are.
+        adopt: keeps `given` as the group's configuration, once nothing can refuse it any more. Returns False if other
+            sources have come meanwhile; then nothing is changed.
+        keep_added: True to leave servers from `ServerGroup.add` unchanged.
     """
 
     given: Given
@@ -102,7 +91,7 @@ class Reload(Call["Reloaded | None"]):
 
 @frozen(eq=False)
 class Reloaded:
-    """The result of a reload, and what it has made wanted of the servers that it has added or changed."""
+    """The result of a reload, with a wish for each added or changed server."""
 
     summary: ReloadSummary
     wishes: tuple[Wish, ...]
@@ -113,12 +102,12 @@ class ReloadSummary:
     """The result of `ServerGroup.reload`, as names of servers.
 
     Attributes:
-        added: the servers that are new.
-        removed: the servers that are gone.
-        changed: the servers that were connected again with a new configuration.
-        unchanged: the servers that have noticed nothing.
-        failed: the entries that could not be loaded, by the name of the server. One that runs under this name keeps its
-            configuration, and is among the unchanged.
+        added: new servers.
+        removed: servers that are gone.
+        changed: servers that were connected again with a new configuration.
+        unchanged: servers that have noticed nothing.
+        failed: entries that could not be loaded, by the name of the server. A server that runs under this name keeps
+            its configuration, and is among the unchanged.
     """
 
     added: tuple[str, ...]
@@ -129,7 +118,7 @@ class ReloadSummary:
 
 
 def in_words(done: ReloadSummary, failed: Iterable[str]) -> str:
-    """Return the result of a reload in one line, with the names of what cannot be used."""
+    """Return the result of a reload in one line, with the names of unusable entries."""
     changes = {"added": done.added, "removed": done.removed, "changed": done.changed, "failed": failed}
     return "; ".join(f"{what} {', '.join(names)}" for what, names in changes.items() if names) or "no change"
 
@@ -137,15 +126,14 @@ def in_words(done: ReloadSummary, failed: Iterable[str]) -> str:
 class LifecycleActor(Actor):
     """Carries out changes.
 
-    A handler is shielded, and a loop has a task of its own, so a change goes on when its caller leaves. The servers'
-    timeouts bound it, and so does the end of the group, at which all waits end.
+    Handlers are shielded, and each loop has a task of its own, so a change continues after its caller has left. Changes
+    are bounded by the servers' timeouts, and by the end of the group, which ends all waits.
 
     Args:
-        roster: the servers.
-        closing: the order in which they close.
+        closing: the order in which servers close.
         memory: the remembered catalogues; None remembers nothing.
         board: the states to write into tables.
-        drain: seconds for which a server that is disconnected may finish its requests.
+        drain: seconds for a disconnecting server to finish its requests.
     """
 
     max_in_flight = MAX_CHANGES
@@ -168,10 +156,13 @@ class LifecycleActor(Actor):
         """Carry out a change.
 
         Raises:
-            ConnectFailed: a required server that is added could not be connected, and nothing of it is left.
-            ConfigError: there is a server of this name already.
-            KeyError: there is no server of this name.
+            ConnectFailed: a required server that is added could not be connected, and leaves nothing behind.
+            ConfigError: the group already has a server of this name.
+            KeyError: the group has no server of this name.
         """
+        # Shielded, because half a change is worse than a late one: a caller may leave between the stop and the start of
+        # a server. No cancellation bounds the waits inside, so each of them must look at `_over` or end with the group
+        # (see `running`); a wait that does not would keep the group from closing.
         with trio.CancelScope(shield=True):
             match message:
                 case Look(server):
@@ -198,8 +189,9 @@ class LifecycleActor(Actor):
             try:
                 yield
             finally:
-                # Handlers are shielded, so no cancellation reaches what they wait for. `_over` and this wish end their
-                # waits, and those of callers.
+                # Handlers are shielded, so no cancellation ends their waits. The flag ends the waits of handlers, and
+                # the wish wakes them and ends the waits of callers; both before the nursery waits for its tasks, or the
+                # group would never close while a handler waits for a server.
                 self._over = True
                 for record in self._roster.records.values():
                     record.life.want(left(record.life.wanted, "block"))
@@ -210,7 +202,7 @@ class LifecycleActor(Actor):
         return self.supervisor
 
     async def _wait(self, record: ServerRecord, until: Callable[[], bool]) -> None:
-        """Wait until something is true of a server; at most until the group is closed."""
+        """Wait until something is true of a server, at most until the group is closed."""
         with suppress(ServerUnavailable):  # it was removed
             while not (until() or self._over):
                 await record.life.wait_change()
@@ -218,7 +210,10 @@ class LifecycleActor(Actor):
     # --- the set of servers -----------------------------------------------------------------------------------------
 
     async def _add_one(self, config: ServerConfig) -> Wish:
-        """Add a server that the sources do not own. A required one that cannot be connected leaves nothing behind."""
+        """Add a server that the sources do not own.
+
+        A required server that cannot be connected leaves nothing behind.
+        """
         async with self._free(config.name):
             if config.name in self._roster.members:
                 problem = "this group already has a server of this name; remove it first, or use reload()"
@@ -250,7 +245,7 @@ class LifecycleActor(Actor):
         await self._wait(record, lambda: record.current or record.life.leaving is not None)
 
     async def _add(self, config: ServerConfig, *, strict: bool) -> Member:
-        """Start a server and show it; with `strict`, a required server only once it is connected."""
+        """Start a server and show it; with `strict`, show a required server only after the connect."""
         (record,) = self._roster.enter(config)
         record.strict = strict and record.required
         try:
@@ -265,7 +260,7 @@ class LifecycleActor(Actor):
                 self._memory.forget(config.name)
             failure = record.life.last_error
             record.leave()
-            del record  # it has the failure, whose traceback refers to this frame
+            del record  # breaks the reference cycle: the traceback of its failure refers to this frame
             if isinstance(exc, ActorStartError) and isinstance(failure, ConnectFailed):
                 raise failure from failure.__cause__
             raise
@@ -279,12 +274,11 @@ class LifecycleActor(Actor):
             added = name in self._roster.added
             self._leave(member)
         await self._wait_gone(member.record)
-        if added:  # it has hidden those of this name
+        if added:  # it has hidden a server of the same name in the sources
             self._board.sources.mark_due()
         logger.info("remove(): removed %r", name)
 
     async def _replace(self, config: ServerConfig) -> Wish:
-        """Give a server another configuration, if that differs from its own."""
         async with self._free(config.name):
             member = self._roster.member(config.name)
             wanted = member.record.life.wanted
@@ -299,10 +293,10 @@ class LifecycleActor(Actor):
         return wish
 
     async def _reload(self, message: Reload) -> Reloaded | None:
-        """Make the servers of the group those of a configuration. Servers that are gone stop before others are added.
+        """Make the servers of the group those of a configuration. Removed servers stop before new ones are added.
 
-        A required server that cannot be connected is shown like any other, and tried again: a reload may have no caller
-        that handles the error, and the configuration says that the server belongs to the group.
+        A required server that cannot be connected is shown like any other, and retried: no caller may handle the error,
+        and the configuration says that the server belongs to the group.
         """
         given = message.given
         async with self._set:
@@ -351,7 +345,7 @@ class LifecycleActor(Actor):
                 wishes.append(_wish_of(await self._add(config, strict=False)))
 
     async def _move(self, member: Member, config: ServerConfig) -> bool:
-        """Note that the configuration of a server is written elsewhere now, if that is all; its connection stays."""
+        """Note a new `source` of an otherwise equal configuration. The connection stays."""
         record, before = member.record, member.record.config
         if config != before or config.source == before.source:
             return False
@@ -375,11 +369,10 @@ class LifecycleActor(Actor):
         tell(self.ref, Look(member.entry))
 
     async def _retire(self, message: Retire) -> None:
-        """Let an idle server rest, or renew an old connection, unless another replica is down.
-
-        The loop runs in this task, because there must be no checkpoint between the look whether the server is used and
-        the step in which the loop makes new requests wait (`ServerRecord.hold`).
-        """
+        """Let an idle server rest, or renew an old connection unless another replica is down."""
+        # The loop runs in this task, because there must be no checkpoint between the look whether the server is used
+        # and the step in which the loop makes new requests wait (`hold`). A request in between would be in flight on
+        # a connection that is closed as unused.
         server, old, life = message.server, message.connection.life, message.server.record.life
         asked = old.incarnation, life.wanted.generation
         if asked != (message.incarnation, message.generation) or self._loops.is_busy(server):
@@ -394,6 +387,5 @@ class LifecycleActor(Actor):
 
 
 def _wish_of(member: Member) -> Wish:
-    """Return what is wanted of a server that has just been added."""
     wanted = member.record.life.wanted
     return Wish(member.entry, wanted, wanted)

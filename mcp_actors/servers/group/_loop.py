@@ -1,24 +1,24 @@
 """Carry out the wishes about each server, one step at a time.
 
-`ServerLoops.look` carries out the steps that `due` returns, until there is none. In the second part `drain` lets a
-server finish its requests before a step, and `GroupEnd` ends a group, after its block or at a signal.
-
-The lifecycle actor runs the loops. They stop and start by the supervisors, write the record and the roster, and have
-the memory note a change, for which it may read a file. They only read what is wanted, with one exception: if requests
-wait for a server that has come to rest, that counts as a use (`_due`). `GroupEnd` runs in the task of the block, or in
-one for a signal. It writes that all servers leave, has a task for each that drains, receives signals, cancels the
-block, and raises `SystemExit`. The file emits events, logs signals, and imports neither connection nor requests.
+`ServerLoops.look` carries out the steps that `due` returns, until none is left. The second part lets servers finish
+their requests, and ends a group after its block or at a signal.
 
 Theory of operation
 -------------------
-There is at most one loop for each server, so no two steps of one server meet. It runs in a task of the lifecycle actor,
+Each server has at most one loop, so no two steps of a server meet. The loop runs in a task of the lifecycle actor,
 which only the end of the group cancels. A step that waits for requests in flight or for a connect ends early if another
-wish overtakes it: the loop looks again, and what the step has begun goes on in the server's own supervisor. So a stop
+wish overtakes it: the loop looks again, and the server's own supervisor completes what the step has begun. So a stop
 overtakes a connect that hangs. Nothing overtakes the drain of a server that leaves.
 
 A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``exchange``: the server's
-own supervisor, which has the policies, is stopped and started again by the changed record, and starts the actor if the
-server is to run. The mailbox, in which requests wait, and the record stay the same.
+own supervisor, which has the policies, is stopped and started again from the changed record, and starts the actor if
+the server should run. The record stays, and the mailbox with waiting requests.
+
+Loops only read the wish, with one exception: requests that wait for a resting server count as a use (`_due`).
+
+Owns: the set of busy servers; tasks that drain, and a task for signals.
+Writes: records and roster, the wish of servers that leave, and the log. Cancels the block, and raises `SystemExit`.
+Calls: servers, servers.record, servers.ref, _tree.
 """
 
 from __future__ import annotations
@@ -51,17 +51,16 @@ logger = Log("mcp_actors.servers")
 
 
 LOOK_AGAIN: Final = 0.05
-"""Seconds until a start is tried again that the supervisor has refused. A change of the server ends that wait early."""
+"""Seconds until a start that the supervisor has refused is tried again. A change of the server ends the wait early."""
 
 
 class ServerLoops:
-    """Carries out what is wanted of the servers of a group.
+    """Carries out the wishes about the servers of a group.
 
     Args:
         group: returns the supervisor of the group.
-        roster: the servers.
         memory: the remembered catalogues; None remembers nothing.
-        seconds: how long a server that is disconnected may finish its requests.
+        seconds: how long a disconnecting server may finish its requests.
     """
 
     def __init__(
@@ -74,15 +73,19 @@ class ServerLoops:
         self._busy: set[ServerRecord] = set()
 
     def is_busy(self, server: ServerEntry) -> bool:
-        """Return True while the loop of a server runs."""
         return server.record in self._busy
 
     async def look(self, server: ServerEntry) -> None:
-        """Carry out what is due. Return at once if the loop of the server runs: it looks again after its step."""
+        """Carry out what is due.
+
+        Return at once if the loop of the server runs; a running loop looks again after its step.
+        """
         record, kept = server.record, not server.record.woken  # a dormant supervisor lets requests wait
         if record in self._busy:
             return
-        # No checkpoint between the last look and the removal: a wish in between would find the loop busy, and be lost.
+        # No checkpoint between the last look (`_due` returns None) and the removal from `_busy`. A wish in between
+        # would find the loop busy and rely on a further look, which never comes: the wish would be lost, and its caller
+        # would wait forever.
         self._busy.add(record)
         try:
             with suppress(ActorStopped, ActorCrashed):  # the group is being closed
@@ -92,7 +95,7 @@ class ServerLoops:
             self._busy.remove(record)
 
     def _due(self, record: ServerRecord, kept: bool = False) -> Step | None:
-        """Return the next step. A server that has come to rest, and for which requests wait, is used first."""
+        """Return the next step. Requests that wait for a resting server count as a use."""
         life, seen = record.life, record.seen
         rests = life.wanted.mode == "rest" and not any(each.state in UP for each in seen)
         if rests and record.calls.deadlines.pending(queued=True):
@@ -100,7 +103,7 @@ class ServerLoops:
         return due(life.wanted, seen, current=record.current, kept=kept)
 
     async def _carry_out(self, step: Step, server: ServerEntry) -> bool:
-        """Carry out a step. Return True if requests wait now although no connection follows by itself."""
+        """Carry out a step. Return True if requests now wait although no connection follows by itself."""
         match step:
             case "disconnect":
                 connections = server.record.connections
@@ -122,16 +125,22 @@ class ServerLoops:
     async def _once_finished(
         self, record: ServerRecord, ends: Sequence[ConnectionRecord], end: Callable[[], Awaitable[bool]]
     ) -> bool:
-        """End connections once their requests in flight have ended. All others wait for the next ones."""
+        """End connections once their requests in flight have ended.
+
+        All other requests wait for the next connections.
+        """
         kept = True  # if `end` is overtaken, it may have stopped the actor already
         life, cut, incarnations = record.life, record.life.wanted.cut, [each.life.incarnation for each in ends]
 
         def overtaken() -> bool:
-            # `mode`: a server that leaves is not disconnected here. It finishes all that it has accepted, the waiting
-            # requests too, because no other connection follows. `replaced`: all of them were lost meanwhile.
+            # `mode`: a server that leaves is not disconnected here. It finishes all accepted requests, including the
+            # waiting ones, because no other connection follows. `replaced`: all connections were lost meanwhile.
             replaced = all(each.life.incarnation != old for each, old in zip(ends, incarnations, strict=True))
             return replaced or life.wanted.cut > cut or life.wanted.mode == "leave"
 
+        # Hold before the first checkpoint: a request that is taken now would prolong the drain, or be cut off at its
+        # end. Release in any case, then let connections take again: one that stays, or is new already, has refused
+        # requests meanwhile, and without this push they would keep waiting.
         hold(ends, True)
         try:
             async with _unless(life, overtaken):
@@ -140,11 +149,11 @@ class ServerLoops:
         finally:
             hold(ends, False)
             for each in ends:
-                each.session.take_again()  # one that stays, or is new already, has refused requests meanwhile
+                each.session.take_again()
         return kept
 
     async def _disconnect(self, server: ServerEntry) -> bool:
-        """Stop the actor, or the replicas, unless that is not due any more."""
+        """Stop the actor, or the replicas, unless another step is due now."""
         record = server.record
         if (step := self._due(record)) != "disconnect":
             if record.life.wanted.mode == "run" and step != "stop":
@@ -156,7 +165,7 @@ class ServerLoops:
         return True
 
     async def _renew(self, server: ServerEntry, old: ConnectionRecord) -> bool:
-        """Stop a connection that is old, unless it has ended by itself. A replica is started again here, alone."""
+        """Stop an old connection, unless it has ended by itself. A replica is also started again here."""
         ends = old.life.old and (old.life.draining is not None or old.life.state in CONNECTED)
         whole = old.name == server.name
         old.life.old = ends
@@ -170,24 +179,25 @@ class ServerLoops:
         return ends and whole
 
     async def _exchange(self, server: ServerEntry) -> bool:
-        """Take over the configuration, with the server's own supervisor. That starts the actor if it is to run."""
+        """Adopt the configuration, with a new supervisor, which starts the actor if the server should run."""
         record, before = server.record, server.record.config
         if record.woken:  # a start that was overtaken may just have begun an actor
             await server.supervisor.stop_child(server.name, keep_mailbox=True)
         await self._group().stop_child(supervisor_id(server.name), keep_mailbox=True)
-        # The store below may take a while. If another configuration is wanted by then, the loop finds that afterwards,
-        # because `note_applied` gets this one.
+        # Read the wish once. The store below may take a while, and another configuration may be wanted by then; since
+        # `note_applied` gets the configuration that was used, the loop finds the difference and exchanges again. With a
+        # second reading, a record with the old configuration would count as current.
         wanted = record.life.wanted
         self._roster.configure(record, wanted.config)
         if self._memory is not None:
             await self._memory.configured(record, before)
         record.life.emit(ConfigChanged, fields=changed_fields(before, wanted.config))
-        record.forgive(ask=record.life.wanted.ask)  # they were those of another configuration
+        record.forgive(ask=record.life.wanted.ask)  # the failures were those of another configuration
         await self._group().restart_child(supervisor_id(server.name))
         record.note_applied(wanted.config)
         if record.life.wanted.mode == "rest":
             record.catalog.defer()
-            record.life.note_stopped()  # it is not used yet, whatever has become of it before
+            record.life.note_stopped()  # not used yet, even if it had failed before
         return record.life.wanted.mode != "stop"
 
     async def _start(self, server: ServerEntry) -> None:
@@ -199,21 +209,21 @@ class ServerLoops:
                 await mine.after()
             record.forgive(ask=mine.ask)
             await server.start()
-            if self._due(record) == "start":  # its supervisor is about to start it, or still ends the last attempt
+            if self._due(record) == "start":  # the supervisor is about to start it, or still ends the last attempt
                 with trio.move_on_after(LOOK_AGAIN), suppress(ServerUnavailable):  # the group was closed
                     await life.wait_change()
 
     async def _stop(self, server: ServerEntry) -> None:
-        """Stop the actor. Its requests fail at once."""
+        """Stop the actor. Requests fail at once."""
         if not server.record.woken:
-            await server.wake()  # its supervisor must run, to carry out a later start
+            await server.wake()  # the supervisor must run, to carry out a later start
             if server.record.life.wanted.mode == "run":  # start() was called meanwhile
                 return
         await server.supervisor.stop_child(server.name)
         server.record.life.note_stopped()
 
     async def _remove(self, server: ServerEntry) -> None:
-        """Let a server finish what it has accepted, stop it, and forget it."""
+        """Let a server finish accepted requests, stop it, and forget it."""
         record = server.record
         await drain(record, record.connections, self._seconds, queued=True)
         await self._stop(server)
@@ -227,7 +237,7 @@ class ServerLoops:
 
 
 def hold(connections: Iterable[ConnectionRecord], holding: bool) -> None:
-    """Let requests wait for the next connections, because these are being closed; or end that."""
+    """Let requests wait for the next connections, because these are being closed; or end the wait."""
     for each in connections:
         each.life.holding = holding
 
@@ -250,20 +260,19 @@ async def _watch(life: ServerLife, overtaken: Callable[[], bool], scope: trio.Ca
 
 # --- Let servers finish their requests before they are disconnected ---------------------------------------------------
 
-# A server that leaves refuses new requests and finishes those that it has accepted, the queued ones too: it *drains*. A
-# server that comes back, because it is restarted or has a new configuration, finishes those in flight only; all others
-# wait for its next connection (`ServerLife.holding`). Then it is disconnected, whatever is left. If it leaves
-# meanwhile, no other connection follows: this one takes what waits, too, and is not disconnected by that change.
+# A server that leaves *drains*: it refuses new requests, and finishes accepted ones, including queued ones. A server
+# that comes back (restart, new configuration) finishes only requests in flight; all others wait for its next connection
+# (`ConnectionLife.holding`). Then it is disconnected, whatever is left. If it leaves meanwhile, no other connection
+# follows: this one takes the waiting requests, and the earlier change does not disconnect it.
 #
-# Only a server that answers is drained: not one whose process is suspended, or that has not answered since a check or a
-# request timed out. And only in a change that was asked for: not if the block is left by an exception or a
-# cancellation, and not if the connection is lost or given up by the health checks. While it drains it is ``stopping``,
-# so it is not checked: a server with one thread, busy with the very request that is to be finished, would fail the
-# check.
+# Only a server that answers is drained: not with a suspended process, or without an answer since a check or request
+# timed out. And only in an explicit change: not if the block is left by an exception or a cancellation, and not if the
+# connection is lost or given up by the health checks. A draining server is ``stopping`` and not checked: a server with
+# one thread, busy with the very request to be finished, would fail the check.
 #
-# A signal (``stop_on``) begins the end while the block still runs, because that is where the requests come from. New
-# ones are neither sent nor refused meanwhile: a worker that is refused would raise, and cancel its siblings and their
-# requests. They wait until the block is cancelled, as soon as all accepted requests are finished.
+# A signal (``stop_on``) begins the end while the block still runs and sends requests. New requests are neither sent nor
+# refused: a refused worker would raise, and cancel its siblings and their requests. They wait until the block is
+# cancelled, once all accepted requests are finished.
 
 
 def _answer(connections: Iterable[ConnectionRecord]) -> bool:
@@ -281,14 +290,14 @@ def _actors(ends: Sequence[ConnectionRecord], *, queued: bool) -> list[str] | No
 async def drain(
     record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool, idle: bool = False
 ) -> None:
-    """Wait until connections have finished their requests, for a limited time; not at all if there are none.
+    """Wait until connections have finished their requests, for a limited time; return at once without requests.
 
     Args:
         record: the record of the server.
-        ends: the connections that are to be ended.
+        ends: the connections to be ended.
         seconds: the limit; 0 does not wait.
-        queued: whether they finish all requests of the server, the queued ones too.
-        idle: whether the server drains without requests, too: in that state it refuses new ones.
+        queued: True to finish all requests of the server, including queued ones.
+        idle: True to drain even without requests: a draining server refuses new ones.
     """
     requests = _pending(record, ends, queued=queued)
     if not idle and not (requests and seconds and _answer(ends)):
@@ -301,19 +310,16 @@ async def drain(
             await record.calls.deadlines.wait_settled(queued=queued, actors=_actors(ends, queued=queued))
     finally:
         if whole:
-            ends = [each for each in ends if each.life.draining]  # the others were lost meanwhile, with their requests
+            ends = [each for each in ends if each.life.draining]  # lost connections have lost their requests
             record.life.emit(Drained, unfinished=_pending(record, ends, queued=queued))
 
 
 class GroupEnd:
-    """The end of a group, which its block or a signal begins.
-
-    Attributes:
-        seconds: the ``drain_timeout``.
+    """The end of a group, begun by the block or by a signal.
 
     Args:
         roster: the servers.
-        seconds: see above.
+        seconds: the ``drain_timeout``.
     """
 
     def __init__(self, roster: Roster, seconds: float) -> None:
@@ -322,14 +328,14 @@ class GroupEnd:
         self._over: trio.Event | None = None
 
     async def leave(self, *, ending: bool = False) -> None:
-        """Refuse all requests and changes from now on, and let the servers finish what they have accepted.
+        """Refuse all requests and changes from now on, and let the servers finish accepted requests.
 
-        Returns at once if there is nothing to finish. If this has begun already, waits for its end.
+        Returns at once if nothing is left to finish. A second call waits for the end of the first.
 
         **Cancellation**: ends the wait.
 
         Args:
-            ending: whether the block still runs, so that requests wait to be refused.
+            ending: True while the block still runs, so that requests wait to be refused.
         """
         if self._over is None:
             self._over = trio.Event()
@@ -356,11 +362,11 @@ class GroupEnd:
     async def on_signal(self, signals: Signals) -> AsyncIterator[None]:
         """Let a signal end the block: accepted requests are finished, then the block is cancelled.
 
-        A second signal cancels it at once.
+        A second signal cancels the block at once.
 
         Raises:
             SystemExit: a signal has come, and the block raised nothing of its own. The exit code is that of a program
-                which the signal has killed, as shells show it.
+                killed by the signal, as in shells.
         """
         if not signals:
             yield

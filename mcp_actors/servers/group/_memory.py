@@ -1,26 +1,27 @@
 """Remember the servers' tools from one run to the next.
 
-`CatalogMemory` reads, writes and tidies the files of the ``catalog_store``; `MemoryActor` owns the task that writes.
-The last part runs in worker threads. Into the record of a server it writes the remembered tools and era before the
-first connect, and the accepted tools also when the configuration changes; it reads the listings there. It observes the
-events of the group, logs files that cannot be used, and imports neither connection nor requests. Without it the group
-continues.
+A file system may hang, a file may be damaged, and a server decides how large its file is; none of this may delay a
+group without bound, hide the tools of another server, or accept changed tools.
 
-Ownership: the task that opens the group reads the files before any server connects, so that the first listing of each
-server can be compared with its file. The lifecycle actor has that of a server read that is added, or to which another
-file belongs after a change, if its accepted tools are not known. One task, in an actor of its own, waits for new
-listings and writes them, one file after the other. All use threads, one at a time. A file system that hangs delays the
-group by a bounded time at its start (`LOAD_WAIT`), at an added or changed server, and at its end (`FLUSH_WAIT`); the
-thread is abandoned, and the unwritten listings are lost. A file that cannot be read for want of a thread counts as one
-that was not read in time. One that cannot be written is written again later (`Upkeep`).
+Theory of operation
+-------------------
+The task that opens the group reads the files before any server connects, because the first listing of a server is
+compared with its file. The lifecycle actor reads the file of an added server, or after a change that brings another
+file, if no accepted tools are known. One task, in an actor of its own, writes new listings, one file after the other.
+All use threads, one at a time. A file system that hangs delays the start and the end of a group by `LOAD_WAIT` and
+`FLUSH_WAIT`; then the thread is abandoned, and unwritten listings are lost. Without a thread, reading counts as timed
+out, and writing is tried again later (`Upkeep`).
 
-A server influences how large its own file is. Files are therefore read one after the other, smallest first, so that no
-server can crowd out another. For a server with ``on_tool_change="block"`` the wait is longer (`PINS_WAIT`), because its
-file holds the accepted tools; if it cannot be read in time, none of its tools is accepted, and the file is left as it
-is until tools are approved.
+Files are read smallest first, so no server crowds out another. A server with ``on_tool_change="block"`` gets more time
+(`PINS_WAIT`), because the file holds the accepted tools. If that is not enough, no tool is accepted, and the file stays
+untouched until tools are approved.
 
-Remembered tools are shown until the server has listed its tools, or ``static_tools`` replace them. Those of another
-program under its name are not shown.
+Remembered tools are shown until the server has listed its tools, or ``static_tools`` replace them. Tools of another
+program under the same name are not shown.
+
+Owns: the files of the ``catalog_store`` for this run; worker threads, one at a time.
+Writes: remembered tools and era into records, before the first connect; accepted tools; the log.
+Calls: catalog, kernel, servers, servers.record.
 """
 
 from __future__ import annotations
@@ -62,25 +63,25 @@ LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
 
 PINS_WAIT: Final = 10.0
-"""The same, for servers with ``on_tool_change="block"``. The largest files take two seconds."""
+"""The same for servers with ``on_tool_change="block"``. The largest files take two seconds."""
 
 FILES_PER_WAIT: Final = 200
 
 BATCH: Final = 32
-"""The number of files that are read at a time: giving a job to a thread takes as long as reading a small file."""
+"""Files read at a time: handing a job to a thread takes as long as reading a small file."""
 
 FLUSH_WAIT: Final = 1.0
-"""Seconds that closing a group waits for unwritten listings, while its servers disconnect."""
+"""Seconds that closing a group waits for unwritten listings, while servers disconnect."""
 
 ERRORS: Final = "catalog_store"
-"""The name under which errors show that listings cannot be written."""
+"""Names failures to write in the errors of the group."""
 
 
 @frozen(eq=False)
 class _Known:
-    """A server's listing, the pins that judge its next listing, and its quirk (see `Era`).
+    """A server's listing, the pins that judge the next listing, and the quirk (see `Era`).
 
-    `pins_only` is True if there is no listing to write, because the tools of the server are not known.
+    `pins_only` is True without a listing to write, because the tools of the server are unknown.
     """
 
     listed: tuple[KnownTool, ...]
@@ -91,7 +92,7 @@ class _Known:
 
 @frozen(eq=False)
 class _Remembered:
-    """The content of a server's file: its tools (None: too large to keep), its pins, its identity and its quirk."""
+    """The content of a server's file: tools (None: too large to keep), pins, identity and quirk."""
 
     listed: tuple[KnownTool, ...] | None
     accepted: Pins | None
@@ -100,13 +101,10 @@ class _Remembered:
 
 
 class CatalogMemory:
-    """The remembered catalogues of a group's servers. It observes the group to learn of new listings.
+    """The remembered catalogues of a group's servers. Observes the group to learn of new listings.
 
     Args:
-        store: the files.
-        records: the servers.
-        naming: the template of their tools' public names.
-        upkeep: begins the task that writes again after any failure.
+        upkeep: restarts the writing task after any failure.
     """
 
     wants_requests = False
@@ -118,22 +116,22 @@ class CatalogMemory:
         self._records: dict[str, ServerRecord] = {}
         self._fingerprints: dict[str, str] = {}
         self._kept: dict[str, _Known] = {}
-        self._loading: set[str] = set()  # their files are read, so they must not be written
-        self._unread: dict[str, _Known] = {}  # their files could not be read, so none of their tools is accepted
-        self._moved: set[str] = set()  # the file for their new source lacks what was accepted under the old one
+        self._loading: set[str] = set()  # while a file is read, it must not be written
+        self._unread: dict[str, _Known] = {}  # a file that could not be read: no tool is accepted
+        self._moved: set[str] = set()  # the file for a new source lacks the tools accepted under the old source
         self._news = trio.Event()
         self._closing = trio.Event()
-        # A limiter of our own: the program's other threads cannot delay this one, and at most one of ours can hang.
+        # An own limiter: the program's other threads cannot delay this one, and at most one of ours can hang.
         self._threads = trio.CapacityLimiter(1)
         for record in records:
             self.add(record)
 
     async def configured(self, record: ServerRecord, before: ServerConfig) -> None:
-        """Note that the configuration of a server has changed; if it has no accepted tools, read those of its file.
+        """Note a changed configuration; if the server has no accepted tools, read those of its file.
 
-        Accepted tools stay, and the tools that are shown stay until the next listing. If the server is the same one
-        from another source, its accepted tools are written for that source at once: it may not connect in this run,
-        and the next run would trust anything.
+        Accepted tools stay, and shown tools stay until the next listing. For the same server from another source, the
+        accepted tools are written for that source at once: the server may not connect in this run, and the next run
+        would trust anything.
         """
         server, catalog = record.config.name, record.catalog
         key, unread = self._fingerprints.get(server), server in self._unread
@@ -147,7 +145,7 @@ class CatalogMemory:
             self._news.set()
 
     def add(self, record: ServerRecord) -> None:
-        """Remember a server, or note that its configuration has changed: another file may belong to it now."""
+        """Remember a server, or follow a changed configuration: another file may belong to it now."""
         server, key = record.config.name, fingerprint(record.config)
         if key != self._fingerprints.get(server):
             self.forget(server)
@@ -155,7 +153,7 @@ class CatalogMemory:
                 self._records[server], self._fingerprints[server] = record, key
 
     def forget(self, server: str) -> None:
-        """Remember a server no longer. Its file stays, for other programs and with the tools that were accepted."""
+        """Forget a server. The file stays, with the accepted tools, also for other programs."""
         for each in (self._records, self._fingerprints, self._kept, self._unread):
             each.pop(server, None)
         self._moved.discard(server)
@@ -163,13 +161,13 @@ class CatalogMemory:
     async def load(self, *servers: str, pins_only: bool = False) -> None:
         """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
 
-        A server with ``on_tool_change="block"`` whose file cannot be read shows no tools, and its file is left alone.
+        A server with ``on_tool_change="block"`` and an unreadable file shows no tools, and the file is left alone.
 
         **Cancellation**: leaves at once.
 
         Args:
-            servers: the servers whose files are read, if they are remembered at all. Default: all.
-            pins_only: whether the tools are not shown, but only judge the next listing.
+            servers: the servers whose files are read, if remembered at all. Default: all.
+            pins_only: True to only judge the next listing by the tools, and not show them.
         """
         now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
         wait = LOAD_WAIT * max(1.0, len(servers) / FILES_PER_WAIT)
@@ -196,18 +194,21 @@ class CatalogMemory:
             self._distrust(server)
 
     async def _load(self, unread: dict[str, str], until: Mapping[str, float], *, pins_only: bool) -> None:
-        """Read the files of servers, each until its time; remove from `unread` those that were read.
+        """Read files, each until its time.
 
-        The value of one that could not be read becomes the reason.
+        Remove the servers of read files from `unread`; a failure becomes the value.
         """
         files = {server: self._fingerprints[server] for server in unread}
         order = await self._in_thread(partial(_by_size, self._store, files))
         for limit, batch in _batches(order, until):
+            # The thread appends each result as soon as it is there, so a file that hangs costs only itself and the rest
+            # of its batch. An abandoned thread may append while the loop below runs, so the loop takes a copy, once;
+            # later results count as not read. A result that was applied late could replace a listing of this run.
             read: list[tuple[str, _Remembered | OSError | None]] = []
             with trio.move_on_at(limit):
                 wanted = [(each, files[each], self._records[each].config.on_tool_change != "allow") for each in batch]
                 await self._in_thread(partial(_load_all, self._store, self._naming, wanted, read))
-            for server, known in tuple(read):  # which an abandoned thread may go on writing
+            for server, known in tuple(read):
                 if isinstance(known, OSError):
                     unread[server] = f"failed: {known.strerror}"
                     continue
@@ -218,7 +219,7 @@ class CatalogMemory:
     def _restored(self, server: str, known: _Remembered, *, pins_only: bool) -> None:
         catalog = self._records[server].catalog
         if known.identity is not None and known.identity != catalog.admission.identity:
-            # The name now starts another program: these are not its tools, and its own were never accepted.
+            # The name now starts another program, whose tools were never accepted.
             catalog.admission.judge_by(known.accepted or Pins(identity=known.identity))
             return
         if pins_only:
@@ -237,7 +238,7 @@ class CatalogMemory:
         return self._records[server].config.on_tool_change == "block"
 
     def _distrust(self, server: str) -> None:
-        """Hide all tools of a server whose accepted tools could not be read, and keep its file for the next run."""
+        """Hide all tools of a server whose accepted tools could not be read, and keep the file for the next run."""
         catalog = self._records[server].catalog
         catalog.admission.judge_by(Pins())
         self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.accepted, None)
@@ -248,17 +249,16 @@ class CatalogMemory:
         )
 
     def __call__(self, event: Event) -> None:
-        """Wake the writer when a server may have listed its tools."""
         if isinstance(event, StateChanged | ToolsChanged):
             self._news.set()
 
     async def run(self) -> None:
-        """Write new listings until this is closed and everything is written. Begin again after any failure."""
+        """Write new listings until closed and all is written. Begin again after any failure."""
         what = f"catalog_store: writing to {self._store.directory}"
         await self._upkeep.keep(ERRORS, what, self._write_all, closing=self._closing)
 
     async def _write_all(self) -> None:
-        """Write new listings until this is closed and everything is written.
+        """Do the work of `run` once.
 
         Raises:
             OSError: a file cannot be written.
@@ -271,7 +271,7 @@ class CatalogMemory:
             for server, known in self._unwritten().items():
                 try:
                     await self._write(server, known)
-                except OSError as error:  # of this file: the others are written all the same
+                except OSError as error:  # only this file failed
                     failures.append(error)
             if failures:
                 raise failures[0]
@@ -297,7 +297,6 @@ class CatalogMemory:
         return FLUSH_WAIT if self._unwritten() else 0.0
 
     def report_unwritten(self) -> None:
-        """Log which listings were not written in time."""
         if unwritten := self._unwritten():
             servers = ", ".join(unwritten)
             logger.warning(
@@ -308,7 +307,7 @@ class CatalogMemory:
             )
 
     def _unwritten(self) -> dict[str, _Known]:
-        """Return the listings that differ from the written ones."""
+        """Return listings that differ from the written ones."""
         return {
             server: _known(record)
             for server, record in self._records.items()
@@ -323,7 +322,7 @@ class CatalogMemory:
             return False
         if record.life.state in ACTIVE and _quirk(record) != kept.legacy:
             return True
-        # Compare by identity: a comparison by value is slow and left to the thread.
+        # By identity: a comparison by value is slow and left to the thread.
         return catalog.listed is not kept.listed or catalog.accepted is not kept.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
@@ -340,14 +339,14 @@ def _quirk(record: ServerRecord) -> str | None:
 
 
 class MemoryActor(Actor):
-    """Owns the task that writes listings. It takes no messages."""
+    """Owns the task that writes listings. Takes no messages."""
 
     def __init__(self, memory: CatalogMemory) -> None:
         self._memory = memory
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Write while the group runs; at its end, write the remaining listings."""
+        """Write while the group runs; at the end, write the remaining listings."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._memory.run, name=self.ref.name)
             yield
@@ -358,7 +357,7 @@ class MemoryActor(Actor):
 
 
 def _batches(servers: Iterable[str], until: Mapping[str, float]) -> Iterator[tuple[float, tuple[str, ...]]]:
-    """Divide servers into batches with one time limit each, and keep their order."""
+    """Divide servers into batches with one time limit each, in the same order."""
     for limit, same in groupby(servers, until.__getitem__):
         while batch := tuple(islice(same, BATCH)):
             yield limit, batch
@@ -377,11 +376,11 @@ def _load_all(
     files: Iterable[tuple[str, str, bool]],
     read: list[tuple[str, _Remembered | OSError | None]],
 ) -> None:
-    """Read the files of some servers, hash the tools of those that say so, and note each result when it is there."""
+    """Read files, hash the tools of servers marked as judged, and append each result to `read` at once."""
     for server, key, judged in files:
         try:
             known = _load(store, naming, key, server)
-        except OSError as error:  # of this file: the others may be readable
+        except OSError as error:  # other files may be readable
             read.append((server, error))
             continue
         if judged and known is not None:
@@ -391,16 +390,16 @@ def _load_all(
 
 
 def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembered | None:
-    """Read a server's file; return None, and log why, if it cannot be used.
+    """Read a server's file; return None, and log why, if the content cannot be used.
 
     Raises:
-        OSError: it cannot be read now.
+        OSError: the file cannot be read now.
     """
     try:
         if (catalog := store.load(key)) is not None:
             listed = None
             if catalog.tools is not None:
-                # Frozen before, so that the tool and what the catalogue shows of it share the parts of its schemas.
+                # Frozen first, so that the tool and its entry in the catalogue share the parts of schemas.
                 tools = map(Tool.model_validate, map(freeze, catalog.tools))
                 listed = tuple([KnownTool.remembered(server, tool, naming) for tool in tools])
             return _Remembered(listed, catalog.pins, catalog.identity, catalog.legacy)
@@ -412,7 +411,7 @@ def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembere
 
 
 def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: str | None) -> None:
-    """Write a server's file; log an error that another attempt would meet again.
+    """Write a server's file; only log an error that every further attempt would meet again.
 
     Raises:
         OSError: the file cannot be written.
@@ -436,7 +435,7 @@ def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: s
 
 
 def _former(store: CatalogStore, key: str, known: _Known) -> tuple[Mapping[str, Any], ...]:
-    """Return the definitions in a server's file that are accepted, and that it does not list any more."""
+    """Return the accepted definitions in a server's file that the server no longer lists."""
     listed = {each.name: each.pin for each in known.listed}
     accepted = {} if known.accepted is None else known.accepted.tools
     missing = {name: each for name, each in accepted.items() if listed.get(name) != each}

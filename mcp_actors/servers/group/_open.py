@@ -1,23 +1,19 @@
 """Open a group of servers around a block of code.
 
-`open_servers` checks its options, builds what a group consists of (roster, sources, memory, followers of the sources,
-supervision tree), and takes it down at the end of the block. Also here: the reload at a signal; `Follower`, which
-updates the records by the events of actors; `StartGate`, the wait for first connects; and `OutageLog`, which logs
-outages.
-
-Programs, the bridge, the command line and the plugin for pytest begin here. It reads configurations by ``_sources``,
-has tasks for the signals at which it reloads, logs the results, and calls the observers of the program. The signals
-that end the block (`stop_on`) are received by `GroupEnd` of ``_loop``, around everything here. It sends no request to a
-server, and has the lifecycle actor carry out reloads. It reads Trio's clock.
+The order matters: signals are received before any configuration is read, actors are stopped before records are
+released, and the block begins only when the start gate opens.
 
 How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed, or waits
-for a person to sign in; for an optional server, until it is overdue (``connect_timeout``). With ``start_gate=N``, it
-waits at most N seconds for servers with remembered tools; required servers and servers without remembered tools are
-awaited as before. Servers that are no longer awaited keep connecting.
+for a person to sign in; for an optional server, until it is overdue (``connect_timeout``). ``start_gate=N`` waits at
+most N seconds for servers with remembered tools; required servers and servers without remembered tools are awaited as
+before. Servers that are no longer awaited keep connecting.
 
-The group's supervisor starts the servers' own supervisors, those of lazy servers dormant, and awaits those of required
-servers only (the others have ``await_start=False``). The gate waits in the task that opens the group, where every
-deadline and cancellation reaches it.
+The group's supervisor awaits only required servers (the others have ``await_start=False``); the gate waits in the task
+that opens the group, where every deadline and cancellation takes effect.
+
+Owns: everything in a group for the time of its block: roster, sources, memory, supervision tree.
+Writes: the log; a filter on the package's loggers; receives signals, and cancels the block at a signal.
+Calls: catalog, config, kernel, servers, servers.record, transports, _group, _lifecycle, _loop, _memory, _tree.
 """
 
 from __future__ import annotations
@@ -98,38 +94,38 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     """Connect to servers concurrently, run a block of code, then disconnect from all of them.
 
     The block begins when every first connect has succeeded or failed (but see ``start_gate``). An optional server that
-    fails is recorded in ``errors`` and retried in the background; one that has not answered within its
-    ``connect_timeout`` keeps connecting. When the block has ended, new requests are refused, and accepted ones may be
-    finished (see ``drain_timeout``). Then all servers are disconnected concurrently, each within its ``stop_timeout``.
-    No process, task or socket remains.
+    fails is recorded in ``errors`` and retried in the background; after ``connect_timeout`` without an answer, it keeps
+    connecting. When the block has ended, new requests are refused, and accepted requests may be finished (see
+    ``drain_timeout``). Then all servers are disconnected concurrently, each within its ``stop_timeout``. No process,
+    task or socket remains.
 
-    **Cancellation**: nothing is shielded while the servers connect: a deadline or a cancellation around this call
-    takes effect at once, and every connection is closed within its ``stop_timeout``. Later a cancellation reaches the
-    block, or ends the wait for accepted requests, and the servers are disconnected.
+    **Cancellation**: nothing is shielded while the servers connect: a deadline or a cancellation around this call takes
+    effect at once, and every connection is closed within its ``stop_timeout``. Later a cancellation reaches the block,
+    or ends the wait for accepted requests, and the servers are disconnected.
 
     Args:
-        configs: the servers, in the order in which views, tools and errors show them; disabled servers are left out.
-            A path to a configuration file, a mapping of the same form, a `Source` and a result of `load_config`
-            contribute all their servers; an entry that cannot be used is logged and listed in ``errors``. If several
-            have a server of the same name, configurations in code win over tables, these over directories, these over
-            files, and among equals the first; the others are logged.
+        configs: the servers, in the order in which views, tools and errors show them; disabled servers are left out. A
+            path to a configuration file, a mapping of the same form, a `Source` and a result of `load_config`
+            contribute all their servers; an unusable entry is logged and listed in ``errors``. Of several servers with
+            the same name, a configuration in code wins over a table, a table over a directory, a directory over a file,
+            and among equals the first; the others are logged.
         strict: True makes every server required.
-        watch: True follows the configuration: files and directories are looked at once a second, tables as often as
-            their ``refresh_interval`` says, and changes are applied as by `ServerGroup.reload`. A source or an entry
-            that cannot be read or parsed leaves its servers as they are, and is logged and emitted as a
-            `ConfigRejected` event, once for each content. Default False.
+        watch: True follows the configuration: files and directories are checked once a second, tables after their
+            ``refresh_interval``, and changes are applied as by `ServerGroup.reload`. An unreadable source or invalid
+            entry leaves its servers unchanged, and is logged and emitted as a `ConfigRejected` event, once for each
+            content. Default False.
         callbacks: functions that answer the servers' questions and receive their notifications. A server's own
             ``ServerConfig.callbacks`` take precedence, field by field.
         catalog_store: the directory that keeps the listed tools for the next run, or True for the platform's cache
-            directory. A server that is not connected yet, lazy ones included, shows its remembered tools as
-            ``deferred``. None (default) or False remembers nothing.
-        drain_timeout: seconds for which servers may finish accepted requests when the block ends normally, and when a
-            server is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing
-            is in flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
+            directory. A server that is not connected yet, also a lazy one, shows its remembered tools as ``deferred``.
+            None (default) or False remembers nothing.
+        drain_timeout: seconds for servers to finish accepted requests when the block ends normally, and when a server
+            is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing is in
+            flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
             Default 30.
-        stop_on: one or more signals, like ``signal.SIGTERM``, that end the block and the program: accepted requests
-            are finished within `drain_timeout`, then the block is cancelled, the servers are stopped, and `SystemExit`
-            with 128 plus the number of the signal leaves (143 for SIGTERM). Meanwhile new requests wait for that end. A
+        stop_on: one or more signals, like ``signal.SIGTERM``, that end the block and the program: accepted requests are
+            finished within `drain_timeout`, then the block is cancelled, the servers are stopped, and `SystemExit` is
+            raised with 128 plus the number of the signal (143 for SIGTERM). Meanwhile new requests wait for the end. A
             second signal cancels the block at once. None by default.
         observers: called synchronously with every event; a `CallObserver` also with every attempt of a request.
 
@@ -137,35 +133,34 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
         env_file: a ``.env`` file for the configuration files and mappings, as for `load_config`. Default None.
         start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
             while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers
-            without remembered tools are always waited for. A later failure is recorded and logged. None (default)
-            waits for every first connect.
+            without remembered tools are always awaited. A later failure is recorded and logged. None (default) waits
+            for every first connect.
         naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
             ``"mcp__{server}__{tool}"``.
-        client_info: the name and version by which the program introduces itself to the servers, for those without a
-            ``client_info`` of their own. None (default) takes those of this library.
-        max_servers: the number of enabled servers that the group may have, added ones too; each replica counts.
+        client_info: the name and version by which the program introduces itself to servers without a ``client_info`` of
+            their own. None (default) takes this library's.
+        max_servers: the number of enabled servers that the group may have, including added ones; each replica counts.
             Default 50.
-        max_starting: the number of servers that connect at a time; further ones wait for their turn, in configured
-            order. 1 connects them one after the other. Default 16.
-        max_processes: the number of processes that servers may run at a time. The connect of a further one fails, and
-            is retried like any other. None (default) disables the limit.
+        max_starting: the number of servers that connect at a time; further servers wait for their turn, in configured
+            order. 1 connects one after the other. Default 16.
+        max_processes: the number of processes that servers may run at a time. The connect of a further process fails,
+            and is retried like any other. None (default) disables the limit.
         reload_on: one or more signals, like ``signal.SIGHUP``, at which the configuration files are read again, as by
-            `ServerGroup.reload` without arguments. Its result is logged; an error changes nothing. None by default.
+            `ServerGroup.reload` without arguments. The result is logged; an error changes nothing. None by default.
 
     Yields:
         The group: a mapping of names to `ServerRef`, with views, tools and events.
 
     Raises:
-        ConnectFailed: a required server could not be connected: the first one in configured order, which is awaited.
-            Those after a failed one are stopped; the others that had failed are named in that order, and are notes.
+        ConnectFailed: a required server could not be connected: the first awaited one in configured order. Servers
+            after a failed one are stopped; further servers that had failed are named in that order, and are notes.
             Everything that was started is closed.
         ServerUnavailable: a server with ``on_failure="raise"`` failed for good while the block ran. The block was
             cancelled.
         ConfigError: the configuration is invalid or has too many servers, a file cannot be read, or a required entry
             cannot be used (with `strict` every entry is required); nothing was started.
         SystemExit: a signal of `stop_on` has ended the block.
-        RuntimeError: the caller does not run on Trio; or not in the main thread, which `stop_on` and `reload_on`
-            need.
+        RuntimeError: the caller does not run on Trio; or not in the main thread, which `stop_on` and `reload_on` need.
     """
     check_flavor("open_servers()", "trio", "on asyncio, use `from mcp_actors.bridge import open_servers`")
     check_naming(naming)
@@ -181,7 +176,8 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     roster = Roster(hub, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
     group_end = GroupEnd(roster, drain_timeout)
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
-    # end the program meanwhile, past every clean-up of the caller.
+    # end the program meanwhile, without any clean-up of the caller. They are received until the last server has
+    # stopped, or a second signal would leave processes behind.
     async with _received(reloads) as received, group_end.on_signal(stops):
         await _read_first(sources, configs, roster)
         install_filters()
@@ -203,7 +199,7 @@ async def _read_first(sources: Sources, configs: tuple[Configured, ...], roster:
     """Read the configuration, and make the records of its servers.
 
     Raises:
-        ConfigError: it is not valid, or has too many servers.
+        ConfigError: the configuration is not valid, or has too many servers.
     """
     given = await sources.read(configs)
     roster.check(given.enabled)
@@ -215,7 +211,7 @@ async def _read_first(sources: Sources, configs: tuple[Configured, ...], roster:
 def _followers_of(
     sources: Sources, roster: Roster, hub: EventHub, *, watch: bool
 ) -> tuple[StatusBoard, list[ChildSpec]]:
-    """Return the states to write, and the actors for the sources. Without these actors the group continues."""
+    """Return the states to write, and the actors for the sources. The group continues without these actors."""
 
     def states(source: str) -> dict[str, str]:
         records = roster.records.items()
@@ -276,9 +272,9 @@ async def _supervised(
 
 @asynccontextmanager
 async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel[int] | None]:
-    """Receive signals as long as a group starts, runs and stops. Their default action would leave servers behind.
+    """Receive signals while a group starts, runs and stops; their default action would leave servers behind.
 
-    Those that come while one is waiting are dropped: the reload for that one has yet to read the configuration.
+    Signals are dropped while one is waiting: the reload for that signal has yet to read the configuration.
     """
     if not signals:
         yield None
@@ -286,7 +282,7 @@ async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel
     send, receive = trio.open_memory_channel[int](1)
 
     async def listen() -> None:
-        async for number in received:  # one that was not taken gets its default action at the end of `receive`
+        async for number in received:  # a signal not taken here gets its default action at the end of `receive`
             with suppress(trio.WouldBlock):
                 send.send_nowait(number)
 
@@ -319,7 +315,7 @@ async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int
 
 @frozen(eq=False)
 class Follower:
-    """Observes a group's actors: updates the records, then forwards each event to the group's observers."""
+    """Updates the records by the events of actors, then forwards each event to the group's observers."""
 
     roster: Roster
     hub: EventHub
@@ -328,7 +324,7 @@ class Follower:
     wants_requests = property(attrgetter("hub.wants_requests"))
 
     def __call__(self, event: Event) -> None:
-        # The record comes first, so that an observer of the event already finds the server in its new state.
+        # The record comes first: an observer of the event must find the server in its new state.
         record = self.roster.record_of(event.actor)
         if record is not None and record.ignores(event):
             return
@@ -342,7 +338,7 @@ def _store(catalog_store: object) -> CatalogStore | None:
     """Return the store for a ``catalog_store`` argument.
 
     Raises:
-        ConfigError: the argument is not a directory, or the platform has no cache directory.
+        ConfigError: not a directory, or the platform has no cache directory.
     """
     if catalog_store is None or catalog_store is False:
         return None
@@ -355,22 +351,12 @@ def _store(catalog_store: object) -> CatalogStore | None:
 
 
 def _check_kind(name: str, value: object, kind: type) -> None:
-    """Refuse an argument that is neither None nor an object of this class.
-
-    Raises:
-        ConfigError: the argument is something else.
-    """
     if value is not None and not isinstance(value, kind):
         problem = f"open_servers takes {name}={kind.__name__}(...), not {type_of(value)}"
         raise ConfigError(problem, source="open_servers", path=name)
 
 
 def _check_gate(seconds: object, *, remembers: bool) -> None:
-    """Validate a start gate.
-
-    Raises:
-        ConfigError: it is not a number of seconds, or there is no catalogue store.
-    """
     if seconds is None:
         return
     _seconds("start_gate", seconds, "start_gate=0.25, or None to wait for every server")
@@ -380,11 +366,6 @@ def _check_gate(seconds: object, *, remembers: bool) -> None:
 
 
 def _seconds(option: str, value: object, example: str) -> float:
-    """Return the value of an option in seconds.
-
-    Raises:
-        ConfigError: it is not a number of seconds.
-    """
     if is_number(value) and 0 <= value < math.inf:
         return value
     raise bad_option(option, value, f"is not a number of seconds; pass 0 or more, like {example}")
@@ -394,7 +375,8 @@ def _seconds(option: str, value: object, example: str) -> float:
 
 
 LONG_START: Final = 5.0
-"""Seconds of a start after which the log says for whom it waits. People who see nothing wonder after a few."""
+"""Seconds of a start before the log names the awaited servers. People who see nothing wonder after a few.
+-+ MOST_NAMED"""
 
 MOST_NAMED: Final = 8
 """Servers that this line names."""
@@ -412,14 +394,14 @@ class StartGate:
     """
 
     def __init__(self, records: Iterable[ServerRecord], seconds: float | None) -> None:
-        # The clock starts here, before the store is read and required servers start: the user's seconds cover both.
+        # Starts the clock before the store is read and required servers start: the user's seconds cover both.
         self._deadline = math.inf if seconds is None else trio.current_time() + seconds
         self._awaited = [record for record in records if record.config.connect == "eager"]
         self._hurried = trio.CancelScope()
         self._closed = trio.Event()
 
     def hurry(self) -> None:
-        """Wait no longer, because the program is asked to stop. Required servers are awaited all the same."""
+        """Stop waiting for optional servers, because the program is asked to stop."""
         self._hurried.cancel("the program is asked to stop")
 
     def close(self) -> None:
@@ -427,7 +409,6 @@ class StartGate:
         self._closed.set()
 
     async def note_wait(self) -> None:
-        """Log once for which servers a long start waits."""
         with trio.move_on_after(LONG_START):
             await self._closed.wait()
             return
@@ -441,13 +422,12 @@ class StartGate:
             )
 
     async def wait(self) -> None:
-        """Wait until the ``async with open_servers()`` block may begin.
-
-        There is no checkpoint between a test of a state and `wait_change`, or a change in between would be missed.
-        """
+        """Wait until the ``async with open_servers()`` block may begin."""
+        # No checkpoint between a test of a state and `wait_change`, or a change in between would be missed. The order
+        # of the three loops matters. First, whatever the deadline, every server leaves `pending` within a few steps,
+        # so the block never sees a server that has not begun to connect. Then all servers are awaited, up to the
+        # deadline; then those without remembered tools, which have nothing to show.
         for record in self._awaited:
-            # Every server leaves `pending` within a few steps, whatever the deadline: the block never sees a server
-            # that has not even begun to connect.
             while record.life.state == "pending":
                 await record.life.wait_change()
         with self._hurried:
@@ -461,14 +441,14 @@ class StartGate:
         if any(map(has_ended_group, self._awaited)):
             # The supervisor is ending the group and cancels this task; the block must not begin meanwhile.
             await trio.sleep_forever()
-        self._awaited.clear()  # one of them may be removed while the group is open
+        self._awaited.clear()  # or a removed server would be kept alive
 
 
 def _undecided(record: ServerRecord) -> bool:
     """Return True while the first connect of a server has neither succeeded, failed nor taken too long.
 
-    The state alone does not tell: a failed server is `connecting` again after its back-off, but keeps its error. It is
-    `connecting`, too, until its supervisor has decided about its failure; the block must not begin before that.
+    The state alone is not enough: after its back-off a failed server is `connecting` again, with an error. A server is
+    also `connecting` until its supervisor has decided about a failure, and the block must not begin before.
     """
     life = record.life
     return life.state in FIRST_CONNECT and life.overdue is None and (life.last_error is None or life.verdict_due)
@@ -478,13 +458,12 @@ def _undecided(record: ServerRecord) -> bool:
 
 # Python prints warnings on stderr even if a program does not configure logging, so a loss, a failed connect and a
 # parking are warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may
-# flap, so each reason is a warning once per outage, up to `MOST_REASONS` of them; all else is at level DEBUG. An outage
-# is over when the server has served for its ``reset_after``; a shorter recovery is part of the outage. Each replica of
-# a server has outages of its own.
+# flap, so each reason is a warning once per outage, up to `MOST_REASONS`; all else is at level DEBUG. An outage is over
+# when the server has served for its ``reset_after``. Each replica has outages of its own.
 
 
 MOST_REASONS: Final = 10
-"""Maximum of different warnings per outage. A server may print the time of day in each of its errors."""
+"""Maximum of different warnings per outage. A server may print the time of day in each error."""
 
 LASTING: Final = 60.0
 """Seconds of serving that end an outage if the server's policy has no ``reset_after``."""
@@ -497,10 +476,10 @@ class _Outage:
     """The log of one outage.
 
     Attributes:
-        down_at: the wall-clock time at which the server last failed after it was ready.
-        well_since: the time on Trio's clock at which it was ready again; None while it is not.
+        down_at: the wall-clock time of the last failure after the server was ready.
+        well_since: when the server was ready again, on Trio's clock; None while down.
         logged: the reasons that were logged as warnings.
-        recovery: the level for its recovery: INFO if there was a warning since it was last ready.
+        recovery: the level for the recovery: INFO if a warning came since the server was last ready.
     """
 
     down_at: datetime
@@ -511,11 +490,7 @@ class _Outage:
 
 @frozen(eq=False)
 class OutageLog:
-    """Observes a group and logs its outages. Does not observe requests.
-
-    Args:
-        roster: the servers.
-    """
+    """Observes a group and logs its outages, but no requests."""
 
     roster: Roster
     _outages: WeakKeyDictionary[ServerRecord | ConnectionRecord, _Outage] = field(factory=WeakKeyDictionary, init=False)
@@ -528,7 +503,7 @@ class OutageLog:
             return
         server = self.roster.records[event.server]
         record = server.connection(event.replica) if isinstance(event, ReplicaChanged) else server
-        assert record is not None  # it is an event of what the server has
+        assert record is not None  # the server has the replica of its event
         if event.new in _TROUBLE:
             self._trouble(event, record)
         elif event.new == "ready":
@@ -541,7 +516,7 @@ class OutageLog:
         why = _why(event, record)
         level, text = logging.DEBUG, _text(event, record, why)
         reason = f"{event.new}: {why}"
-        raised = event.new in PARKED and record.config.on_failure == "raise"  # by the group, so it need not be logged
+        raised = event.new in PARKED and record.config.on_failure == "raise"  # the group raises the error instead
         if reason not in outage.logged and len(outage.logged) < MOST_REASONS and not raised:
             outage.logged.add(reason)
             outage.recovery, level = logging.INFO, logging.WARNING
@@ -550,7 +525,7 @@ class OutageLog:
         _log(level, event, text)
 
     def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord) -> _Outage:
-        """Return the outage that a failure belongs to; begin one if there is none."""
+        """Return the outage of a failure; begin an outage if there is none."""
         outage = self._outages.get(record)
         lasting = record.config.restarts.reset_after or LASTING
         if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):

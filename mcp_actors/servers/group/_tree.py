@@ -1,30 +1,28 @@
 """The supervision tree of a group, its roster, and its limits.
 
-The specs say which actors a group has; `start_status` starts the one that writes states. The `Roster` is the list of
-servers: `open_servers` fills it, the lifecycle actor changes it, and other code of the group reads it (`GroupEnd` sets
-`closing`). `GroupLimits` checks the options for the number of servers, connects and processes.
-
-The roster makes the records, entries and refs of servers, configures their records anew, and keeps the pins of removed
-servers. It sets `ServerRecord.on_retire`; the spec of a server sets `ServerRecord.woken`. `_retire` sends a message to
-the lifecycle actor for a connection that is idle or old. For the specs, the file imports `ServerActor`,
-`DeadlineActor`, `StatusActor` and `MemoryActor`; the others are given to it. It imports no requests. It runs no task,
-logs nothing and does no I/O.
+The specs say which actors a group has. The `Roster` lists the servers; `open_servers` fills it, and then only the
+lifecycle actor writes it (except `closing` and `signal`, set by `GroupEnd`). `GroupLimits` bounds servers, connects and
+processes.
 
 ::
 
-    servers                       starts in parallel, stops concurrently; a failed one ends it with on_failure="raise"
-     ├─ servers:deadlines         enforces the deadlines of all requests, whether their server is connected or not
-     ├─ servers:memory            with a catalog_store: writes listed tools to it, for the next run
-     ├─ time:supervisor           restarts this server by its own policy, and may park it when the budget is spent
+    servers                       starts in parallel, stops concurrently; ends after a failure with on_failure="raise"
+     ├─ servers:deadlines         enforces the deadlines of all requests, with or without a connection
+     ├─ servers:memory            with a catalog_store: writes listed tools for the next run
+     ├─ time:supervisor           restarts this server by the server's policy, and may park it when the budget is spent
      │   └─ time                  the server actor
-     ├─ docs:supervisor           likewise; that of a lazy server is dormant until the server is used
-     │   └─ docs                  with replicas=2: their pool, which restarts each of them by itself
+     ├─ docs:supervisor           dormant until the first use for a lazy server
+     │   └─ docs                  with replicas=2: a pool, which restarts each replica independently
      │       ├─ docs:1            a server actor
      │       └─ docs:2
      ├─ ...
      ├─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
      ├─ servers:watch             with watch=True: reloads configurations that change
-     └─ servers:status            if tables get states: writes states into the tables that the servers come from
+     └─ servers:status            if tables get states: writes the states of servers into their tables
+
+Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
+Writes: `on_retire` and `woken` of each record; no task and no I/O.
+Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 
 from __future__ import annotations
@@ -81,12 +79,12 @@ WATCH: Final = "servers:watch"
 STATUS: Final = "servers:status"
 
 WAITING_CHANGES: Final = sys.maxsize
-"""The size of the mailbox for changes. Those that the group asks for itself cannot wait for room: the first use of a
-lazy server, and at most a few more for each server. Callers' changes wait in any case, inside or outside of it."""
+"""The size of the mailbox for changes, which is unlimited: changes of the group itself cannot wait for room (the first
+use of a lazy server, and a few more for each server), and callers wait for their change in any case."""
 
 
 def supervisor_id(server: str) -> str:
-    """Return the name of a server's own supervisor. Server names have no colon, so the two never collide."""
+    """Return the name of a server's own supervisor. No collision is possible, because server names have no colon."""
     return f"{server}:supervisor"
 
 
@@ -98,15 +96,7 @@ def group_specs(
     lifecycle: Callable[[], Actor],
     others: Iterable[ChildSpec],
 ) -> list[ChildSpec]:
-    """Return the first children of the group's supervisor.
-
-    Args:
-        roster: the servers, in configured order.
-        closing: the order in which they close.
-        memory: the remembered catalogues; None remembers nothing.
-        lifecycle: makes the actor that carries out changes.
-        others: the actors that look after the sources.
-    """
+    """Return the first children of the group's supervisor. `others` look after the sources."""
     servers = [server_spec(record, closing) for record in roster.records.values()]
     deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, roster.timer))
     changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=WAITING_CHANGES)
@@ -117,18 +107,18 @@ def group_specs(
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
-    """Return a server as a child of the group's supervisor. It is configured by its record, each time it is started."""
-    # A weak reference here and below: the kernel may keep a spec until the garbage collector comes by.
+    """Return a server as a child of the group's supervisor, configured by the record at each start."""
+    # Weak references here and below: the kernel may keep a spec until the next garbage collection.
     return ChildSpec(supervisor_id(record.config.name), partial(_supervisor, ref(record), closing))
 
 
 def status_spec(board: StatusBoard) -> ChildSpec:
-    """Return the actor that writes states into tables. Without it the group continues."""
+    """Return the actor that writes states into tables. The group continues without it."""
     return ChildSpec(STATUS, partial(StatusActor, board), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
 
 
 async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
-    """Start the actor that writes states into tables, if there are any. One that runs already follows the sources."""
+    """Start the actor that writes states into tables, if there are any and it does not run."""
     if board.tables:
         with suppress(ChildError):
             await group.start_child(status_spec(board))
@@ -136,7 +126,7 @@ async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
 
 def _of(record: ref[ServerRecord]) -> ServerRecord:
     found = record()
-    assert found is not None  # the roster has it while an actor of it is started
+    assert found is not None  # the roster keeps the record while its actors are started
     return found
 
 
@@ -145,9 +135,9 @@ def _actor(record: ref[ServerRecord], closing: ClosingOrder) -> ServerActor:
 
 
 def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | DormantSupervisor:
-    """Return a server's own supervisor, which awaits a strict start; the gate waits for the others.
+    """Return a server's own supervisor, which awaits only a strict start; the gate waits for other servers.
 
-    That of a lazy server is dormant until the server is used: of a thousand that are configured, few are.
+    A lazy server gets a dormant supervisor: of a thousand configured servers, few are used.
     """
     record = _of(weak)
     config, actor, recovery = record.config, partial(_actor, weak, closing), _recovery(record)
@@ -189,7 +179,7 @@ def _recovery(record: ServerRecord) -> RecoveryOptions:
 
 
 def _pool(actor: Callable[[], Actor], replicas: int, recovery: RecoveryOptions) -> Pool:
-    """Return the replicas of a server. Each may be restarted as often as the only process of a server."""
+    """Return the replicas of a server, each with the restart budget of a single process."""
     return Pool(actor, replicas, separator=REPLICA, budget_per_member=True, **recovery)
 
 
@@ -197,20 +187,19 @@ def _pool(actor: Callable[[], Actor], replicas: int, recovery: RecoveryOptions) 
 
 # Ownership
 # ---------
-# The roster is the one place that says which servers there are. `open_servers` fills it before the first server starts;
-# from then on only the lifecycle actor writes it, in steps without a checkpoint. Everybody else (the views of the
-# group, the observers, the translation of failures, the closing order) asks it each time and keeps nothing that depends
-# on it.
+# The roster alone says which servers exist. `open_servers` fills it before the first server starts; then only the
+# lifecycle actor writes it, in steps without a checkpoint. All readers (views, observers, the translation of failures,
+# the closing order) ask each time and keep no copy.
 #
-# Its mappings are replaced, never changed. So a loop over one of them is not disturbed by a change, and other threads
-# may read them, as the asyncio bridge does.
+# The mappings are replaced, never changed, so loops are not disturbed by a change, and other threads may read them, as
+# the asyncio bridge does.
 #
-# A server is in `records` while it has actors, and in `members` while the group shows it. The difference is a required
-# server that is being added: as in `open_servers`, it is not shown before it is connected.
+# A server is in `records` while it has actors, and in `members` while the group shows it. A required server that is
+# being added is only in `records`: as in `open_servers`, it is not shown before it is connected.
 #
-# A server that is configured anew keeps its record, its ref and its mailbox (`ServerRecord.configure`); one that is
-# removed and added again has new ones. Only the pins of its accepted tools stay for the rest of the run (`_removed`):
-# otherwise a list that is blocked would be trusted as soon as an entry is disabled and enabled again.
+# A server that is configured anew keeps its record, ref and mailbox (`ServerRecord.configure`); a server that is
+# removed and added again gets new ones. The pins of its accepted tools stay for the rest of the run (`_removed`), or a
+# blocked list would be trusted as soon as an entry is disabled and enabled again.
 
 
 MAX_REMOVED: Final = 1000
@@ -218,8 +207,6 @@ MAX_REMOVED: Final = 1000
 
 
 class Options(TypedDict):
-    """The options of a server that may come from its group, as keyword arguments of `ServerRecord`."""
-
     required: bool
     callbacks: EffectiveCallbacks
     client_info: Implementation | None
@@ -234,12 +221,10 @@ class Member:
 
     @property
     def name(self) -> str:
-        """The server's name."""
         return self.entry.name
 
     @property
     def record(self) -> ServerRecord:
-        """The part of it that outlives connections."""
         return self.entry.record
 
 
@@ -249,24 +234,21 @@ class Roster:
     Attributes:
         records: the records of all servers that have actors, by name.
         members: the servers that the group shows, by name, in configured order.
-        opened: set when the group shows its first servers. They are not changed before that.
+        opened: set when the group shows its first servers, which do not change before.
         closing: True once the block of the group has ended.
-        signal: the name of the signal that ends the group, if one does.
-        naming: the template of the tools' public names.
+        signal: the name of the signal that ends the group, or None.
+        naming: the validated template of the tools' public names.
         timer: enforces the deadlines of all requests.
-        not_loaded: the errors of the entries that could not be loaded, by the name of the server or the path of the
-            file. A server may run under that name, as it was configured before.
-        added: the names of the servers that `ServerGroup.add` has added, which the sources do not own.
+        not_loaded: the errors of entries that could not be loaded, by the name of the server or the path of the file. A
+            server may run under that name, with its earlier configuration.
+        added: the names of the servers from `ServerGroup.add`, which the sources do not own.
         homes: the name of the source of each other server.
         upkeep: keeps the tasks that the group runs for itself.
 
     Args:
-        hub: emits events; its observers of calls are called when an attempt of a request is settled.
         strict: True makes every server required.
         callbacks: the callbacks of the group.
-        client_info: how the client introduces itself to the servers that have no ``client_info`` of their own.
-        limits: the limits of the group.
-        naming: the template, which has been checked.
+        client_info: for servers without a ``client_info`` of their own.
     """
 
     def __init__(
@@ -322,7 +304,7 @@ class Roster:
         """Check the servers that the group would have, before anything is changed.
 
         Raises:
-            ConfigError: there are too many, or one does not fit to the callbacks of the group.
+            ConfigError: too many servers, or one that does not fit the callbacks of the group.
         """
         self.limits.check_number(configs := tuple(configs))
         for config in configs:
@@ -346,11 +328,11 @@ class Roster:
         return ended_by(self.records.values())
 
     def record_of(self, actor: str) -> ServerRecord | None:
-        """Return the record of the server that an actor belongs to; None for any other actor."""
+        """Return the record of an actor's server; None for any other actor."""
         return self.records.get(server_of(actor))
 
     def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
-        """Show servers that the supervisor of the group has started, after the others."""
+        """Show started servers after the others."""
         lifecycle = supervisor.child(LIFECYCLE)
         members = dict(self.members)
         for record in records:
@@ -362,17 +344,16 @@ class Roster:
         self.opened.set()
 
     def configure(self, record: ServerRecord, config: ServerConfig) -> None:
-        """Configure a server anew, while it does not run."""
         record.configure(config, **self._options(config))
 
     def recall(self, record: ServerRecord) -> None:
-        """Judge the tools of a server that has come back by those that were accepted, unless a store knows better."""
+        """Judge the tools of a returning server by the tools accepted before, unless a store knows better."""
         admission, pins = record.catalog.admission, self._removed.get(_key(record.config))
         if admission.accepted is None and pins is not None:
             admission.judge_by(pins)
 
     def drop(self, name: str) -> None:
-        """Forget a server whose actors have stopped, except for the tools that were accepted."""
+        """Forget a server whose actors have stopped, except for the accepted tools."""
         record = self.records[name]
         if (accepted := record.catalog.admission.accepted) is not None:
             key = _key(record.config)
@@ -385,13 +366,13 @@ class Roster:
         self.records = MappingProxyType({other: record for other, record in self.records.items() if other != name})
 
     def arrange(self, names: Iterable[str]) -> None:
-        """Put the servers into this order; those without a name here come last."""
+        """Put the servers into this order; servers without a name here come last."""
         order = dict.fromkeys((*(name for name in names if name in self.members), *self.members))
         self.members = MappingProxyType({name: self.members[name] for name in order})
 
     def note_given(self, given: Given) -> None:
-        """Note where the servers of a configuration come from, and the errors of its entries."""
-        kept = {name: home for name, home in self.homes.items() if name in given.failed}  # such a server goes on
+        """Note the sources of servers in a configuration, and the errors of entries."""
+        kept = {name: home for name, home in self.homes.items() if name in given.failed}  # their servers continue
         self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType({**kept, **given.homes})
 
     def _options(self, config: ServerConfig) -> Options:
@@ -408,7 +389,7 @@ def has_ended_group(record: ServerRecord) -> bool:
 
 
 def ended_by(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
-    """Return the error for the server that ended its group; None if none did."""
+    """Return the error for the server that ended its group; None without such a server."""
     record = next(filter(has_ended_group, records), None)
     if record is None:
         return None
@@ -425,12 +406,10 @@ def ended_by(records: Iterable[ServerRecord]) -> ServerUnavailable | None:
 
 
 def _key(config: ServerConfig) -> str:
-    """Return what identifies a server in this run: as in a store, and for one in this process its name."""
     return fingerprint(config) or f"in this process: {config.name}"
 
 
 def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, connection: ConnectionRecord) -> None:
-    """Have a server disconnected that is idle, or one connection of it that is old."""
     message = Retire(server, why, connection, connection.life.incarnation, connection.life.wanted.generation)
     with suppress(ActorStopped):
         tell(lifecycle, message)
@@ -446,7 +425,7 @@ class GroupLimits:
     Attributes:
         max_servers: the number of enabled servers; each replica counts.
         max_starting: the number of servers that connect at a time.
-        max_processes: the number of processes that run at a time; None disables the limit.
+        max_processes: the number of processes at a time; None disables the limit.
 
     Raises:
         ConfigError: a limit is not a whole number.
@@ -462,14 +441,14 @@ class GroupLimits:
                 raise bad_option(name, value, f"is not valid; pass a whole number of 1 or more, like {name}=16")
 
     def capacity(self) -> Capacity:
-        """Return what the servers of a group with these limits share."""
+        """Return what all servers of a group share."""
         return Capacity(starting=self.max_starting, processes=self.max_processes or math.inf)
 
     def check_number(self, configs: Iterable[ServerConfig]) -> None:
-        """Check the number of servers that a group would have.
+        """Check the number of servers of a group.
 
         Raises:
-            ConfigError: there are too many.
+            ConfigError: too many servers.
         """
         servers = sum(config.replicas for config in configs)
         if servers > self.max_servers:

@@ -11,17 +11,12 @@ the same ladder. An answer resets the ladder; a request that timed out without a
 failure and triggers a check at once, if checks are enabled (``HealthPolicy.interval``). While all is well, a call costs
 one comparison.
 
-`Ladder` says when a restart is due, `ConnectionHealth.verdict` whether a restart is allowed:
+`Ladder` says when a restart is due. `ConnectionHealth.verdict` allows a restart only if
 
-| situation | restart |
-|---|---|
-| the process is suspended | allowed |
-| the other side is a gateway of this package, which answers checks itself | allowed |
-| no byte for ``HealthPolicy.silence``, and no request from before the silence within its deadline | allowed |
-| anything else: the server may be busy | not allowed |
-
-With a ``silence`` of None the third row never applies. Requests sent during the silence do not count, because they
-cannot be its cause.
+- the process is suspended, or
+- the other side is a gateway of this package, which answers checks itself, or
+- no byte has come for ``HealthPolicy.silence`` (never with None), and no request from before the silence is still
+  within its deadline. Otherwise the server may be busy. Later requests cannot be the cause of the silence.
 
 A process may exit while another process holds the pipes: a wrapper with the server as a child, or a server with a
 helper. One check follows, and without an answer the connection is lost at once; an earlier request protects the

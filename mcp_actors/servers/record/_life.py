@@ -1,4 +1,4 @@
-"""States of a server and of its connections, and the reasons shown for them.
+"""States of a server and of its connections, and their reasons.
 
 `ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the best connection as the state of the
 server, and holds the current wish. The last part puts the reason for a state into words.

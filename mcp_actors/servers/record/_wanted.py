@@ -43,7 +43,7 @@ UP: Final[frozenset[ServerState]] = CONNECTED | {"connecting", "backoff", "stopp
 
 @frozen
 class Wanted:
-    """What is wanted of a server, as one value.
+    """The current wish about a server, as one value.
 
     Attributes:
         config: the wanted configuration. The record keeps the previous one until the connection with it has ended.

@@ -1,17 +1,7 @@
-"""References to servers: how requests are sent, and changes asked for.
+"""References to servers: send requests, and ask for changes.
 
-``_ref`` is what programs hold, ``_facts`` its members that only read, which the views of other event loops have too,
-``_prompts`` has its methods for prompts, completion and resources, with their messages,
-``_caller`` sends a request with its retries, and ``_lifecycle`` has the changes of servers, the messages about them,
-and `ServerEntry`: a server with its supervisors.
-
-The roster of a group makes refs; the group also uses the changes, and the bridge the refs and their requests without a
-task (`PendingRequest`). The room uses the connection, requests, the record, failures, rules, and types of the session,
-the deadlines and the admission. It puts requests into the mailbox of an actor, changes what is wanted of a server,
-starts actors by the supervisors, runs the actor of an isolated retry, and has a person signed in and out. It reads the
-record, and writes parts of it: the calls, answers for the health, subscriptions, approved tools, what is wanted, and
-that a server was woken or stopped. Of the group it knows the supervisor and the actor that carries out changes; it
-imports no file of ``group``.
+A ref outlives every connection, so it knows an actor only by its mailbox, and the server by its record. Changes are
+wishes; the group carries them out, and this room imports no file of ``group``.
 """
 
 from __future__ import annotations

@@ -1,19 +1,13 @@
 """Send a request: attempts, retries, and the caller's errors.
 
-`Caller` makes the attempts and translates errors of the kernel. `PendingRequest` is a request from outside any Trio
-task, for the bridge. `ServerRequests`, the last part, is the base of `ServerRef`.
+A request is one or more *attempts*: one message each to the server's actor or, for an isolated retry, to an actor with
+a connection of its own. The server's state and circuit breaker decide whether an attempt is made, ``_rules`` whether
+another follows, and ``_deadlines`` limits the time of all attempts together. Attempts and middleware (`Around`) run in
+the caller's task; only the first attempt of a `PendingRequest` may need no task.
 
-It writes what the requests to a server share (`Calls`), wakes a lazy server, notes answers for its health, and reads
-the rest of the record. It knows the actor of a server by its mailbox. For an isolated retry it makes a record and an
-actor with a connection of their own. It logs suggestions for misspelled tools, or adds them to errors, and reads Trio's
-clock, the wall clock and a random source.
-
-A request is one or more *attempts*; an attempt is one message to the server's actor, or, for an isolated retry, to an
-actor of its own. The state of the server and its circuit breaker decide whether an attempt is made, `_rules` whether
-another one follows; `_deadlines` limits the time of all attempts together. They are made in the caller's task, and so
-is the middleware of a server (`Around`), which sends a message each time it lets the call go on. But the first attempt
-of a `PendingRequest` may need no task, an isolated one has background tasks and its actor, and a request to each
-replica has a task for each.
+Owns: the attempts of one request; for an isolated retry an actor, its connection and background tasks.
+Writes: the shared values of all requests (`Calls`), health after answers, the wish of a lazy server, and the log.
+Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _lifecycle.
 """
 
 from __future__ import annotations
@@ -76,12 +70,7 @@ logger = Log("mcp_actors.servers")
 
 
 class Caller:
-    """Sends requests to one server.
-
-    Args:
-        server: the server.
-        lifecycle: the actor that connects it if it is lazy.
-    """
+    """Sends requests to one server; `lifecycle` is the actor that connects a lazy server."""
 
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._server = server
@@ -92,7 +81,7 @@ class Caller:
         self._lifecycle = lifecycle
 
     def at(self, connection: ConnectionRecord) -> Caller:
-        """Return one that sends requests over this connection, and over no other."""
+        """Return a caller that sends requests only over this connection."""
         other = copy(self)
         other._actor = self._server.actor(connection.name)
         return other
@@ -107,15 +96,15 @@ class Caller:
         return self._record.config
 
     async def ask(self, request: Request[T], deadline: Deadline, failure: Exception | None = None) -> T:
-        """Send a request, retry it as the policy allows, and return its result.
+        """Send a request, retry as the policy allows, and return the result.
 
         **Cancellation**: ends the attempts and returns at once; an isolated retry first closes its connection, within
         the ``stop_timeout``.
 
         Args:
             request: the request.
-            deadline: its deadline; the caller of this method calls its `end`.
-            failure: the translated failure of the first attempt, if that was already made.
+            deadline: the caller of this method must call `end`.
+            failure: the translated failure of a first attempt that was already made.
 
         Raises:
             ServerError, mcp.MCPError: the last attempt failed, or none was made.
@@ -124,7 +113,7 @@ class Caller:
         retries: Retries | None = None
         try:
             if failure is None and self._life.leaving == "signal":
-                deadline.end()  # or the servers would be awaited to finish it
+                deadline.end()  # or the servers would be awaited to finish this request
                 await self._wait_end()
             while True:
                 if failure is None:
@@ -132,8 +121,9 @@ class Caller:
                     try:
                         ticket = None if self._calls.breaker is None else self._admit(self._calls.breaker, deadline)
                         if retries is None or request.of_the_session or not self._config.retry.isolated:
-                            # Between the admission and the send: a cancelled caller must not put a message into the
-                            # mailbox, and only the handlers below give a probe's ticket back.
+                            # Between the admission and the send, the last moment to notice a cancellation: a cancelled
+                            # caller must not put a message into the mailbox, because the server may act on it. And
+                            # inside this `try`, because only the handlers below give the ticket of a probe back.
                             await trio.lowlevel.checkpoint_if_cancelled()
                             result = await self.send(request, deadline).wait()
                         else:
@@ -142,7 +132,7 @@ class Caller:
                         failure = self.translate(exc, request)
                         self._settle(ticket, failure)
                     except BaseException as exc:
-                        # Otherwise a cancelled probe would keep the breaker half-open forever.
+                        # Otherwise the ticket of a cancelled probe would keep the breaker half-open forever.
                         self._settle(ticket, exc)
                         raise
                     else:
@@ -160,16 +150,16 @@ class Caller:
             del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _wait_end(self) -> None:
-        """Wait until the group is closed, if a signal ends it. The caller's task is usually cancelled before that."""
+        """Wait until a signal has ended the group. The caller's task is usually cancelled before."""
         with suppress(ServerUnavailable):
             while self._life.leaving == "signal":
                 await self._life.wait_change()
 
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
-        """Count the result of a request, and add suggestions if the server has refused the call of an unlisted tool."""
+        """Count a result, and add suggestions if the server has refused the call of an unlisted tool."""
         is_error = request.is_tool_call and getattr(result, "is_error", False)  # a middleware may return anything
         if is_error:
-            # Most servers refuse an unknown tool so. The result is the caller's as the server has sent it.
+            # Most servers refuse an unknown tool with an error result. The caller gets the result unchanged.
             suggestion = request.suggestion(self._record)
             if isinstance(result, CallToolResult):
                 said = " ".join(block.text for block in result.content if isinstance(block, TextContent))
@@ -190,12 +180,12 @@ class Caller:
     async def _wait_to_retry(
         self, retries: Retries, request: Request[Any], deadline: Deadline, failure: Exception
     ) -> None:
-        """Wait until the next attempt is due, or raise the failure of the last attempt if that is final."""
+        """Wait until the next attempt is due, or raise the failure of the last attempt if final."""
         try:
             if isinstance(failure, ServerError) and failure.server != self._config.name:
                 raise failure  # from a middleware, about another server
-            # Only an isolated attempt can raise ConnectFailed, and then nothing of it was sent. A trusted gateway can
-            # say so, too; but a middleware may have sent another call before.
+            # ConnectFailed comes only from an isolated attempt that sent nothing; a trusted gateway can say "not_sent",
+            # too. A middleware may still have sent an earlier call, so `begun` counts.
             unsent = isinstance(failure, ConnectFailed) or getattr(failure, "outcome", "unknown") == "not_sent"
             sent = deadline.begun > 0 or not unsent
             retries.deadline = deadline.at  # it moves while a person signs in
@@ -221,7 +211,7 @@ class Caller:
             del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt. Return early if the server stops or leaves; the next attempt then raises."""
+        """Wait before the next attempt, at most until the server stops or leaves; the next attempt then raises."""
         with trio.move_on_after(seconds), suppress(ServerUnavailable):  # the group was closed
             while self._life.state in ACTIVE or (self._is_wanted() and not self._life.leaving):
                 await self._life.wait_change()
@@ -243,30 +233,27 @@ class Caller:
             self._calls.breaker.settle(ticket, trio.current_time(), error, serves=serves)
 
     def guards(self, request: Request[Any]) -> bool:
-        """Return True if a request may wait or fail before it is a message.
+        """Return True if a request may wait or fail before it becomes a message.
 
-        It may so at a circuit breaker, while the group ends, and in middleware.
+        The reasons are a circuit breaker, the end of the group, and middleware.
         """
         if self._calls.breaker is not None or self._life.leaving == "signal":
             return True
         return request.is_tool_call and bool(self._record.config.middleware)
 
     def send(self, request: Request[T], deadline: Deadline, isolated: ActorRef | None = None) -> PendingCall[T]:
-        """Put a request into the mailbox of the actor; a call of a tool goes through the middleware before that.
+        """Put a request into the mailbox of the actor; tool calls go through the middleware first.
 
-        Args:
-            request: the request.
-            deadline: its deadline.
-            isolated: the actor of an isolated attempt, in place of that of the server.
+        `isolated` is the actor of an isolated attempt, in place of the server's.
 
         Raises:
             ActorError, ServerUnavailable, RequestTimedOut: the request was not accepted.
         """
-        if deadline.expired:  # the keeper reports a timeout by answering the message; there is none yet
+        if deadline.expired:  # the keeper reports a timeout by answering the message, which does not exist yet
             raise deadline.keeper.failure(deadline)
         if self._life.state not in ACTIVE and isolated is None:
             self._fail_or_wake()
-        # No checkpoint since the test above: the deadline could expire without a message to answer.
+        # No checkpoint since the first test: the deadline could expire without a message to answer.
         if request.is_tool_call and self._record.config.middleware:
             call, pass_on = cast("CallTool", request), partial(self._pass_on, deadline, isolated)
             deadline.call = around = Around(call, deadline, self._record.config, pass_on, self.translate)
@@ -275,7 +262,7 @@ class Caller:
         return pending
 
     def _pass_on(self, deadline: Deadline, isolated: ActorRef | None, request: CallTool) -> PendingCall[CallToolResult]:
-        """Send a call that middleware lets go on, also to a server that finishes what it has accepted; see `send`."""
+        """Send a call that middleware passes on, also to a server that is draining; see `send`."""
         if deadline.expired:
             raise deadline.keeper.failure(deadline)
         if self._life.state not in ACTIVE and not self._life.draining and isolated is None:
@@ -285,7 +272,7 @@ class Caller:
     def translate(self, exc: Exception, request: Request[Any]) -> Exception:
         """Translate the kernel's error about this server's actor; return any other exception unchanged."""
         if not isinstance(exc, ActorError) or server_of(exc.actor) != self._config.name:
-            return exc  # an ActorError about another actor comes from a middleware that has called it
+            return exc  # about an actor that a middleware has called
         reason: BaseException | None = self._life.error or self._life.end_of_group()
         failure: ServerError
         match exc:
@@ -307,7 +294,7 @@ class Caller:
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
         """Send a request on its own connection, then close the connection within ``stop_timeout``.
 
-        The caller also waits for the close. The attempt ends early when the server is stopped or its group is closed.
+        The caller also waits for the close. The attempt ends early when the server is stopped or the group is closed.
         """
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
@@ -318,9 +305,10 @@ class Caller:
                 async with open_background() as background:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
                     async with open_actor(actor, name=name, observers=[Follower(spare)]) as ref:
-                        # Ends `_cancel_with_server` only: `cancel` reaches the tasks started so far. From here on the
-                        # server's `Deadlines` enforce the deadline and answer the call, so the scope must not cut off
-                        # the close of the connection.
+                        # Connected: two things change hands here, in one step. `cancel` reaches only the tasks started
+                        # so far, so `_cancel_with_server` ends and `_end_with_server` lives. The server's `Deadlines`
+                        # now enforce the deadline by answering the call; if the scope kept its deadline, it would also
+                        # cut off the close of the connection, and leave a process behind.
                         background.cancel("the isolated attempt is connected")
                         connecting.deadline = math.inf
                         call = self.send(request, deadline, ref)
@@ -340,11 +328,9 @@ class Caller:
         raise request_lost(self._config.name, request.operation, reason, spare.read_stderr()) from reason
 
     def _is_wanted(self) -> bool:
-        """Return False once the server was stopped or its group was closed."""
         return self._life.wanted.mode in ("run", "rest") and self._lifecycle.state == "running"
 
     async def _wait_unwanted(self) -> None:
-        """Wait until the server is stopped or its group is closed."""
         with suppress(ServerUnavailable):  # the group was closed
             while self._is_wanted():
                 await self._life.wait_change()
@@ -355,18 +341,17 @@ class Caller:
         connecting.cancel("the server was stopped, or its group was closed")
 
     async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
-        """Fail an isolated attempt when the server is stopped."""
         await self._wait_unwanted()
         call.expire(stopped_under(self._config.name, request.operation, self._life))
 
     # --- a server that does not serve -------------------------------------------------------------------------------
 
     def _fail_or_wake(self) -> None:
-        """Decide about a request to a server that is down: wake a lazy server, fail at once, or let it wait.
+        """Wake a lazy server, fail at once, or return to let the request wait.
 
         Raises:
-            ServerUnavailable: the server is configured with ``when_down="fail"``, needs a person to sign in, or only
-                finishes its requests.
+            ServerUnavailable: the server is configured with ``when_down="fail"``, needs a person to sign in, or is
+                draining.
         """
         if self._life.leaving:
             raise self._life.gone()
@@ -386,7 +371,7 @@ class Caller:
     def given_up(self) -> ServerUnavailable | None:
         """Return the error for a subscription to a server that will not come back by itself; otherwise None.
 
-        Also None while the group is being closed, which ends subscriptions with an error of its own.
+        None also while the group is being closed, when subscriptions end with an error of their own.
         """
         if self._life.state not in (*PARKED, "stopped") or self._life.leaving in ("block", "signal"):
             return None
@@ -395,13 +380,11 @@ class Caller:
 
     @property
     def verdict_of_ready(self) -> str:
-        """The verdict for a wait until the server serves."""
         return verdict_of_ready(self._life.wanted, self._record.seen, current=self._record.current)
 
     def unavailable(self) -> ServerUnavailable:
-        """Return the error for a request to a server that is not serving."""
         if self._life.leaving or self._lifecycle.state != "running":
-            # The block has ended and the servers are being stopped; `ServerRecord.leave` follows only after that.
+            # The block has ended and the servers are stopping; `ServerRecord.leave` has not been called yet.
             return self._life.gone()
         return unavailable(self._config, self._life)
 
@@ -415,7 +398,7 @@ def _note_suggestion(request: Request[Any], failure: Exception, record: ServerRe
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:
-    """Return why a connection was lost, or the loss itself if its cause is unknown."""
+    """Return why a connection was lost, or the loss itself if unexplained."""
     if isinstance(reason, ConnectionLost) and reason.__cause__ is not None:
         return reason.__cause__
     return reason
@@ -423,7 +406,7 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
 
 @frozen
 class Follower:
-    """Observes the actor of an isolated attempt, and updates its record: only connected servers are checked."""
+    """Updates the record of an isolated attempt: only connected servers are checked."""
 
     spare: ConnectionRecord
     wants_requests: ClassVar[bool] = False
@@ -439,7 +422,7 @@ class PendingRequest(Handle, Generic[T]):
     """A request whose result goes to a function instead of a waiting task; see `ServerRef.send_tool_call`.
 
     The first attempt is a message and needs no task, which saves a tenth of the cost of a small request. Retries,
-    middleware and errors do need one, which runs `finish`. So call `send` once; the request is over when its function
+    middleware and errors need a task, which runs `finish`. So call `send` once; the request is over when its function
     got a result, when `finish` has ended, or after `withdraw`.
     """
 
@@ -460,7 +443,7 @@ class PendingRequest(Handle, Generic[T]):
         return self._request.operation
 
     def pass_on(self, passing: Passing | None) -> None:
-        """Keep the answer as it is parsed, for `result_of`. Call it before the request is sent.
+        """Keep the answer as parsed, for `result_of`. Call this before the request is sent.
 
         Args:
             passing: the parts of a request that is passed on for another client, which answers the questions of a
@@ -470,14 +453,14 @@ class PendingRequest(Handle, Generic[T]):
         request = self._request
         request.kept, request.passing = Kept(), passing
         if passing is not None and passing.answers:
-            request.members = None  # they are to be written again, with the answers
+            request.members = None  # written again, with the answers
 
     def result_of(self, value: Any) -> dict[str, Any]:
         """Return a result of this request as JSON, to pass it on. Do not change it.
 
-        With `pass_on` that is the ``result`` of the answer as it was parsed, with members that the SDK does not know
-        and with nulls; without those of later protocol versions, and with the default ``resultType`` since 2026-07-28.
-        If middleware has made or changed the value, or without `pass_on`, the value itself is written.
+        After `pass_on`, the ``result`` of the answer as parsed, with nulls and members unknown to the SDK; without
+        members of later protocol versions, and with the default ``resultType`` since 2026-07-28. Without `pass_on`, or
+        for a value that middleware has made or changed, the value itself is written.
         """
         kept = self._request.kept
         if kept is not None and (raw := kept.has(value)) is not None:
@@ -517,13 +500,13 @@ class PendingRequest(Handle, Generic[T]):
             on_answer(None)
 
     def withdraw(self) -> None:
-        """Cancel the request, as if a task that waits for it were cancelled; `on_answer` is not called any more."""
+        """Cancel the request, as if its waiting task were cancelled; `on_answer` is not called any more."""
         if self._deadline.call is not None:
             self._deadline.call.withdraw()
         self._deadline.end()
 
     async def finish(self) -> T:
-        """Retry or translate the failure of the first attempt, or make that if it was not; return the result.
+        """Retry or translate the failure of the first attempt, or make the first attempt; return the result.
 
         **Cancellation**: leaves at once and ends the retries.
 
@@ -533,7 +516,7 @@ class PendingRequest(Handle, Generic[T]):
         with self._deadline:
             failure, self._failure = self._failure, None
             if failure is not None:
-                # Translate here, not in `_take`: only after that step do the records know why the connection was lost.
+                # Here, not in `_take`: only after that step do the records know why the connection was lost.
                 failure = self._caller.translate(failure, self._request)
             try:
                 return await self._caller.ask(self._request, self._deadline, failure)
@@ -552,14 +535,14 @@ class RequestOptions(TypedDict, total=False):
 
 
 class ServerRequests(ServerFacts):
-    """Sends requests to one server. `ServerRef` adds the methods, with those of ``_prompts``."""
+    """Sends requests to one server. The base of `ServerRef`."""
 
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._record = server.record
         self._caller = Caller(server, lifecycle)
 
     async def _ask(self, request: Request[T], caller: Caller | None = None) -> T:
-        """Send a request and return its result, within the server's `request_timeout` from now on.
+        """Send a request and return the result, within the server's `request_timeout` from now on.
 
         **Cancellation**: leaves at once.
 
@@ -570,13 +553,12 @@ class ServerRequests(ServerFacts):
             return await (caller or self._caller).ask(request, deadline)
 
     async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
-        """Send a request about the session over each connection; if none is connected, to the server.
+        """Send a request about the session over each open connection; without any, to the server.
 
         **Cancellation**: leaves at once.
 
         Raises:
-            ServerError, mcp.MCPError: as for `ServerRef.call_tool`, from the first that fails. The others are asked
-                nevertheless.
+            ServerError, mcp.MCPError: the first failure, after all connections were asked.
         """
         failures: list[Exception] = []
 
@@ -592,5 +574,5 @@ class ServerRequests(ServerFacts):
             raise failures[0]
 
     def _prepare(self, request: PlainRequest[Any]) -> PendingRequest[Any]:
-        """Prepare a request for a caller outside Trio (the asyncio bridge). Its deadline starts now."""
+        """Prepare a request for a caller outside Trio (the asyncio bridge). The deadline starts now."""
         return PendingRequest(self._caller, request, self._record.calls.deadlines.begin(request))

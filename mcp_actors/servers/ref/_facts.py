@@ -1,8 +1,11 @@
-"""The facts about a server that programs read through any reference.
+"""Facts about a server that programs read through any reference.
 
-`ServerFacts` reads the record and the actor of one server. It is the base of `ServerRef` and of the views of ``bridge``
-and ``sync``, so its members may be read in any thread; each reads single values, or copies that are made in one step.
-It sends nothing, waits for nothing and writes nothing.
+The base of `ServerRef` and of the views in ``bridge`` and ``sync``. Members may be read in any thread: each reads
+single values, or copies made in one step.
+
+Owns: nothing.
+Writes: nothing.
+Calls: config, kernel, servers, servers.record.
 """
 
 from __future__ import annotations
@@ -37,7 +40,7 @@ class ServerFacts(Handle):
 
     @property
     def name(self) -> str:
-        """The server's configured name."""
+        """The configured name."""
         return self._record.config.name
 
     @property
@@ -52,7 +55,7 @@ class ServerFacts(Handle):
 
     @property
     def info(self) -> ServerInfo:
-        """The server's name, version, capabilities and instructions, as of its latest connection.
+        """Name, version, capabilities and instructions of the server, as of the latest connection.
 
         Raises:
             ServerUnavailable: the server has never been connected.
@@ -71,9 +74,9 @@ class ServerFacts(Handle):
 
     @property
     def stderr_tail(self) -> str:
-        """The last lines of its process's standard error, up to 64 KiB, with credentials masked; of all replicas.
+        """The last lines of stderr, up to 64 KiB per process, with credentials masked. Empty without a process.
 
-        Those of the current process, or of the last one while none runs. Empty for a server that is not a process.
+        Includes all replicas; of each, the current process, or the last one while none runs.
         """
         tails = (each.read_stderr() for each in self._record.connections)
         return "\n".join(tail for tail in tails if tail)
@@ -105,7 +108,7 @@ class ServerFacts(Handle):
         )
 
     def _status_of(self, connection: ConnectionRecord, server: ActorStatistics) -> ReplicaStatus:
-        """Take a snapshot of a connection. If the server has only that, its requests are counted already."""
+        """Take a snapshot of a connection. The actor already counts the requests of an only connection."""
         whole = connection.name == self.name
         return ReplicaStatus(
             name=connection.name,
@@ -119,12 +122,12 @@ class ServerFacts(Handle):
 
     @property
     def tool_changes(self) -> ToolChanges:
-        """The tools that wait for approval (``on_tool_change="block"``). False if none does."""
+        """The tools that wait for approval (``on_tool_change="block"``). False if no tool waits."""
         return self._record.catalog.admission.changes()
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """What the server listed last, with ``ServerConfig.keep_resources``; else empty. Do not change the objects.
+        """The latest list with ``ServerConfig.keep_resources``, else empty. Do not change the objects.
 
         The event `ResourcesChanged` is emitted when this or `resource_templates` has changed.
         """
@@ -132,17 +135,17 @@ class ServerFacts(Handle):
 
     @property
     def resource_templates(self) -> tuple[ResourceTemplate, ...]:
-        """The templates that the server listed last, like `resources`."""
+        """The latest list of templates, like `resources`."""
         return self._record.resources.templates
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """What the server listed last, with ``ServerConfig.keep_resources``; else empty. Do not change the objects.
+        """The latest list with ``ServerConfig.keep_resources``, else empty. Do not change the objects.
 
         The event `PromptsChanged` is emitted when this has changed.
         """
         return self._record.resources.prompts
 
     def _schema_of(self, tool: str) -> Mapping[str, Any] | None:
-        """Return the input schema of a tool; None if it is not listed."""
+        """Return the input schema of a tool; None if not listed."""
         return next((each.tool.input_schema for each in self._record.catalog.tools if each.name == tool), None)

@@ -1,18 +1,14 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
-`ServerEntry` is a server with its own supervisor and that of its group. `Look`, `Retire` and `Reconnect` are messages
-to the lifecycle actor, and a `Wish` is one change. `start`, `stop` and `reconnect` make wishes and wait for them;
-`wait_started` waits for the verdicts of any wishes. If a required server fails in a reconnect, `take_back` undoes it
-for most others that did not run before.
+An operation replaces the current wish (`Wanted`) in the caller's step, then waits for the verdict on the wish. The
+group carries out wishes (``group/_loop.py``), so a change is completed even if its caller is cancelled. Otherwise a
+server that was closed for a reconnect would stay closed, and queued requests would wait forever.
 
-Refs use it for one server, the group for one or several; the loops of the group start actors by `ServerEntry`. It
-writes what is wanted of a server, whether its supervisor is awake, and that it was stopped; and it reads the record to
-wait. Tasks of it start replicas, or watch their pool. It sends no request to a server, imports no connection, and logs
-nothing.
+If a required server fails in a reconnect, `take_back` undoes the wishes for servers that did not run before.
 
-An operation replaces what is wanted of a server (`Wanted`) in the caller's step, and then waits for the verdict of that
-wish. The group carries out what is wanted (``group/_loop.py``), so a change is completed even if its caller is
-cancelled. Otherwise a server that was closed for a reconnect would stay closed, and its callers would wait forever.
+Owns: nothing; short tasks start replicas, or watch a pool.
+Writes: the wish of a server, whether its supervisor is awake, and a stop before the first use.
+Calls: kernel, servers, servers.record.
 """
 
 from __future__ import annotations
@@ -45,7 +41,7 @@ if TYPE_CHECKING:
 
 @frozen
 class ServerEntry:
-    """A server with its own supervisor, and that of its group."""
+    """A server with its own supervisor, and the supervisor of its group."""
 
     record: ServerRecord
     supervisor: SupervisorRef
@@ -53,7 +49,6 @@ class ServerEntry:
 
     @property
     def name(self) -> str:
-        """The server's name."""
         return self.record.config.name
 
     @property
@@ -61,27 +56,30 @@ class ServerEntry:
         return self.supervisor.child(self.name, SupervisorRef)
 
     def actor(self, name: str) -> ActorRef:
-        """Return an actor of the server: that of its name, or that of a replica."""
+        """Return an actor of the server: of the server itself, or of a replica."""
         return self.supervisor.child(name) if name == self.name else self._pool.child(name)
 
     async def wake(self) -> None:
-        """Start its own supervisor if that is dormant. Changes that are asked of it meanwhile wait in its mailbox.
+        """Start the server's own supervisor if dormant. Changes asked meanwhile wait in the mailbox of the supervisor.
 
         **Cancellation**: is delivered at the end, after a few steps.
         """
         if not self.record.woken:
             self.record.woken = True
-            with trio.CancelScope(shield=True):  # it counts as woken, so no later change would start it
+            # Shielded, because `woken` is set before the start, for tasks that come here meanwhile. A caller cancelled
+            # in between would leave a dormant supervisor that counts as woken, and no later change would start it. The
+            # start takes a few steps, since nothing awaits the connect of a lazy server.
+            with trio.CancelScope(shield=True):
                 await start_again(self.group, self.supervisor.name)
 
     async def start(self) -> None:
-        """Start its actor if that does not run; of replicas, those that do not run. Its state shows a failure.
+        """Start the actor, or the replicas that do not run. A failed start shows in the state.
 
         Raises:
             ActorStopped, ActorCrashed: the group was closed.
         """
         if not self.record.woken:
-            await self.wake()  # which starts its actor, too
+            await self.wake()  # starts the actor, too
             return
         with suppress(ActorStartError):
             if not await start_again(self.supervisor, self.name):
@@ -95,13 +93,13 @@ class ServerEntry:
 
     @asynccontextmanager
     async def open_pool(self) -> AsyncIterator[SupervisorRef]:
-        """Change replicas in a block, which ends early, without an error, when their pool does not run (any more)."""
+        """Change replicas in a block, which ends early, without an error, if their pool does not run."""
         pool = self._pool
         with trio.CancelScope() as scope, suppress(ActorCrashed, ActorStopped):
             async with open_background() as background:
-                # A change that is sent to a stopped pool would wait in its mailbox for the next incarnation. That
-                # starts all replicas by itself, so the change is not needed; and it may only follow when the step that
-                # waits here has ended, which would be a deadlock.
+                # A stopped pool keeps changes in its mailbox for the next incarnation, which may follow only after the
+                # step that waits here: without this watcher, a deadlock. Dropping the change is safe, because a new
+                # incarnation starts all replicas.
                 background.start_soon(_cancel_unless_running, pool, scope, name=f"{self.name}:pool")
                 yield pool
 
@@ -112,7 +110,7 @@ async def _cancel_unless_running(pool: SupervisorRef, scope: trio.CancelScope) -
 
 
 async def start_again(supervisor: SupervisorRef, child: str) -> bool:
-    """Start an actor; do nothing and return False if it runs or is about to.
+    """Start an actor. Return False if the actor runs or is about to.
 
     Raises:
         ActorStartError: as for `ServerEntry.start`.
@@ -131,7 +129,7 @@ async def start_again(supervisor: SupervisorRef, child: str) -> bool:
 
 @frozen(eq=False)
 class Look(Call[None]):
-    """Carry out what is wanted of a server."""
+    """Carry out the current wish about a server."""
 
     control: ClassVar[bool] = True
     server: ServerEntry
@@ -139,16 +137,10 @@ class Look(Call[None]):
 
 @frozen(eq=False)
 class Retire(Call[None]):
-    """Disconnect a server that is idle, or renew a connection that is old.
+    """Disconnect an idle server, or renew an old connection.
 
-    Nothing happens if another wish or another connection has come since: this is not about that one.
-
-    Attributes:
-        server: the server.
-        why: what its connection is.
-        connection: the record of the connection.
-        incarnation: the number of the incarnation of its actor.
-        generation: the number of wishes so far.
+    `connection`, `incarnation` and `generation` say which connection and wish the message is about; after a later wish
+    or incarnation nothing happens.
     """
 
     server: ServerEntry
@@ -160,7 +152,7 @@ class Retire(Call[None]):
 
 @frozen(eq=False)
 class Wish:
-    """The wish of one change about a server, and what was wanted before."""
+    """One change about a server, and the wish before it."""
 
     server: ServerEntry
     mine: Wanted
@@ -168,19 +160,15 @@ class Wish:
 
     @property
     def name(self) -> str:
-        """The server's name."""
         return self.server.name
 
 
 @frozen(eq=False)
 class Reconnect(Call[None]):
-    """See a reconnect to its end. If a required server fails, those that did not run before do not run again.
+    """See a reconnect to its end. If a required server fails, servers that did not run before do not run again.
 
-    The wishes have been made already, in the step of the caller.
-
-    Attributes:
-        wishes: one for each server.
-        taken_back: those of the servers that rest or stop again. Either its caller or the group takes them back.
+    The caller has already made the wishes, one for each server. `taken_back` collects wishes that were undone, by the
+    caller or by the group.
     """
 
     wishes: tuple[Wish, ...]
@@ -189,13 +177,12 @@ class Reconnect(Call[None]):
 
 @frozen(eq=False)
 class _Ends:
-    """Waits until all servers of a reconnect have ended their earlier connections, before one of them connects.
+    """Waits until all servers of a reconnect have ended their earlier connections, before any of them connects.
 
-    Attributes:
-        old: the record of each server, and the number of the wish that replaces its connections.
+    `old` has the record of each server, and the number of the wish that replaces its connections.
     """
 
-    # Not the wishes: the last one, which stays with its server, would keep all that were wished before it.
+    # Numbers, not wishes: the last wish stays with its server, and would keep a chain of all earlier wishes.
     old: list[tuple[ServerRecord, int]] = field(factory=list)
 
     async def wait(self) -> None:
@@ -208,7 +195,7 @@ class _Ends:
 def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
     """Send a change to the actor that carries it out.
 
-    It is sent in an empty context: a change does not belong to the request or connection that asks for it.
+    The context is empty, because the change does not belong to the request or connection that asks for it.
 
     Raises:
         ActorStopped: the group was closed.
@@ -217,11 +204,11 @@ def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
 
 
 async def start(lifecycle: ActorRef, server: ServerEntry) -> None:
-    """Start a server, and wait for its connect; not for the overdue connect of an optional one, which goes on.
+    """Start a server, and wait for the connect; the overdue connect of an optional server is not awaited.
 
     Raises:
-        ConnectFailed: it is required and could not be connected.
-        ServerUnavailable: it was stopped or removed meanwhile, or the group was closed.
+        ConnectFailed: a required server could not be connected.
+        ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         RuntimeError: the caller is outside the Trio run of the group.
     """
     await _begin((server,))
@@ -236,7 +223,7 @@ async def stop(lifecycle: ActorRef, server: ServerEntry) -> None:
     """Stop a server, and wait until its connection has ended.
 
     Raises:
-        ServerUnavailable: it was removed meanwhile, or the group was closed.
+        ServerUnavailable: the server was removed meanwhile, or the group was closed.
         RuntimeError: as for `start`.
     """
     await _begin((server,))
@@ -244,7 +231,7 @@ async def stop(lifecycle: ActorRef, server: ServerEntry) -> None:
     mine = stopped(record.life.wanted)
     _make([Wish(server, mine, record.life.wanted)], lifecycle)
     if not record.woken:
-        record.life.note_stopped()  # before the next request, which would start a server that was never used
+        record.life.note_stopped()  # before the next request, which would start an unused server
     await _yield()
     while (verdict := verdict_of_stop(mine, record.life.wanted, record.seen)) == "wait":
         await record.life.wait_change()
@@ -255,16 +242,16 @@ async def stop(lifecycle: ActorRef, server: ServerEntry) -> None:
 async def reconnect(
     lifecycle: ActorRef, servers: Sequence[ServerEntry], *, failed_only: bool = False, ask: bool = True
 ) -> None:
-    """Close the connections of servers, then connect them again concurrently, and wait as `start` does.
+    """Close the connections of servers, then connect concurrently, and wait as `start` does.
 
     Args:
-        lifecycle: the actor that carries it out.
+        lifecycle: the actor that carries out changes.
         servers: the servers.
-        failed_only: whether those that have not failed are left alone.
-        ask: whether they may ask a person to sign in, by a configured callback.
+        failed_only: True to leave servers alone that have not failed.
+        ask: whether the servers may ask a person to sign in, by a configured callback.
 
     Raises:
-        ConnectFailed: a required one could not be connected: the first of these; the others are notes.
+        ConnectFailed: a required server could not be connected: the first one; further failures are notes.
         ServerUnavailable, RuntimeError: as for `start`.
     """
     await _begin(servers)
@@ -275,10 +262,11 @@ async def reconnect(
         wishes.append(Wish(server, mine, before))
         ends.old.append((server.record, mine.fresh))
     if wishes:
-        # Both in one step, so that a caller who is cancelled leaves a group that takes back what has failed.
+        # Wishes and message in one step, without a checkpoint: if this caller is cancelled, the group still takes back
+        # the wishes after a failure. The message is sent only if a wish can be taken back. Otherwise restarts of a
+        # server that hangs, given up by their callers, would fill the slots of the lifecycle actor, until no other
+        # change could be carried out.
         _make(wishes, lifecycle)
-        # Only if there is something to take back. Restarts of a server that hangs, whose callers have given up, would
-        # occupy the lifecycle actor until no other change could be carried out.
         change = Reconnect(tuple(wishes))
         if any(each.before.mode != "run" for each in wishes):
             with suppress(ActorStopped):
@@ -299,9 +287,9 @@ async def _begin(servers: Sequence[ServerEntry]) -> None:
 
 
 async def _yield() -> None:
-    """Let other tasks run, also if there is nothing to wait for: a caller in a loop would keep everything else waiting.
+    """Let other tasks run even if there is nothing to wait for, or a caller in a loop would block all tasks.
 
-    Not before the wish, because of calls from several tasks the latest wins. And it is made, so this is not cancelled.
+    After the wish, because the latest of concurrent calls wins; shielded, because the wish is already made.
     """
     await trio.lowlevel.cancel_shielded_checkpoint()
 
@@ -317,10 +305,10 @@ def _make(wishes: Iterable[Wish], lifecycle: ActorRef) -> None:
 
 
 async def wait_started(wishes: Iterable[Wish]) -> None:
-    """Wait for the verdicts of wishes.
+    """Wait for the verdicts on wishes.
 
     Raises:
-        ConnectFailed: a required server could not be connected: the first of these; the others are notes.
+        ConnectFailed: a required server could not be connected: the first one; further failures are notes.
         ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
     """
     failures: list[Exception] = []
@@ -333,17 +321,17 @@ async def wait_started(wishes: Iterable[Wish]) -> None:
             overtaken.append(life.gone() if life.leaving else stopped_meanwhile(record.config, life))
         elif verdict == "failed" and record.required:
             errors = (each.life.error for each in record.connections)
-            failures += [copy(error) for error in errors if error is not None][:1]  # to be raised, and get notes
+            failures += [copy(error) for error in errors if error is not None][:1]  # a copy, because notes are added
     if failures or overtaken:
         failure = first_of([*failures, *overtaken])
         raise failure from failure.__cause__
 
 
 async def outcome_of(wish: Wish) -> Verdict:
-    """Wait for the verdict of a wish, and return it.
+    """Wait for the verdict on a wish.
 
     Raises:
-        ServerUnavailable: the group was closed, or the server was removed from it.
+        ServerUnavailable: the group was closed, or the server was removed.
     """
     record = wish.server.record
     while True:
@@ -356,10 +344,10 @@ async def outcome_of(wish: Wish) -> Verdict:
 
 
 async def take_back(lifecycle: ActorRef, change: Reconnect) -> None:
-    """Wait for a reconnect. If a required server fails, let those rest or stop again that did not run before.
+    """Wait for a reconnect. If a required server fails, let servers rest or stop again that did not run before.
 
-    The caller does this to wait for it, and the group does it in case the caller leaves. The first of them takes a wish
-    back; the other one finds another wish.
+    The caller and the group both do this, because the caller may be cancelled. The first of the two takes a wish back;
+    the other then finds a newer wish.
     """
     with suppress(ServerUnavailable):  # the group was closed
         verdicts = {wish: await outcome_of(wish) for wish in change.wishes}
@@ -369,7 +357,7 @@ async def take_back(lifecycle: ActorRef, change: Reconnect) -> None:
         for wish in change.wishes:
             life = wish.server.record.life
             if wish in failed and (wish.server.record.required or wish.before.mode == "rest"):
-                continue  # it shows its failure, and is tried again
+                continue  # the server shows its failure, and is retried
             if wish.before.mode != "run" and life.wanted is wish.mine:
                 change.taken_back.append(wish)
                 life.want((stopped if wish.before.mode == "stop" else rested)(life.wanted))
@@ -381,6 +369,6 @@ async def take_back(lifecycle: ActorRef, change: Reconnect) -> None:
 
 
 def _is_down(record: ServerRecord) -> bool:
-    """Return True if a server rests or is stopped, or is to run again."""
+    """Return True if a server rests or is stopped, or should run again."""
     mode, states = record.life.wanted.mode, {each.state for each in record.seen}
     return mode == "run" or (states == {"stopped"} if mode == "stop" else not states & UP)

@@ -1,13 +1,11 @@
-"""Prompts, completion and resources: messages, and methods that send them.
+"""Prompts, completion and resources: messages, and the methods that send them.
 
-The messages are `GetPrompt`, `Complete` and `ReadResource`. `PromptFunctions` and `ResourceFunctions` are the methods
-that `ServerRef` inherits: they list, get, complete, read and subscribe, show the lists that the record keeps, and
-prepare requests that get a prompt or read a resource, for the bridge.
+The methods check arguments and capabilities before anything is sent, and cache no answer. `subscribe` is the only
+method with a lasting effect: a subscription in the record, for the time of its block.
 
-The methods that send validate their arguments (`InvalidArguments`), and send one message by `ServerRequests`
-(`subscribe`: `Subscribe` of the connection; the lists: `ListAll`). The messages of this file check the capabilities of
-the server (`NotSupported`). `subscribe` also adds a subscription to the record, and removes it at the end of its block.
-The file starts no task, logs nothing, and caches no answer.
+Owns: nothing.
+Writes: subscriptions of the record.
+Calls: catalog, config, servers.connection, servers.record, servers.requests, _caller.
 """
 
 from __future__ import annotations
@@ -55,7 +53,7 @@ if TYPE_CHECKING:
 
 
 COMPLETIONS_SINCE: Final = "2025-03-26"
-"""The protocol version that introduced the completions capability. Older servers may complete without declaring it."""
+"""Introduced the completions capability. Older servers may complete without declaring it."""
 
 
 MAX_VALUES: Final = 100
@@ -74,28 +72,19 @@ class GetPrompt(PlainRequest[GetPromptResult]):
 
     @property
     def operation(self) -> str:
-        """``prompts/get`` and the prompt's name."""
         return f"prompts/get {self.prompt!r:.80}"
 
     @property
     def target(self) -> str:
-        """The prompt."""
         return self.prompt
 
     def check(self, session: Session, record: ConnectionRecord) -> None:
-        """Check that the server has prompts.
-
-        Raises:
-            NotSupported: it has no prompts capability.
-        """
         require("prompts", session.capabilities, record.config.name, self.operation)
 
     def given(self) -> Json:
-        """Return the name and the arguments."""
         return {"name": self.prompt} if self.arguments is None else {"name": self.prompt, "arguments": self.arguments}
 
     def blocks(self, result: dict[str, Any]) -> Iterable[dict[str, Any]]:
-        """Return the content of the messages."""
         return [message["content"] for message in result["messages"]]
 
 
@@ -112,22 +101,16 @@ class Complete(PlainRequest[CompleteResult]):
 
     @property
     def operation(self) -> str:
-        """``completion/complete``, the argument's name and the prompt or template."""
         ref = self.ref
         of = ref.name if isinstance(ref, PromptReference) else mask_url(ref.uri)
         return f"completion/complete {self.argument['name']!r:.80} of {of!r:.200}"
 
     def check(self, session: Session, record: ConnectionRecord) -> None:
-        """Check that the server completes.
-
-        Raises:
-            NotSupported: it has no completions capability.
-        """
+        """Check for the completions capability, in protocol versions that have it."""
         if session.version >= COMPLETIONS_SINCE:
             require("completions", session.capabilities, record.config.name, self.operation)
 
     def given(self) -> Json:
-        """Return the reference, the argument and the other arguments."""
         ref = self.ref.model_dump(by_alias=True, mode="json", exclude_none=True)
         known = {} if self.context_arguments is None else {"context": {"arguments": self.context_arguments}}
         return {"ref": ref, "argument": self.argument, **known}
@@ -143,8 +126,8 @@ class PromptFunctions(ServerRequests):
     async def list_prompts(self) -> tuple[Prompt, ...]:
         """Request all pages of the server's prompts.
 
-        The result is empty for a server without the prompts capability. It is not cached; the event `PromptsChanged`
-        says when to list them again.
+        Empty for a server without the prompts capability. The result is not cached; list again after the event
+        `PromptsChanged`.
 
         **Cancellation**: leaves at once.
 
@@ -164,7 +147,7 @@ class PromptFunctions(ServerRequests):
         Args:
             name: the prompt's name as the server lists it.
             arguments: strings by parameter name.
-            options: those of `call_tool`, apart from ``idempotent``.
+            options: as for `call_tool`, apart from ``idempotent``.
 
         Returns:
             The SDK's result, with the prompt's ``messages``.
@@ -172,7 +155,7 @@ class PromptFunctions(ServerRequests):
         Raises:
             InvalidArguments: `name` is not a string, or `arguments` does not map strings to strings. The server checks
                 which arguments the prompt requires.
-            NotSupported: the server has no prompts capability; or it asks for input that was not offered.
+            NotSupported: the server has no prompts capability, or asks for input that was not offered.
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
@@ -186,7 +169,7 @@ class PromptFunctions(ServerRequests):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> PendingRequest[GetPromptResult]:
-        """Prepare a `get_prompt` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+        """Prepare a `get_prompt` for a caller outside Trio (the asyncio bridge). The deadline starts now.
 
         Raises:
             InvalidArguments: as for `get_prompt`.
@@ -211,8 +194,7 @@ class PromptFunctions(ServerRequests):
         **Cancellation**: leaves at once.
 
         Args:
-            ref: the prompt, ``mcp.types.PromptReference(name="…")``, or the template,
-                ``mcp.types.ResourceTemplateReference(uri="…")``.
+            ref: ``mcp.types.PromptReference(name="…")`` or ``mcp.types.ResourceTemplateReference(uri="…")``.
             argument: the argument's name and the text typed so far: ``{"name": "language", "value": "py"}``.
             context_arguments: the values of the other arguments, by name.
             progress: as for `call_tool`.
@@ -238,7 +220,7 @@ class PromptFunctions(ServerRequests):
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> PendingRequest[CompleteResult]:
-        """Prepare a `complete` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+        """Prepare a `complete` for a caller outside Trio (the asyncio bridge). The deadline starts now.
 
         Raises:
             InvalidArguments: as for `complete`.
@@ -271,8 +253,6 @@ def _check_ref(server: str, method: str, ref: Any) -> None:
 
 @define(eq=False)
 class ReadResource(PlainRequest[ReadResourceResult]):
-    """Read a resource."""
-
     method: ClassVar[str] = "resources/read"
     model: ClassVar[type[ReadResourceResult]] = ReadResourceResult
 
@@ -285,19 +265,12 @@ class ReadResource(PlainRequest[ReadResourceResult]):
 
     @property
     def subject(self) -> str:
-        """The URI."""
         return mask_url(self.uri)
 
     def check(self, session: Session, record: ConnectionRecord) -> None:
-        """Check that the server has resources.
-
-        Raises:
-            NotSupported: it has no resources capability.
-        """
         require("resources", session.capabilities, record.config.name, self.operation)
 
     def given(self) -> Json:
-        """Return the URI."""
         return {"uri": self.uri}
 
 
@@ -308,8 +281,8 @@ class ResourceFunctions(ServerRequests):
     async def list_resources(self) -> tuple[Resource, ...]:
         """Request all pages of the server's resources.
 
-        The result is empty for a server without the resources capability. It is not cached; the event
-        `ResourcesChanged` says when to list them again. See also `resources`.
+        Empty for a server without the resources capability. The result is not cached; list again after the event
+        `ResourcesChanged`. See also `resources`.
 
         **Cancellation**: leaves at once.
 
@@ -337,15 +310,15 @@ class ResourceFunctions(ServerRequests):
 
         Args:
             uri: the resource's URI, as listed or made from a template.
-            options: those of `call_tool`, apart from ``idempotent``.
+            options: as for `call_tool`, apart from ``idempotent``.
 
         Returns:
             The SDK's result; each of its ``contents`` is a ``TextResourceContents`` with a ``text``, or a
-            ``BlobResourceContents`` with a ``blob`` in Base64.
+                ``BlobResourceContents`` with a ``blob`` in Base64.
 
         Raises:
             InvalidArguments: `uri` is not a string that can be sent.
-            NotSupported: the server has no resources capability; or it asks for input that was not offered.
+            NotSupported: the server has no resources capability, or asks for input that was not offered.
             RequestTimedOut, ConnectionLost, ServerUnavailable, ConnectFailed, LimitExceeded, HttpStatusError,
                 mcp.MCPError: as for `call_tool`.
         """
@@ -354,7 +327,7 @@ class ResourceFunctions(ServerRequests):
     def send_read_resource(
         self, uri: str, *, progress: ProgressCallback | None = None, meta: Mapping[str, Any] | None = None
     ) -> PendingRequest[ReadResourceResult]:
-        """Prepare a `read_resource` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+        """Prepare a `read_resource` for a caller outside Trio (the asyncio bridge). The deadline starts now.
 
         Raises:
             InvalidArguments: as for `read_resource`.
@@ -381,7 +354,7 @@ class ResourceFunctions(ServerRequests):
         since 2026-07-28, a subscription occupies one connection (``max_connections``) while its block runs, so
         subscribe to several resources at once.
 
-        **Cancellation**: leaves at once while it subscribes.
+        **Cancellation**: leaves at once while subscribing.
 
         Args:
             uris: the URIs of the resources, at least one, as listed or made from a template.

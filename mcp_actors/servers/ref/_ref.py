@@ -1,13 +1,13 @@
 """The reference to one server that users hold, valid across restarts.
 
-`ServerRef` inherits the methods for prompts and resources, and has the rest: views and statistics, tool calls and
-lists, approvals, log level and roots, health checks, start, stop and restart, and the sign-in.
+Each method checks its arguments in the caller's step, so mistakes are raised where they are made. Requests go to the
+`Caller`, changes to ``_lifecycle``, approvals to the catalogue, and a sign-in to ``connection``. Prompts and resources
+are inherited from ``_prompts``.
 
-Its methods pass their work on: requests to the `Caller` (arguments of tools are validated before, or after the
-middleware if there is any), health checks to ``requests``, changes to ``_lifecycle``, and a sign-in to ``connection``,
-which uses the network and the store of tokens. It reads the record and, in `wait_ready`, Trio's clock; approvals go to
-the catalogue, and a call begins its deadline. A call to several replicas has a task for each, and none outlives it. It
-uses one server and the lifecycle actor, imports no file of ``group``, and logs nothing itself.
+Owns: nothing; for replicas, one task per connection, which ends with the call.
+Writes: approved tools; the token store, at a sign-in or sign-out.
+Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _lifecycle,
+_prompts.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ if TYPE_CHECKING:
 
 @explained_methods
 class ServerRef(ResourceFunctions, PromptFunctions):
-    """A reference to one server of a group. It stays valid across restarts.
+    """A reference to one server of a group, valid across restarts.
 
-    Any number of tasks may send requests at once; up to ``max_in_flight`` of them are sent to the server, the others
-    wait in order. While the server is down, requests wait for its return (or fail at once with
-    ``when_down="fail"``). When the server will not come back by itself, they fail at once.
+    Any number of tasks may send requests at once; up to ``max_in_flight`` are sent to the server, further requests wait
+    in order. While the server is down, requests wait for its return (or fail at once with ``when_down="fail"``).
+    Requests to a server that will not come back by itself fail at once.
 
     The server's ``request_timeout`` covers the time from the call to the answer, including the wait in the queue.
     Methods take no timeout arguments: for a shorter limit use ``trio.fail_after``.
@@ -67,9 +67,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return f"<ServerRef {self.name!r} {self.state}, {now.in_flight} in flight, {now.queued} queued>"
 
     async def wait_state(self, *states: ServerState) -> ServerState:
-        """Wait until the server is in one of these states, and return that state. A very short state may be missed.
+        """Wait for one of these states, and return the state. A very short state may be missed.
 
-        **Cancellation**: ends the wait, nothing else.
+        **Cancellation**: ends only the wait.
 
         Raises:
             ServerUnavailable: the group was closed first.
@@ -83,9 +83,9 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def call(self, tool: str, /, *positional: Never, **arguments: Any) -> Any:
         """Call a tool of this server, and return its result as plain values.
 
-        It is `call_tool` and `result_value` in one: ``await servers["time"].call("convert", zone="Asia/Tokyo")``.
-        Arguments that Python has no names for, and options such as ``progress``, need `call_tool`. An argument that the
-        tool's schema does not name is logged, with the nearest one, because most servers ignore it.
+        Combines `call_tool` and `result_value`: ``await servers["time"].call("convert", zone="Asia/Tokyo")``. Arguments
+        that are not Python names, and options like ``progress``, need `call_tool`. An argument outside the tool's
+        schema is logged with the nearest name, because most servers ignore it.
 
         **Cancellation**: as for `call_tool`.
 
@@ -99,7 +99,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Raises:
             ToolFailed: the tool failed.
-            TypeError: `arguments` has ``timeout``, ``progress``, ``meta`` or ``idempotent``, which the tool has not.
+            TypeError: `arguments` has ``timeout``, ``progress``, ``meta`` or ``idempotent``, unknown to the tool.
             McpActorsError, mcp.MCPError: as for `call_tool`.
         """
         check_call(tool, positional, arguments, self._schema_of)
@@ -118,40 +118,40 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     ) -> CallToolResult:
         """Call a tool of this server.
 
-        The call is retried, within the server's ``retry`` policy and ``request_timeout``, only if that is safe: nothing
-        of it was sent, or ``idempotent`` is True, or the tool's annotations allow it and the server is trusted.
+        A call is retried, within the ``retry`` policy and ``request_timeout`` of the server, only if a retry is safe:
+        nothing of the call was sent, or ``idempotent`` is True, or the annotations of a trusted server's tool allow it.
 
-        **Cancellation**: leaves at once. A queued request is never sent. For a request that was already sent, the
-        server is asked to cancel it, and its effect is unknown.
+        **Cancellation**: leaves at once. A queued request is never sent. The server is asked to cancel a sent request,
+        whose effect is unknown.
 
         Args:
             name: the tool's name as the server lists it (not its public name).
             arguments: JSON-like values by parameter name.
             progress: ``async (progress, total, message)``, called for each progress notification of the server.
             meta: the request's ``_meta``.
-            idempotent: whether this call may be carried out more than once. None (default) uses the tool's
-                annotations, if the server is trusted (``trust_annotations``).
-            unknown: none; the tool's own arguments are those of `arguments`.
+            idempotent: whether the call may be carried out more than once. None (default) uses the tool's annotations,
+                if the server is trusted (``trust_annotations``).
+            unknown: none; pass the tool's own arguments in `arguments`.
 
         Returns:
-            The result as the SDK has it; a result with ``is_error`` is returned, not raised. If the server does not
-            list the tool, such a result is logged with the nearest listed names; an error has them as a note.
+            The result as the SDK has it; a result with ``is_error`` is returned, not raised. For a tool that the server
+                does not list, such a result is logged with the nearest listed names; an error has the names as a note.
 
         Raises:
-            ToolNotFound: the tool is hidden by the server's ``tool_filter``, or by ``on_tool_change`` until it is
-                approved; or it was ``deferred``, and the connected server does not list it. Nothing was sent.
+            ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or the tool
+                was ``deferred``, and the connected server does not list it. Nothing was sent.
             InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``), or another
-                argument cannot be sent; nothing was sent.
+                argument cannot be sent. Nothing was sent.
             RequestTimedOut: no answer arrived within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection was lost after the request had been sent.
             ServerUnavailable: the server is down and will not come back by itself, or is down and configured with
                 ``when_down="fail"``; or its circuit breaker is open.
             ConnectFailed: a retry needed a connection of its own (``RetryPolicy.isolated``), which failed.
-            LimitExceeded: the mailbox is full and its overflow policy is ``"fail"``; or the call would deadlock,
-                for example from a callback of a server with ``max_in_flight=1``.
+            LimitExceeded: the mailbox is full and its overflow policy is ``"fail"``; or the call would deadlock, for
+                example from a callback of a server with ``max_in_flight=1``.
             HttpStatusError: an HTTP server answered with an error status.
             InvalidResult: the result does not match the tool's output schema (``validate="schema"`` only).
-            NotSupported: the tool must be run as a task; or it asks for input that was not offered.
+            NotSupported: the tool must be run as a task, or asks for input that was not offered.
             mcp.MCPError: the server answered with an error.
             Exception: a middleware raised it.
         """
@@ -172,7 +172,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         idempotent: bool | None = None,
         **unknown: Never,
     ) -> PendingRequest[CallToolResult]:
-        """Prepare a `call_tool` for a caller outside Trio (the asyncio bridge). Its deadline starts now.
+        """Prepare a `call_tool` for a caller outside Trio (the asyncio bridge). The deadline starts now.
 
         Raises:
             ToolNotFound, InvalidArguments: as for `call_tool`.
@@ -214,8 +214,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def list_tools(self) -> tuple[Tool, ...]:
         """Request all pages of the server's tools, and update the group's catalogue.
 
-        Tools that the filter hides or that wait for approval are left out. If a change notification arrives meanwhile,
-        the list is requested again in the background, and the catalogue waits for that answer.
+        Filtered tools and tools that wait for approval are left out. After a change notification in the meantime, the
+        list is requested again in the background, and the catalogue waits for the second answer.
 
         **Cancellation**: leaves at once.
 
@@ -226,16 +226,17 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return await self._ask(ListTools())
 
     async def approve_tools(self, changes: ToolChanges, *names: str) -> None:
-        """Approve added or changed tools, so that they are listed and can be called.
+        """Approve added or changed tools, which are then listed and can be called.
 
         Only the reviewed version is approved: a tool that has changed again since stays hidden.
 
         Args:
             changes: the reviewed value of `tool_changes`.
-            names: the tools to approve. Without names all of them are.
+            names: the tools to approve. Without names all are approved.
 
         Raises:
-            ToolNotFound: these changes do not include such a tool, or belong to another server; nothing was approved.
+            ToolNotFound: these changes do not include a tool of that name, or belong to another server; nothing was
+                approved.
         """
         await trio.lowlevel.checkpoint()
         self._record.catalog.approve(changes, names)
@@ -243,8 +244,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def set_log_level(self, level: LoggingLevel) -> None:
         """Set the lowest level of the server's log messages, for this connection and all later ones.
 
-        Up to protocol 2025-11-25 the level is sent now and at every later connect. Since 2026-07-28 every request
-        carries it, so nothing is sent now. Callbacks get no message below it, from any server.
+        Up to protocol 2025-11-25 the level is sent now and at every later connect. Since 2026-07-28 nothing is sent
+        now, and every request carries the level. Callbacks get no message below the level, from any server.
 
         **Cancellation**: leaves at once; the server may already have changed its level.
 
@@ -261,10 +262,10 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         await self._ask_each(partial(SetLogLevel, given_level(self.name, level)))
 
     async def send_roots_list_changed(self) -> None:
-        """Notify the server that the result of ``Callbacks.roots`` has changed, so that it asks again.
+        """Notify the server that the result of ``Callbacks.roots`` has changed.
 
-        Nothing is sent to a server that is not connected, because it asks after it has connected; nor to one that
-        speaks 2026-07-28, which asks whenever it needs the roots.
+        Nothing is sent to a server that is not connected, because it asks for the roots after it has connected; nor to
+        a server with protocol 2026-07-28, which asks whenever it needs the roots.
 
         **Cancellation**: leaves at once.
 
@@ -280,14 +281,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def check_health(self) -> Health:
         """Check the server now. The check overtakes queued requests and takes no slot of ``max_in_flight``.
 
-        The result counts like that of a periodic check (``ServerConfig.health``). Nothing is sent to a server that is
-        not connected. Of replicas, all that are connected are checked.
+        The result counts like a periodic check (``ServerConfig.health``). Nothing is sent to a server that is not
+        connected. With replicas, all connected ones are checked.
 
         **Cancellation**: leaves at once.
 
         Returns:
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
-            of several replicas, the worst result.
+                of several replicas, the worst result.
         """
         if self._record.life.left:  # its connections have no health any more
             await trio.lowlevel.checkpoint()
@@ -305,26 +306,26 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def restart(self) -> None:
         """Close the connection, if there is one, and connect again with a fresh restart budget.
 
-        Requests in flight may be finished first, within ``drain_timeout`` (see `open_servers`); those that are not end
+        Requests in flight may be finished first, within ``drain_timeout`` (see `open_servers`); unfinished requests end
         with `ConnectionLost`. All others wait for the new connection. For a server that hangs, `stop` and `start` are
         faster.
 
-        **Cancellation**: leaves at once; the restart goes on.
+        **Cancellation**: leaves at once; the restart continues.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
-                in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
+            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows in
+                its state; a server that needs longer than ``connect_timeout`` is still ``connecting``.
             ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
         await reconnect(self._lifecycle, (self._server,))
 
     async def stop(self) -> None:
-        """Disconnect the server and keep it stopped. Its requests fail at once, those in flight too.
+        """Disconnect the server and keep it stopped. Its requests fail at once, including those in flight.
 
-        Returns when its process, tasks and sockets are gone. It overtakes other changes, so it also ends a connect
-        that hangs.
+        Returns when process, tasks and sockets are gone. Overtakes other changes, and so also ends a connect that
+        hangs.
 
-        **Cancellation**: leaves at once; the stop goes on.
+        **Cancellation**: leaves at once; the stop continues.
 
         Raises:
             ServerUnavailable: the group was closed.
@@ -332,13 +333,14 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         await stop(self._lifecycle, self._server)
 
     async def start(self) -> None:
-        """Connect a server that was stopped or has failed. Does nothing if it runs or is about to be retried.
+        """Connect a server that was stopped or has failed.
 
-        **Cancellation**: leaves at once; the start goes on.
+        Does nothing for a server that runs or is about to be retried.
+
+        **Cancellation**: leaves at once; the start continues.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows
-                in its state; one that needs longer than ``connect_timeout`` is still ``connecting``.
+            ConnectFailed: as for `restart`.
             ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
         await start(self._lifecycle, self._server)
@@ -348,11 +350,11 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         The person has ``OAuth.sign_in_timeout`` seconds. The tokens are stored for all processes of this user.
 
-        **Cancellation**: ends the sign-in, and nothing is stored; a connect goes on.
+        **Cancellation**: ends the sign-in, and nothing is stored; a connect continues.
 
         Args:
             show: an async function that shows a URL to the person. It may return the code, or the URL of the redirect,
-                as the person has pasted it. Default None: ``OAuth.on_sign_in``, or else the user's browser.
+                as pasted by the person. Default None: ``OAuth.on_sign_in``, or else the user's browser.
 
         Raises:
             SignInFailed: the person or the authorization server has refused, or the time is over.
@@ -370,18 +372,18 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def sign_out(self) -> bool:
         """Revoke the tokens if the authorization server offers that, forget them, and connect the server anew.
 
-        Without tokens it then has the state ``needs_auth``, unless it works without. The sign-in ends for all programs
-        of this user that use the same store. No person is asked to sign in again until the server is restarted
-        explicitly. A server that is stopped, or lazy and unused, is not connected.
+        Unless the server works without tokens, its state is then ``needs_auth``. The sign-in ends for all programs of
+        this user with the same store. No person is asked to sign in again until the server is restarted explicitly. A
+        stopped or lazy, unused server is not connected.
 
-        **Cancellation**: leaves at once; a reconnect goes on.
+        **Cancellation**: leaves at once; a reconnect continues.
 
         Returns:
-            False if there were no tokens. Then nothing else was done.
+            False without tokens. Then nothing else was done.
 
         Raises:
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
-            ConnectFailed: a credential of its configuration cannot be resolved.
+            ConnectFailed: a credential of the server's configuration cannot be resolved.
             ServerUnavailable: the group was closed.
         """
         signed_out = await sign_out_of(self.config)
@@ -391,7 +393,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return signed_out
 
     async def signed_in(self) -> bool:
-        """Return True if the token store has a sign-in for this server, also if another program has signed in.
+        """Return True if the token store has a sign-in for this server, including sign-ins of other programs.
 
         Nothing is sent, so the authorization server may have ended the sign-in meanwhile.
 
@@ -403,12 +405,12 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         return await is_signed_in(self.config)
 
     async def wait_ready(self) -> None:
-        """Wait until the server serves requests (``ready`` or ``degraded``). This connects a lazy server.
+        """Wait until the server serves requests (``ready`` or ``degraded``). A lazy server is connected.
 
-        **Cancellation**: ends the wait; a connect goes on.
+        **Cancellation**: ends the wait; a connect continues.
 
         Raises:
-            ServerUnavailable: the server has failed or was stopped, and is not being started; or it is optional and has
+            ServerUnavailable: the server has failed or was stopped, and is not being started; or an optional server has
                 not answered within ``connect_timeout``, and keeps ``connecting``.
         """
         await trio.lowlevel.checkpoint()

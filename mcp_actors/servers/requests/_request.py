@@ -1,4 +1,4 @@
-"""Base classes of all messages to a server actor, and checks of arguments.
+"""Base classes of messages to a server actor, and argument checks.
 
 Every call creates a request, so the classes save time where they can. A `PlainRequest` is one message and one answer,
 but a server may refuse its headers, ask for input, or answer with a result that an extension claims; then the request
