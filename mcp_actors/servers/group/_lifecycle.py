@@ -78,10 +78,8 @@ class Replace(Call[Wish]):
 class Reload(Call["Reloaded | None"]):
     """Change whatever differs from a configuration.
 
-    Attributes:
-        adopt: keeps `given` as the group's configuration, once nothing can refuse it any more. Returns False if other
-            sources have come meanwhile; then nothing is changed.
-        keep_added: True to leave servers from `ServerGroup.add` unchanged.
+    `adopt` keeps `given` as the group's configuration, once nothing can refuse it any more. False means that other
+    sources have come meanwhile, and nothing is changed. `keep_added` leaves servers from `ServerGroup.add` unchanged.
     """
 
     given: Given
@@ -91,8 +89,6 @@ class Reload(Call["Reloaded | None"]):
 
 @frozen(eq=False)
 class Reloaded:
-    """The result of a reload, with a wish for each added or changed server."""
-
     summary: ReloadSummary
     wishes: tuple[Wish, ...]
 
@@ -126,14 +122,8 @@ def in_words(done: ReloadSummary, failed: Iterable[str]) -> str:
 class LifecycleActor(Actor):
     """Carries out changes.
 
-    Handlers are shielded, and each loop has a task of its own, so a change continues after its caller has left. Changes
-    are bounded by the servers' timeouts, and by the end of the group, which ends all waits.
-
-    Args:
-        closing: the order in which servers close.
-        memory: the remembered catalogues; None remembers nothing.
-        board: the states to write into tables.
-        drain: seconds for a disconnecting server to finish its requests.
+    Handlers are shielded, and each loop has a task of its own, so a change continues after its caller has left. The
+    servers' timeouts and the end of the group bound every change.
     """
 
     max_in_flight = MAX_CHANGES
@@ -156,9 +146,8 @@ class LifecycleActor(Actor):
         """Carry out a change.
 
         Raises:
-            ConnectFailed: a required server that is added could not be connected, and leaves nothing behind.
-            ConfigError: the group already has a server of this name.
-            KeyError: the group has no server of this name.
+            ConnectFailed: an added required server could not be connected.
+            ConfigError, KeyError: the group already has, or has not, a server of this name.
         """
         # Shielded, because half a change is worse than a late one: a caller may leave between the stop and the start of
         # a server. No cancellation bounds the waits inside, so each of them must look at `_over` or end with the group
@@ -184,7 +173,6 @@ class LifecycleActor(Actor):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the loops of servers in background tasks, until the group ends."""
         async with open_background() as self._tasks:
             try:
                 yield
@@ -202,7 +190,6 @@ class LifecycleActor(Actor):
         return self.supervisor
 
     async def _wait(self, record: ServerRecord, until: Callable[[], bool]) -> None:
-        """Wait until something is true of a server, at most until the group is closed."""
         with suppress(ServerUnavailable):  # it was removed
             while not (until() or self._over):
                 await record.life.wait_change()
@@ -210,10 +197,6 @@ class LifecycleActor(Actor):
     # --- the set of servers -----------------------------------------------------------------------------------------
 
     async def _add_one(self, config: ServerConfig) -> Wish:
-        """Add a server that the sources do not own.
-
-        A required server that cannot be connected leaves nothing behind.
-        """
         async with self._free(config.name):
             if config.name in self._roster.members:
                 problem = "this group already has a server of this name; remove it first, or use reload()"

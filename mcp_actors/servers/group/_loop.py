@@ -55,13 +55,7 @@ LOOK_AGAIN: Final = 0.05
 
 
 class ServerLoops:
-    """Carries out the wishes about the servers of a group.
-
-    Args:
-        group: returns the supervisor of the group.
-        memory: the remembered catalogues; None remembers nothing.
-        seconds: how long a disconnecting server may finish its requests.
-    """
+    """Carries out the wishes about the servers of a group; `seconds` is the ``drain_timeout``."""
 
     def __init__(
         self, group: Callable[[], SupervisorRef], roster: Roster, memory: CatalogMemory | None, seconds: float
@@ -214,7 +208,6 @@ class ServerLoops:
                     await life.wait_change()
 
     async def _stop(self, server: ServerEntry) -> None:
-        """Stop the actor. Requests fail at once."""
         if not server.record.woken:
             await server.wake()  # the supervisor must run, to carry out a later start
             if server.record.life.wanted.mode == "run":  # start() was called meanwhile
@@ -223,7 +216,6 @@ class ServerLoops:
         server.record.life.note_stopped()
 
     async def _remove(self, server: ServerEntry) -> None:
-        """Let a server finish accepted requests, stop it, and forget it."""
         record = server.record
         await drain(record, record.connections, self._seconds, queued=True)
         await self._stop(server)
@@ -315,12 +307,7 @@ async def drain(
 
 
 class GroupEnd:
-    """The end of a group, begun by the block or by a signal.
-
-    Args:
-        roster: the servers.
-        seconds: the ``drain_timeout``.
-    """
+    """The end of a group, begun by the block or by a signal; `seconds` is the ``drain_timeout``."""
 
     def __init__(self, roster: Roster, seconds: float) -> None:
         self._roster = roster
@@ -330,12 +317,10 @@ class GroupEnd:
     async def leave(self, *, ending: bool = False) -> None:
         """Refuse all requests and changes from now on, and let the servers finish accepted requests.
 
-        Returns at once if nothing is left to finish. A second call waits for the end of the first.
+        A second call waits for the end of the first. `ending` is True while the block still runs, so that requests wait
+        to be refused.
 
         **Cancellation**: ends the wait.
-
-        Args:
-            ending: True while the block still runs, so that requests wait to be refused.
         """
         if self._over is None:
             self._over = trio.Event()

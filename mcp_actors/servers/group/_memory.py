@@ -101,11 +101,7 @@ class _Remembered:
 
 
 class CatalogMemory:
-    """The remembered catalogues of a group's servers. Observes the group to learn of new listings.
-
-    Args:
-        upkeep: restarts the writing task after any failure.
-    """
+    """The remembered catalogues of a group's servers. Observes the group to learn of new listings."""
 
     wants_requests = False
 
@@ -167,7 +163,7 @@ class CatalogMemory:
 
         Args:
             servers: the servers whose files are read, if remembered at all. Default: all.
-            pins_only: True to only judge the next listing by the tools, and not show them.
+            pins_only: True to only judge the next listing, and not show the tools.
         """
         now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
         wait = LOAD_WAIT * max(1.0, len(servers) / FILES_PER_WAIT)
@@ -258,12 +254,6 @@ class CatalogMemory:
         await self._upkeep.keep(ERRORS, what, self._write_all, closing=self._closing)
 
     async def _write_all(self) -> None:
-        """Do the work of `run` once.
-
-        Raises:
-            OSError: a file cannot be written.
-            NoThread: no thread could be started.
-        """
         await self._in_thread(self._store.tidy)
         while True:
             self._news = trio.Event()
@@ -346,7 +336,6 @@ class MemoryActor(Actor):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Write while the group runs; at the end, write the remaining listings."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._memory.run, name=self.ref.name)
             yield
@@ -390,11 +379,7 @@ def _load_all(
 
 
 def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembered | None:
-    """Read a server's file; return None, and log why, if the content cannot be used.
-
-    Raises:
-        OSError: the file cannot be read now.
-    """
+    """Read a server's file; return None, and log why, if the content cannot be used."""
     try:
         if (catalog := store.load(key)) is not None:
             listed = None
@@ -411,11 +396,7 @@ def _load(store: CatalogStore, naming: str, key: str, server: str) -> _Remembere
 
 
 def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: str | None) -> None:
-    """Write a server's file; only log an error that every further attempt would meet again.
-
-    Raises:
-        OSError: the file cannot be written.
-    """
+    """Write a server's file; only log an error that every further attempt would meet again."""
     try:
         tools = tuple(each.tool.model_dump(mode="json", by_alias=True, exclude_none=True) for each in known.listed)
         stored = None if known.pins_only else tools

@@ -376,7 +376,7 @@ def _seconds(option: str, value: object, example: str) -> float:
 
 LONG_START: Final = 5.0
 """Seconds of a start before the log names the awaited servers. People who see nothing wonder after a few.
--+ MOST_NAMED"""
+"""
 
 MOST_NAMED: Final = 8
 """Servers that this line names."""

@@ -84,7 +84,7 @@ use of a lazy server, and a few more for each server), and callers wait for thei
 
 
 def supervisor_id(server: str) -> str:
-    """Return the name of a server's own supervisor. No collision is possible, because server names have no colon."""
+    """Return the name of a server's own supervisor. Server names have no colon."""
     return f"{server}:supervisor"
 
 
@@ -113,12 +113,12 @@ def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
 
 
 def status_spec(board: StatusBoard) -> ChildSpec:
-    """Return the actor that writes states into tables. The group continues without it."""
+    """Return the actor that writes states into tables."""
     return ChildSpec(STATUS, partial(StatusActor, board), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
 
 
 async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
-    """Start the actor that writes states into tables, if there are any and it does not run."""
+    """Start the actor that writes states into tables, if there are any."""
     if board.tables:
         with suppress(ChildError):
             await group.start_child(status_spec(board))
@@ -152,7 +152,7 @@ def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | 
 
 
 class RecoveryOptions(TypedDict):
-    """How failed connections of a server are restarted, as keyword arguments of a supervisor or a pool."""
+    """How failed connections of a server are restarted."""
 
     max_restarts: int
     window: float
@@ -214,8 +214,6 @@ class Options(TypedDict):
 
 @frozen(eq=False)
 class Member:
-    """A server that the group shows."""
-
     entry: ServerEntry
     ref: ServerRef
 
@@ -234,21 +232,14 @@ class Roster:
     Attributes:
         records: the records of all servers that have actors, by name.
         members: the servers that the group shows, by name, in configured order.
-        opened: set when the group shows its first servers, which do not change before.
+        opened: set when the group shows its first servers.
         closing: True once the block of the group has ended.
         signal: the name of the signal that ends the group, or None.
-        naming: the validated template of the tools' public names.
-        timer: enforces the deadlines of all requests.
         not_loaded: the errors of entries that could not be loaded, by the name of the server or the path of the file. A
             server may run under that name, with its earlier configuration.
         added: the names of the servers from `ServerGroup.add`, which the sources do not own.
         homes: the name of the source of each other server.
         upkeep: keeps the tasks that the group runs for itself.
-
-    Args:
-        strict: True makes every server required.
-        callbacks: the callbacks of the group.
-        client_info: for servers without a ``client_info`` of their own.
     """
 
     def __init__(
@@ -420,12 +411,7 @@ def _retire(lifecycle: ActorRef, server: ServerEntry, why: Retirement, connectio
 
 @frozen
 class GroupLimits:
-    """The limits of a group.
-
-    Attributes:
-        max_servers: the number of enabled servers; each replica counts.
-        max_starting: the number of servers that connect at a time.
-        max_processes: the number of processes at a time; None disables the limit.
+    """The limits of a group, as for `open_servers`.
 
     Raises:
         ConfigError: a limit is not a whole number.
@@ -441,15 +427,9 @@ class GroupLimits:
                 raise bad_option(name, value, f"is not valid; pass a whole number of 1 or more, like {name}=16")
 
     def capacity(self) -> Capacity:
-        """Return what all servers of a group share."""
         return Capacity(starting=self.max_starting, processes=self.max_processes or math.inf)
 
     def check_number(self, configs: Iterable[ServerConfig]) -> None:
-        """Check the number of servers of a group.
-
-        Raises:
-            ConfigError: too many servers.
-        """
         servers = sum(config.replicas for config in configs)
         if servers > self.max_servers:
             raise ConfigError(

@@ -225,7 +225,6 @@ class ConnectionLife:
         self._server.emit(kind, incarnation=self.incarnation, **details)
 
     def note_connecting(self, link: Link) -> None:
-        """Note the link of a connect that has begun."""
         self._link = link
 
     def forgive(self, ask: bool = True) -> None:
@@ -290,7 +289,7 @@ class ServerLife:
     Attributes:
         config: replaced by the record.
         connections: replaced by `consist_of`.
-        best: the connection in the best state. Written by `follow`, like the next four.
+        best: the connection in the best state. Written by `follow`, like `state` and the next three.
         since: `trio.current_time` at the last change of the state.
         changed_at: the wall-clock time of the same change.
         last_error: the last failure of a connection, kept after a recovery.
@@ -378,7 +377,6 @@ class ServerLife:
 
     @property
     def draining(self) -> bool:
-        """True while any connection finishes requests before a disconnect."""
         return any(each.draining is not None for each in self.connections)
 
     @property
@@ -536,7 +534,6 @@ class ServerLife:
         await self._change.wait()
 
     def gone(self) -> ServerUnavailable:
-        """Return the error for the use of a server outside an open group."""
         name, why = self.config.name, "is stopped because its open_servers() block has exited; open it again"
         end = None
         if self.leaving == "removal":

@@ -31,7 +31,7 @@ at once, without the garbage collector.
 Owns: the records of a server and of each connection; the roster of a group keeps them.
 Writes: the log; events, through the given function. Nothing is sent and no task is started here.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
--+ REPLICA
+
 """
 
 from __future__ import annotations
@@ -95,7 +95,6 @@ logger = Log("mcp_actors.servers")
 
 
 REPLICA: Final = ":"
-"""Between the name of a server and the number of a replica. Server names do not contain it."""
 
 ISOLATED: Final = ":isolated"
 """Ends the name of the actor of an isolated attempt. Names of servers and replicas do not contain it."""
@@ -209,7 +208,6 @@ class ConnectionRecord:
 
     @property
     def pid(self) -> int | None:
-        """The process of a server connected over stdio, else None."""
         return self.session.pid if self.life.state in CONNECTED or self.life.state == "stopping" else None
 
     def configure(self, config: ServerConfig) -> None:
@@ -239,7 +237,7 @@ class ConnectionRecord:
         self.server.on_retire(why, self)
 
     def leave(self) -> None:
-        """Drop all references to the server. The actor never runs again; everything that a ref shows stays."""
+        """Drop all references to the server. Everything that a ref shows stays."""
         self.listeners.clear()
         self.life.leave()
         self.health.on_change = nothing
@@ -465,10 +463,7 @@ class ServerRecord:
         self.calls.deadlines.observed = Observed(name, observers, lists, describe) if observers else None
 
     def leave(self) -> None:
-        """Release all references to the server, which was removed or whose group has ended.
-
-        Everything that a ref shows stays until the program drops the ref.
-        """
+        """Release all references to the server, which was removed or whose group has ended."""
         self.life.leave()
         self.subscriptions.close()
         self.listeners.clear()
@@ -593,15 +588,8 @@ class KeptResources:
     The lists outlive connections. A new connection writes the lists first, then the task that lists again
     (`keep_resources_listed`). `keep` empties the lists while no connection exists.
 
-    Attributes:
-        answers: the number of answers that changed a list.
-        freshness: whether the last answer is outdated.
-        kept: changed by `keep`.
-
-    Args:
-        kept: True to keep the lists.
-        on_change: called at each change of the resources or templates.
-        on_prompts: called at each change of the prompts.
+    `answers` counts the answers that changed a list. `on_change` is called at each change of resources or templates,
+    `on_prompts` at each change of prompts.
     """
 
     def __init__(self, kept: bool, on_change: Callable[[], None], on_prompts: Callable[[], None]) -> None:
@@ -615,7 +603,6 @@ class KeptResources:
         self._on_prompts = on_prompts
 
     def begin(self) -> Ticket:
-        """Register a request for the resources before sending."""
         return self.freshness.begin()
 
     def show(
@@ -636,7 +623,6 @@ class KeptResources:
             self._on_prompts()
 
     def keep(self, kept: bool) -> None:
-        """Follow a changed configuration."""
         self.kept = kept
         if not kept:
             self.show(self.begin(), (), (), ())
@@ -649,7 +635,6 @@ class KeptResources:
         self._changed(self._on_change)
 
     def mark_prompts_stale(self) -> None:
-        """Do the same for prompts."""
         self._changed(self._on_prompts)
 
     def _changed(self, emit: Callable[[], None]) -> None:

@@ -171,7 +171,7 @@ class Drained(ServerEvent):
 
     Attributes:
         unfinished: the number of requests that end without an answer.
-    -+ STATES
+
     """
 
     unfinished: int
@@ -191,7 +191,6 @@ Departure: TypeAlias = Literal["block", "signal", "removal"]
 """Why a server leaves its group."""
 
 STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
-"""All states."""
 
 CONNECTED: Final[frozenset[ServerState]] = frozenset({"ready", "degraded", "unhealthy"})
 """The server is connected."""
@@ -252,14 +251,9 @@ def rank(state: ServerState) -> int:
 def is_followed(state: ServerState, event: Event, *, own: bool, whole: bool) -> bool:
     """Return True if a connection in this state follows an event.
 
-    A connection follows the events of its actor, and the end of whatever runs the whole server. A pool that gives up
-    also stops its members, so a parked replica stays parked until the pool itself is stopped.
-
-    Args:
-        state: the state of the connection.
-        event: the event.
-        own: True for an event of the connection's actor.
-        whole: True for an event of the actor with the server's name: the only actor, or the pool.
+    A connection follows the events of its actor (`own`), and the end of whatever runs the whole server: the only actor
+    or the pool (`whole`). A pool that gives up also stops its members, so a parked replica stays parked until the pool
+    itself is stopped.
     """
     if own and not whole:
         return not (isinstance(event, Stopped) and state in PARKED)
@@ -280,7 +274,7 @@ def next_state(
         state: the state before the event.
         event: the event.
         serving: the state while connected: ``ready``, or worse for problems with tools or health.
-        parked: the state after the restarts have ended: ``failed``, or ``needs_auth`` to wait for a sign-in.
+        parked: the state after the restarts have ended: ``failed`` or ``needs_auth``.
         stopped: the state after a stop: ``stopped``, or ``pending`` for an idle server.
 
     Raises:

@@ -135,7 +135,6 @@ class Subscription:
             self.missed()
 
     def missed(self) -> None:
-        """Note that any of the resources may have changed."""
         self._pending = dict.fromkeys(self._uris, True)
         self.wake()
 
@@ -162,8 +161,6 @@ class Subscription:
 
 
 class Subscriber(Protocol):
-    """A connection, as seen by subscriptions."""
-
     @property
     def modern(self) -> bool:
         """True if each subscription has a stream of its own for changes."""
@@ -289,11 +286,7 @@ MAX_DONE: Final = 64
 
 @define(eq=False)
 class DonePages:
-    """The pages that a server has reported as done (``notifications/elicitation/complete``).
-
-    Attributes:
-        latest: the last `MAX_DONE` reports, by the ids of the pages.
-    """
+    """The latest pages that a server has reported as done (``notifications/elicitation/complete``), by their ids."""
 
     latest: dict[str, ElicitCompleteNotification] = field(factory=dict, init=False)
     _at: dict[str, float] = field(factory=dict, init=False)
@@ -389,7 +382,6 @@ class Incoming:
     closed: bool = field(default=False, init=False)
 
     def close(self) -> None:
-        """Pass on no more messages, and cancel the tasks: the connection has ended."""
         self.closed = True
         self.tasks.cancel("the connection has ended")
 

@@ -90,7 +90,6 @@ class Seen:
 
 
 def first(config: ServerConfig) -> Wanted:
-    """Return the initial value for a server."""
     return Wanted(config, _mode_of(config))
 
 
@@ -104,7 +103,6 @@ def started(wanted: Wanted) -> Wanted:
 
 
 def restarted(wanted: Wanted, *, ask: bool = True, after: Callable[[], Awaitable[None]] | None = None) -> Wanted:
-    """Wish that the server runs with a new connection."""
     return evolve(_wished(wanted, "run", wanted.generation + 1), ask=ask, after=after)
 
 

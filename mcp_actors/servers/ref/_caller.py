@@ -88,7 +88,6 @@ class Caller:
 
     @property
     def name(self) -> str:
-        """The name of the actor that gets the requests."""
         return self._actor.name
 
     @property
@@ -150,7 +149,7 @@ class Caller:
             del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _wait_end(self) -> None:
-        """Wait until a signal has ended the group. The caller's task is usually cancelled before."""
+        """Wait until a signal has ended the group."""
         with suppress(ServerUnavailable):
             while self._life.leaving == "signal":
                 await self._life.wait_change()
@@ -211,17 +210,12 @@ class Caller:
             del failure  # breaks the reference cycle: its traceback refers to this frame
 
     async def _pause(self, seconds: float) -> None:
-        """Wait before the next attempt, at most until the server stops or leaves; the next attempt then raises."""
+        """Wait before the next attempt, at most until the server stops or leaves."""
         with trio.move_on_after(seconds), suppress(ServerUnavailable):  # the group was closed
             while self._life.state in ACTIVE or (self._is_wanted() and not self._life.leaving):
                 await self._life.wait_change()
 
     def _admit(self, breaker: Breaker, deadline: Deadline) -> Ticket:
-        """Return a ticket of the breaker.
-
-        Raises:
-            ServerUnavailable: the breaker is open.
-        """
         ticket = breaker.admit(trio.current_time())
         if ticket is None:
             raise breaker.refusal(self._life.state, trio.current_time(), datetime.now(UTC), again=deadline.tries > 1)
@@ -336,7 +330,6 @@ class Caller:
                 await self._life.wait_change()
 
     async def _cancel_with_server(self, connecting: trio.CancelScope) -> None:
-        """Cancel the connect of an isolated attempt when the server is stopped."""
         await self._wait_unwanted()
         connecting.cancel("the server was stopped, or its group was closed")
 
@@ -371,7 +364,7 @@ class Caller:
     def given_up(self) -> ServerUnavailable | None:
         """Return the error for a subscription to a server that will not come back by itself; otherwise None.
 
-        None also while the group is being closed, when subscriptions end with an error of their own.
+        Also None while the group is closing, which ends subscriptions with an error of its own.
         """
         if self._life.state not in (*PARKED, "stopped") or self._life.leaving in ("block", "signal"):
             return None
@@ -439,7 +432,7 @@ class PendingRequest(Handle, Generic[T]):
 
     @property
     def operation(self) -> str:
-        """The protocol's method and its main argument, for errors."""
+        """The protocol's method and the main argument, for errors."""
         return self._request.operation
 
     def pass_on(self, passing: Passing | None) -> None:
@@ -535,30 +528,19 @@ class RequestOptions(TypedDict, total=False):
 
 
 class ServerRequests(ServerFacts):
-    """Sends requests to one server. The base of `ServerRef`."""
-
     def __init__(self, server: ServerEntry, lifecycle: ActorRef) -> None:
         self._record = server.record
         self._caller = Caller(server, lifecycle)
 
     async def _ask(self, request: Request[T], caller: Caller | None = None) -> T:
-        """Send a request and return the result, within the server's `request_timeout` from now on.
-
-        **Cancellation**: leaves at once.
-
-        Raises:
-            ServerError, mcp.MCPError: as for `ServerRef.call_tool`.
-        """
+        """Send a request and return the result, within the server's `request_timeout` from now on."""
         with self._record.calls.deadlines.begin(request) as deadline:
             return await (caller or self._caller).ask(request, deadline)
 
     async def _ask_each(self, make: Callable[[], Request[None]]) -> None:
         """Send a request about the session over each open connection; without any, to the server.
 
-        **Cancellation**: leaves at once.
-
-        Raises:
-            ServerError, mcp.MCPError: the first failure, after all connections were asked.
+        Raise the first failure at the end.
         """
         failures: list[Exception] = []
 
@@ -574,5 +556,5 @@ class ServerRequests(ServerFacts):
             raise failures[0]
 
     def _prepare(self, request: PlainRequest[Any]) -> PendingRequest[Any]:
-        """Prepare a request for a caller outside Trio (the asyncio bridge). The deadline starts now."""
+        """Prepare a request for a caller outside Trio. The deadline starts now."""
         return PendingRequest(self._caller, request, self._record.calls.deadlines.begin(request))

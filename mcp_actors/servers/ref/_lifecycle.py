@@ -56,7 +56,6 @@ class ServerEntry:
         return self.supervisor.child(self.name, SupervisorRef)
 
     def actor(self, name: str) -> ActorRef:
-        """Return an actor of the server: of the server itself, or of a replica."""
         return self.supervisor.child(name) if name == self.name else self._pool.child(name)
 
     async def wake(self) -> None:
@@ -110,11 +109,7 @@ async def _cancel_unless_running(pool: SupervisorRef, scope: trio.CancelScope) -
 
 
 async def start_again(supervisor: SupervisorRef, child: str) -> bool:
-    """Start an actor. Return False if the actor runs or is about to.
-
-    Raises:
-        ActorStartError: as for `ServerEntry.start`.
-    """
+    """Start an actor. Return False if the actor runs or is about to."""
     try:
         await supervisor.restart_child(child)
     except ChildError as exc:
@@ -193,22 +188,17 @@ class _Ends:
 
 
 def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
-    """Send a change to the actor that carries it out.
+    """Send a change to the actor that carries it out; raises `ActorStopped` in a closed group.
 
     The context is empty, because the change does not belong to the request or connection that asks for it.
-
-    Raises:
-        ActorStopped: the group was closed.
     """
     Context().run(lifecycle.tell_nowait, message)
 
 
 async def start(lifecycle: ActorRef, server: ServerEntry) -> None:
-    """Start a server, and wait for the connect; the overdue connect of an optional server is not awaited.
+    """Start a server, and wait as `ServerRef.start` does, with the same errors.
 
     Raises:
-        ConnectFailed: a required server could not be connected.
-        ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         RuntimeError: the caller is outside the Trio run of the group.
     """
     await _begin((server,))
@@ -220,12 +210,7 @@ async def start(lifecycle: ActorRef, server: ServerEntry) -> None:
 
 
 async def stop(lifecycle: ActorRef, server: ServerEntry) -> None:
-    """Stop a server, and wait until its connection has ended.
-
-    Raises:
-        ServerUnavailable: the server was removed meanwhile, or the group was closed.
-        RuntimeError: as for `start`.
-    """
+    """Stop a server, and wait until its connection has ended; see `ServerRef.stop`."""
     await _begin((server,))
     record = server.record
     mine = stopped(record.life.wanted)
@@ -252,7 +237,6 @@ async def reconnect(
 
     Raises:
         ConnectFailed: a required server could not be connected: the first one; further failures are notes.
-        ServerUnavailable, RuntimeError: as for `start`.
     """
     await _begin(servers)
     ends, wishes = _Ends(), list[Wish]()
@@ -305,12 +289,7 @@ def _make(wishes: Iterable[Wish], lifecycle: ActorRef) -> None:
 
 
 async def wait_started(wishes: Iterable[Wish]) -> None:
-    """Wait for the verdicts on wishes.
-
-    Raises:
-        ConnectFailed: a required server could not be connected: the first one; further failures are notes.
-        ServerUnavailable: a server was stopped or removed meanwhile, or the group was closed.
-    """
+    """Wait for the verdicts on wishes. Raises like `reconnect`."""
     failures: list[Exception] = []
     overtaken: list[ServerUnavailable] = []
     for wish in wishes:
@@ -328,11 +307,7 @@ async def wait_started(wishes: Iterable[Wish]) -> None:
 
 
 async def outcome_of(wish: Wish) -> Verdict:
-    """Wait for the verdict on a wish.
-
-    Raises:
-        ServerUnavailable: the group was closed, or the server was removed.
-    """
+    """Wait for the verdict on a wish."""
     record = wish.server.record
     while True:
         verdict = verdict_of_start(

@@ -272,7 +272,7 @@ PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
 
 @define(eq=False)
 class KeepResources(Request[None]):
-    """List all resources, templates and prompts, and keep them (``ServerConfig.keep_resources``)."""
+    """List all resources, templates and prompts, and keep them."""
 
     operation: ClassVar[str] = "resources/list"
 
@@ -312,12 +312,9 @@ class ListMeter:
     """Measures one list, item by item, as it arrives.
 
     Attributes:
-        left_out: one error for each item beyond a limit, with the limit and a remedy.
+        left_out: one error for each item beyond a limit.
         invalid: one phrase for each invalid item.
         lasting: for how many milliseconds the list holds: the least of its pages.
-
-    Args:
-        what: the kind of items, in the plural: ``"tools"``.
     """
 
     server: str
@@ -330,11 +327,6 @@ class ListMeter:
     _size: int = field(default=0, init=False)
 
     def announce(self, number: int) -> None:
-        """Count items before measuring.
-
-        Raises:
-            LimitExceeded: the server lists more tools than allowed.
-        """
         self._number += number
         if self.what == "tools" and self._number > self.limits.max_tools:
             excess = _over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")
@@ -365,10 +357,10 @@ class ListMeter:
         return f"{self.what[:-1]} {shown} is left out"
 
     def follow(self, cursor: str) -> None:
-        """Check the cursor to the next page.
+        """Check that the cursor to the next page is short enough to be sent back.
 
         Raises:
-            LimitExceeded: the cursor is too long to be sent back.
+            LimitExceeded: the cursor is too long.
         """
         if len(cursor) > (limit := self.limits.max_text_chars):
             found = f"the cursor to the next page of its {self.what} has {len(cursor)} characters"

@@ -114,8 +114,6 @@ def meta_for(
 async def request_internally(record: ConnectionRecord, actor: ActorRef, request: Request[T]) -> T:
     """Send a request from a task of the server itself: through the mailbox, with a deadline, without retries.
 
-    **Cancellation**: leaves at once.
-
     Raises:
         ActorError: the actor cannot answer, for example because the connection was lost.
         ServerError, mcp.MCPError: the request failed.
@@ -220,8 +218,7 @@ def given_passing(server: str, method: str, responses: object, state: object, ca
         method: the protocol's method.
         responses: the answers to a request for input, by key; None without answers.
         state: the state of the request for input, unchanged; None without a state.
-        capabilities: the capabilities of the answering client; None for this program's. Servers before 2026-07-28 have
-            learned the capabilities at the connect.
+        capabilities: of the answering client; None for this program's. Older servers learn capabilities at the connect.
 
     Raises:
         InvalidArguments: a part has the wrong type.
@@ -277,8 +274,6 @@ class PlainRequest(Request[ResultT]):
     """A request that is one message, unless the server asks back.
 
     Attributes:
-        model: the class of the result.
-        progress: called at each progress notification.
         passing: further parts of a request passed on for another client.
         members: the params as the members of a JSON object; None before they are written.
         kept: keeps the parsed answer; None keeps nothing.
@@ -309,7 +304,7 @@ class PlainRequest(Request[ResultT]):
 
     @abstractmethod
     def given(self) -> Json:
-        """Return the given params, without ``_meta``."""
+        """Return the params, without ``_meta``."""
 
     def written(self) -> bytes | None:
         """Return the members of the params as JSON text, without braces; None if they cannot be written as JSON."""
@@ -463,11 +458,7 @@ class PlainRequest(Request[ResultT]):
         return session.read(self.method, result)
 
     def finish(self, value: ResultT, record: ConnectionRecord) -> ResultT:
-        """Return the result for the caller.
-
-        Raises:
-            Exception: the result is refused.
-        """
+        """Return the result for the caller, or raise to refuse it."""
         return value
 
     def blocks(self, result: Json) -> Iterable[Json]:

@@ -7,7 +7,7 @@ which may send any number of messages for one call.
 Owns: nothing; an `Around` runs in the task of its caller.
 Writes: the catalogue, the tools of a modern session, and the log (tools left out for their headers).
 Calls: config, servers, _lists, _request.
--+ MAX_NAMED
+
 """
 
 from __future__ import annotations
@@ -92,7 +92,6 @@ class CallTool(PlainRequest[CallToolResult]):
         )
 
     def suggestion(self, record: ServerRecord) -> str | None:
-        """Return the nearest listed names for a tool that the server does not list."""
         shown = [each.name for each in record.catalog.tools]
         if not shown or record.catalog.lists(self.name):
             return None
@@ -117,7 +116,7 @@ class CallTool(PlainRequest[CallToolResult]):
         return self.name
 
     def check(self, session: Session, record: ConnectionRecord) -> None:
-        """Check that the tool may be called, and the arguments unless the present listing has checked them already.
+        """Check that the tool may be called, and the arguments unless the present listing has checked them.
 
         Raises:
             ToolNotFound: the tool was only remembered and is no longer listed, or is hidden.
@@ -175,7 +174,6 @@ class CallTool(PlainRequest[CallToolResult]):
         return super().read_openly(session, result)
 
     async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
-        """List the tools again: the schema of this tool may have changed, or was unknown."""
         if not session.modern:
             return False
         try:
@@ -237,11 +235,10 @@ async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
 async def list_all_tools(
     session: Session, record: ConnectionRecord, attempt: Deadline | None = None
 ) -> tuple[KnownTool, ...]:
-    """Request every page of the server's tools; return nothing without the tools capability.
+    """Request every page of the server's tools.
 
     Raises:
-        LimitExceeded: the list has too many pages, or is too large altogether.
-        mcp.MCPError: as for `Request.send`.
+        LimitExceeded, mcp.MCPError: as for `all_pages`.
     """
     found = await all_pages(session, record, TOOLS, attempt)
     if session.modern:

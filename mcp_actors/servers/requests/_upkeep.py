@@ -97,7 +97,6 @@ def unhealthy(life: ConnectionLife | ServerLife, error: Exception | None = None)
 
 
 async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
-    """Send one check. Return None after an answer, else the error."""
     timeout = record.config.health.timeout
     with trio.move_on_after(timeout):
         try:
