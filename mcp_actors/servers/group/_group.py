@@ -1,8 +1,7 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-`ServerGroup` adds calls of tools, changes of the set, waits and events to the facts of ``_facts``. Changes go to the
-lifecycle actor, because they must be completed even if the caller is cancelled. `translate` turns kernel errors about
-the group's supervisor into errors about servers.
+Changes of the set go to the lifecycle actor, because they must be completed even if the caller is cancelled.
+`translate` turns kernel errors about the group's supervisor into errors about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
 Writes: the sources, when the lifecycle actor applies a reload.

@@ -1,23 +1,22 @@
 """Carry out the wishes about each server, one step at a time.
 
-`ServerLoops.look` carries out the steps that `due` returns, until none is left. The second part lets servers finish
-their requests, and ends a group after its block or at a signal.
-
 Theory of operation
 -------------------
-Each server has at most one loop, so no two steps of a server meet. The loop runs in a task of the lifecycle actor,
-which only the end of the group cancels. A step that waits for requests in flight or for a connect ends early if another
-wish overtakes it: the loop looks again, and the server's own supervisor completes what the step has begun. So a stop
-overtakes a connect that hangs. Nothing overtakes the drain of a server that leaves.
+Each server has at most one loop, so no two steps of a server meet. `ServerLoops.look` carries out the steps that `due`
+returns, until none is left, in a task of the lifecycle actor, which only the end of the group cancels. A step that
+waits for requests in flight or for a connect ends early if another wish overtakes it: the loop looks again, and the
+server's own supervisor completes what the step has begun. So a stop overtakes a connect that hangs. Nothing overtakes
+the drain of a server that leaves.
 
 A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``exchange``: the server's
 own supervisor, which has the policies, is stopped and started again from the changed record, and starts the actor if
 the server should run. The record stays, and the mailbox with waiting requests.
 
-Loops only read the wish, with one exception: requests that wait for a resting server count as a use (`_due`).
+The second part lets servers finish their requests, and ends a group after its block or at a signal.
 
 Owns: the set of busy servers; tasks that drain, and a task for signals.
-Writes: records and roster, the wish of servers that leave, and the log. Cancels the block, and raises `SystemExit`.
+Writes: records, roster, wishes (of servers that leave, or rest while requests wait), and the log. Cancels the block,
+and raises `SystemExit`.
 Calls: servers, servers.record, servers.ref, _tree.
 """
 
@@ -254,16 +253,14 @@ async def _watch(life: ServerLife, overtaken: Callable[[], bool], scope: trio.Ca
 
 # A server that leaves *drains*: it refuses new requests, and finishes accepted ones, including queued ones. A server
 # that comes back (restart, new configuration) finishes only requests in flight; all others wait for its next connection
-# (`ConnectionLife.holding`). Then it is disconnected, whatever is left. If it leaves meanwhile, no other connection
-# follows: this one takes the waiting requests, and the earlier change does not disconnect it.
+# (`ConnectionLife.holding`). Then it is disconnected, whatever is left.
 #
-# Only a server that answers is drained: not with a suspended process, or without an answer since a check or request
-# timed out. And only in an explicit change: not if the block is left by an exception or a cancellation, and not if the
-# connection is lost or given up by the health checks. A draining server is ``stopping`` and not checked: a server with
-# one thread, busy with the very request to be finished, would fail the check.
+# A server is drained only in an explicit change, and only if it answers: not with a suspended process, and not after a
+# check or request has timed out. A draining server is ``stopping`` and not checked: a server with one thread, busy with
+# the very request to be finished, would fail the check.
 #
-# A signal (``stop_on``) begins the end while the block still runs and sends requests. New requests are neither sent nor
-# refused: a refused worker would raise, and cancel its siblings and their requests. They wait until the block is
+# A signal (``stop_on``) begins the end while the block still sends requests. New requests are neither sent nor refused,
+# because a refused worker would raise, and cancel its siblings and their requests. They wait until the block is
 # cancelled, once all accepted requests are finished.
 
 

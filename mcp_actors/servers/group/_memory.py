@@ -1,23 +1,20 @@
 """Remember the servers' tools from one run to the next.
 
-A file system may hang, a file may be damaged, and a server decides how large its file is; none of this may delay a
-group without bound, hide the tools of another server, or accept changed tools.
+A file system may hang, a file may be damaged, and a server decides how large its file is. None of this may delay a
+group without bound, hide the tools of another server, or let changed tools count as accepted.
 
 Theory of operation
 -------------------
 The task that opens the group reads the files before any server connects, because the first listing of a server is
-compared with its file. The lifecycle actor reads the file of an added server, or after a change that brings another
-file, if no accepted tools are known. One task, in an actor of its own, writes new listings, one file after the other.
-All use threads, one at a time. A file system that hangs delays the start and the end of a group by `LOAD_WAIT` and
-`FLUSH_WAIT`; then the thread is abandoned, and unwritten listings are lost. Without a thread, reading counts as timed
-out, and writing is tried again later (`Upkeep`).
+compared with its file. The lifecycle actor reads the file of an added server, or of a server whose change brings
+another file, if no accepted tools are known. One task, in an actor of its own, writes new listings, one file after the
+other. All use threads, one at a time. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and
+`FLUSH_WAIT`; then the thread is abandoned, and unwritten listings are lost. Failed writes are repeated later
+(`Upkeep`).
 
-Files are read smallest first, so no server crowds out another. A server with ``on_tool_change="block"`` gets more time
-(`PINS_WAIT`), because the file holds the accepted tools. If that is not enough, no tool is accepted, and the file stays
-untouched until tools are approved.
-
-Remembered tools are shown until the server has listed its tools, or ``static_tools`` replace them. Tools of another
-program under the same name are not shown.
+Files are read smallest first, so no server crowds out another. With ``on_tool_change="block"`` a server gets more time
+(`PINS_WAIT`), because the file holds the accepted tools. If the file cannot be read in time, no tool is accepted, and
+the file stays untouched until tools are approved.
 
 Owns: the files of the ``catalog_store`` for this run; worker threads, one at a time.
 Writes: remembered tools and era into records, before the first connect; accepted tools; the log.
@@ -197,9 +194,9 @@ class CatalogMemory:
         files = {server: self._fingerprints[server] for server in unread}
         order = await self._in_thread(partial(_by_size, self._store, files))
         for limit, batch in _batches(order, until):
-            # The thread appends each result as soon as it is there, so a file that hangs costs only itself and the rest
-            # of its batch. An abandoned thread may append while the loop below runs, so the loop takes a copy, once;
-            # later results count as not read. A result that was applied late could replace a listing of this run.
+            # The thread appends each result at once, so a file that hangs costs only itself and the rest of its batch.
+            # An abandoned thread may append while the loop below runs, so the loop takes a copy; later results count as
+            # not read. A result that was applied late could replace a listing of this run.
             read: list[tuple[str, _Remembered | OSError | None]] = []
             with trio.move_on_at(limit):
                 wanted = [(each, files[each], self._records[each].config.on_tool_change != "allow") for each in batch]

@@ -3,16 +3,13 @@
 The order matters: signals are received before any configuration is read, actors are stopped before records are
 released, and the block begins only when the start gate opens.
 
-How long opening waits (`StartGate`): until the first connect of every eager server has succeeded or failed, or waits
-for a person to sign in; for an optional server, until it is overdue (``connect_timeout``). ``start_gate=N`` waits at
-most N seconds for servers with remembered tools; required servers and servers without remembered tools are awaited as
-before. Servers that are no longer awaited keep connecting.
-
-The group's supervisor awaits only required servers (the others have ``await_start=False``); the gate waits in the task
-that opens the group, where every deadline and cancellation takes effect.
+The group's supervisor awaits only required servers (the others have ``await_start=False``). `StartGate` waits for all
+others, in the task that opens the group, where every deadline and cancellation takes effect: until each first connect
+has succeeded, failed, become overdue (``connect_timeout``), or waits for a person to sign in. ``start_gate`` limits the
+wait for servers with remembered tools. Servers that are no longer awaited keep connecting.
 
 Owns: everything in a group for the time of its block: roster, sources, memory, supervision tree.
-Writes: the log; a filter on the package's loggers; receives signals, and cancels the block at a signal.
+Writes: the log; a filter on the package's loggers; receives signals at which a group reloads.
 Calls: catalog, config, kernel, servers, servers.record, transports, _group, _lifecycle, _loop, _memory, _tree.
 """
 
@@ -99,16 +96,16 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     ``drain_timeout``). Then all servers are disconnected concurrently, each within its ``stop_timeout``. No process,
     task or socket remains.
 
-    **Cancellation**: nothing is shielded while the servers connect: a deadline or a cancellation around this call takes
+    **Cancellation**: nothing is shielded while the servers connect: a deadline or cancellation around this call takes
     effect at once, and every connection is closed within its ``stop_timeout``. Later a cancellation reaches the block,
     or ends the wait for accepted requests, and the servers are disconnected.
 
     Args:
-        configs: the servers, in the order in which views, tools and errors show them; disabled servers are left out. A
-            path to a configuration file, a mapping of the same form, a `Source` and a result of `load_config`
-            contribute all their servers; an unusable entry is logged and listed in ``errors``. Of several servers with
-            the same name, a configuration in code wins over a table, a table over a directory, a directory over a file,
-            and among equals the first; the others are logged.
+        configs: the servers, in the order of views, tools and errors; disabled servers are left out. A path to a
+            configuration file, a mapping of the same form, a `Source` and a result of `load_config` contribute all
+            their servers; an unusable entry is logged and listed in ``errors``. Of several servers with one name, a
+            configuration in code wins over a table, a table over a directory, a directory over a file, and among equals
+            the first; the others are logged.
         strict: True makes every server required.
         watch: True follows the configuration: files and directories are checked once a second, tables after their
             ``refresh_interval``, and changes are applied as by `ServerGroup.reload`. An unreadable source or invalid
@@ -120,32 +117,31 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             directory. A server that is not connected yet, also a lazy one, shows its remembered tools as ``deferred``.
             None (default) or False remembers nothing.
         drain_timeout: seconds for servers to finish accepted requests when the block ends normally, and when a server
-            is removed or restarted or its configuration changes. 0 does not wait. There is no wait if nothing is in
-            flight, if the block is left by an exception or a cancellation, or for a server that does not answer.
-            Default 30.
+            is removed, restarted or configured anew. 0 does not wait. There is no wait if nothing is in flight, after
+            an exception or a cancellation of the block, or for a server that does not answer. Default 30.
         stop_on: one or more signals, like ``signal.SIGTERM``, that end the block and the program: accepted requests are
-            finished within `drain_timeout`, then the block is cancelled, the servers are stopped, and `SystemExit` is
-            raised with 128 plus the number of the signal (143 for SIGTERM). Meanwhile new requests wait for the end. A
-            second signal cancels the block at once. None by default.
+            finished within `drain_timeout` while new ones wait, then the block is cancelled, the servers are stopped,
+            and `SystemExit` is raised with 128 plus the number of the signal (143 for SIGTERM). A second signal cancels
+            the block at once. None by default.
         observers: called synchronously with every event; a `CallObserver` also with every attempt of a request.
 
     Other Parameters:
         env_file: a ``.env`` file for the configuration files and mappings, as for `load_config`. Default None.
-        start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; afterwards the block begins
-            while they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers
-            without remembered tools are always awaited. A later failure is recorded and logged. None (default) waits
-            for every first connect.
+        start_gate: seconds to wait for servers whose tools are in the ``catalog_store``; then the block begins while
+            they keep connecting, their remembered tools are shown, and calls wait. Required servers and servers without
+            remembered tools are always awaited. A later failure is recorded and logged. None (default) waits for every
+            first connect.
         naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
             ``"mcp__{server}__{tool}"``.
-        client_info: the name and version by which the program introduces itself to servers without a ``client_info`` of
-            their own. None (default) takes this library's.
+        client_info: the name and version of the program, for servers without a ``client_info`` of their own. None
+            (default) takes this library's.
         max_servers: the number of enabled servers that the group may have, including added ones; each replica counts.
             Default 50.
-        max_starting: the number of servers that connect at a time; further servers wait for their turn, in configured
-            order. 1 connects one after the other. Default 16.
+        max_starting: the number of servers that connect at a time; further servers wait in configured order. 1 connects
+            one after the other. Default 16.
         max_processes: the number of processes that servers may run at a time. The connect of a further process fails,
             and is retried like any other. None (default) disables the limit.
-        reload_on: one or more signals, like ``signal.SIGHUP``, at which the configuration files are read again, as by
+        reload_on: one or more signals, like ``signal.SIGHUP``, at which configuration files are read again, as by
             `ServerGroup.reload` without arguments. The result is logged; an error changes nothing. None by default.
 
     Yields:
@@ -153,8 +149,8 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
 
     Raises:
         ConnectFailed: a required server could not be connected: the first awaited one in configured order. Servers
-            after a failed one are stopped; further servers that had failed are named in that order, and are notes.
-            Everything that was started is closed.
+            after a failed one are stopped; others that had failed are named in that order, and are notes. Everything
+            that was started is closed.
         ServerUnavailable: a server with ``on_failure="raise"`` failed for good while the block ran. The block was
             cancelled.
         ConfigError: the configuration is invalid or has too many servers, a file cannot be read, or a required entry
@@ -176,8 +172,8 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     roster = Roster(hub, strict=strict, callbacks=callbacks, client_info=client_info, limits=limits, naming=naming)
     group_end = GroupEnd(roster, drain_timeout)
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
-    # end the program meanwhile, without any clean-up of the caller. They are received until the last server has
-    # stopped, or a second signal would leave processes behind.
+    # end the program meanwhile, without any clean-up of the caller. Both blocks end last, after the servers have
+    # stopped: before, a second signal would leave processes behind.
     async with _received(reloads) as received, group_end.on_signal(stops):
         await _read_first(sources, configs, roster)
         install_filters()
@@ -196,11 +192,6 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
 
 
 async def _read_first(sources: Sources, configs: tuple[Configured, ...], roster: Roster) -> None:
-    """Read the configuration, and make the records of its servers.
-
-    Raises:
-        ConfigError: the configuration is not valid, or has too many servers.
-    """
     given = await sources.read(configs)
     roster.check(given.enabled)
     sources.adopt(given, configs)
@@ -335,11 +326,6 @@ class Follower:
 
 
 def _store(catalog_store: object) -> CatalogStore | None:
-    """Return the store for a ``catalog_store`` argument.
-
-    Raises:
-        ConfigError: not a directory, or the platform has no cache directory.
-    """
     if catalog_store is None or catalog_store is False:
         return None
     if catalog_store is True:
@@ -386,12 +372,7 @@ FIRST_CONNECT: Final = ("pending", "connecting")
 
 
 class StartGate:
-    """Waits for the first connects of the eager servers.
-
-    Args:
-        records: the servers.
-        seconds: how long to wait for servers with remembered tools; None waits as long as it takes.
-    """
+    """Waits for the first connects of the eager servers: `seconds` at most for servers with remembered tools."""
 
     def __init__(self, records: Iterable[ServerRecord], seconds: float | None) -> None:
         # Starts the clock before the store is read and required servers start: the user's seconds cover both.
@@ -405,7 +386,6 @@ class StartGate:
         self._hurried.cancel("the program is asked to stop")
 
     def close(self) -> None:
-        """Note that the start is over."""
         self._closed.set()
 
     async def note_wait(self) -> None:
@@ -457,9 +437,9 @@ def _undecided(record: ServerRecord) -> bool:
 # --- Log the outages of servers: losses, failed connects, parking and recovery ----------------------------------------
 
 # Python prints warnings on stderr even if a program does not configure logging, so a loss, a failed connect and a
-# parking are warnings with their reason. A recovery is at level INFO. An outage may last for days and a server may
-# flap, so each reason is a warning once per outage, up to `MOST_REASONS`; all else is at level DEBUG. An outage is over
-# when the server has served for its ``reset_after``. Each replica has outages of its own.
+# parking are warnings; a recovery is at level INFO. An outage may last for days and a server may flap, so each reason
+# is a warning once per outage, up to `MOST_REASONS`; all else is at level DEBUG. An outage is over when the server has
+# served for its ``reset_after``. Each replica has outages of its own.
 
 
 MOST_REASONS: Final = 10
@@ -479,7 +459,7 @@ class _Outage:
         down_at: the wall-clock time of the last failure after the server was ready.
         well_since: when the server was ready again, on Trio's clock; None while down.
         logged: the reasons that were logged as warnings.
-        recovery: the level for the recovery: INFO if a warning came since the server was last ready.
+        recovery: the level for the recovery: INFO after a warning, else DEBUG.
     """
 
     down_at: datetime
@@ -498,7 +478,6 @@ class OutageLog:
     wants_requests: ClassVar[bool] = False
 
     def __call__(self, event: Event) -> None:
-        """Log a change of state that begins, continues or ends an outage."""
         if not isinstance(event, StateChanged | ReplicaChanged):
             return
         server = self.roster.records[event.server]
@@ -525,7 +504,6 @@ class OutageLog:
         _log(level, event, text)
 
     def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord) -> _Outage:
-        """Return the outage of a failure; begin an outage if there is none."""
         outage = self._outages.get(record)
         lasting = record.config.restarts.reset_after or LASTING
         if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):

@@ -113,7 +113,6 @@ def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
 
 
 def status_spec(board: StatusBoard) -> ChildSpec:
-    """Return the actor that writes states into tables."""
     return ChildSpec(STATUS, partial(StatusActor, board), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
 
 
@@ -187,12 +186,9 @@ def _pool(actor: Callable[[], Actor], replicas: int, recovery: RecoveryOptions) 
 
 # Ownership
 # ---------
-# The roster alone says which servers exist. `open_servers` fills it before the first server starts; then only the
-# lifecycle actor writes it, in steps without a checkpoint. All readers (views, observers, the translation of failures,
-# the closing order) ask each time and keep no copy.
-#
-# The mappings are replaced, never changed, so loops are not disturbed by a change, and other threads may read them, as
-# the asyncio bridge does.
+# The lifecycle actor writes the roster in steps without a checkpoint. All readers (views, observers, the translation of
+# failures, the closing order) ask each time and keep no copy. The mappings are replaced, never changed, so loops are
+# not disturbed by a change, and other threads may read them, as the asyncio bridge does.
 #
 # A server is in `records` while it has actors, and in `members` while the group shows it. A required server that is
 # being added is only in `records`: as in `open_servers`, it is not shown before it is connected.
@@ -302,7 +298,6 @@ class Roster:
             self._options(config)
 
     def enter(self, *configs: ServerConfig) -> list[ServerRecord]:
-        """Make the records of servers that are about to be started."""
         records = [self._new_record(config, **self._options(config)) for config in configs]
         for record in records:
             record.observe_calls(self._call_observers)
@@ -323,7 +318,6 @@ class Roster:
         return self.records.get(server_of(actor))
 
     def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
-        """Show started servers after the others."""
         lifecycle = supervisor.child(LIFECYCLE)
         members = dict(self.members)
         for record in records:
@@ -362,7 +356,6 @@ class Roster:
         self.members = MappingProxyType({name: self.members[name] for name in order})
 
     def note_given(self, given: Given) -> None:
-        """Note the sources of servers in a configuration, and the errors of entries."""
         kept = {name: home for name, home in self.homes.items() if name in given.failed}  # their servers continue
         self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType({**kept, **given.homes})
 

@@ -1,10 +1,9 @@
 """Everything about a server that outlives connections.
 
-Actors, requests, refs and the group meet in the record of a server; ``_record`` puts the parts together and says who
-writes which part.
+Actors, requests, refs and the group meet in the record of a server; ``_record`` says who writes which part.
 
-Owns: the records; programs reach a record through refs, the roster of a group keeps all.
-Writes: the log; events, which run the observers of the program. Nothing is sent and no task is started.
+Owns: the records, which programs reach through refs; the roster of a group keeps them.
+Writes: the log; events, which run the observers of the program.
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 

@@ -1,31 +1,29 @@
 """Health of a server and of its connections.
 
 `ConnectionHealth` counts failures since the last answer, schedules checks and decides on restarts. The hard part is a
-process that is busy, suspended or gone while another process holds its pipes.
+process that is busy, suspended, or gone while another process holds its pipes.
 
 Theory of operation
 -------------------
-Each connection has one task (`keep_checking`) in the tree of the actor's owner; results outlive the task here. Checks
-take the control lane of the mailbox: they overtake a full queue and use no slot of ``max_in_flight``. Requests climb
-the same ladder. An answer resets the ladder; a request that timed out without a byte from the server counts as a
-failure and triggers a check at once, if checks are enabled (``HealthPolicy.interval``). While all is well, a call costs
-one comparison.
+Each connection has one task (`keep_checking`), which ends with the connection; results outlive the task here. Checks
+take the control lane of the mailbox, past a full queue and without a slot of ``max_in_flight``. Requests climb the same
+ladder: an answer resets it; a request that timed out without a byte from the server counts as a failure and triggers a
+check at once, if checks are enabled (``HealthPolicy.interval``). While all is well, a call costs one comparison.
 
 `Ladder` says when a restart is due. `ConnectionHealth.verdict` allows a restart only if
 
 - the process is suspended, or
 - the other side is a gateway of this package, which answers checks itself, or
 - no byte has come for ``HealthPolicy.silence`` (never with None), and no request from before the silence is still
-  within its deadline. Otherwise the server may be busy. Later requests cannot be the cause of the silence.
+  within its deadline. Otherwise the server may be busy.
 
-A process may exit while another process holds the pipes: a wrapper with the server as a child, or a server with a
-helper. One check follows, and without an answer the connection is lost at once; an earlier request protects the
-connection only if another process of the session may be the server. After an answer, the other process is the server.
-Nothing reports the exit of that process, so each later failure looks for it again, and without it the connection is
-lost at once.
+A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
+check follows, and without an answer the connection is lost at once, unless a request was sent before and another
+process of the session may be the server. After an answer, the other process is the server. Nothing reports its exit, so
+each later failure looks for the process again, and without it the connection is lost at once.
 
-Owns: the failures, checks and results of each connection; the link while the connection serves.
-Writes: the set of failing actors (`ServerHealth.failing`); calls `on_change`. Sends nothing and ends no connection.
+Owns: failures, checks and results of each connection; the link while the connection serves.
+Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.
 Calls: servers.
 """
 
@@ -106,7 +104,6 @@ class ConnectionHealth:
 
     @property
     def problem(self) -> Exception | None:
-        """The last failure; None while healthy."""
         return None if self.condition == "healthy" else self.last_error
 
     def status(self, *, connected: bool) -> HealthStatus:
@@ -120,7 +117,6 @@ class ConnectionHealth:
     # --- evidence ---------------------------------------------------------------------------------------------------
 
     def answered(self) -> None:
-        """Note an answer of the server."""
         before = self.condition
         self._climb(self.ladder.answered(trio.current_time()))
         self._left_alone = False
@@ -144,7 +140,6 @@ class ConnectionHealth:
             self._check_by(trio.current_time())
 
     def forgive(self) -> None:
-        """Forget all failures, because the server is started explicitly."""
         self._climb(Ladder())
 
     def _climb(self, ladder: Ladder) -> None:

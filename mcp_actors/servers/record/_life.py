@@ -64,15 +64,14 @@ class ConnectionLife:
     """The state of one connection, and the reasons for the state. Written by `follow` if not noted otherwise.
 
     Attributes:
-        draining: the event of a drain while requests are finished before a disconnect; else None.
+        draining: the event of a drain, until the disconnect; else None.
         parked: True from parking until the connection serves or is started explicitly, also during a retry. Also
             written by `forgive`.
-        incarnation: the number of the current or last incarnation of the actor.
         failures: failed connects and lost connections since the connection last served.
         error: the current problem; None while the connection serves. Also written by the connection (`note_failure`).
         last_error: the last failure, kept after a recovery.
-        overdue: the warning about a connect beyond ``connect_timeout``; else None. Callers then stop waiting, unless
-            the server is required. Written by the connection (`note_overdue`).
+        overdue: the warning about a connect beyond ``connect_timeout``, for which only a required server is still
+            awaited; else None. Written by the connection (`note_overdue`).
         asks_left: how often a connect may ask a person to sign in, until the server serves or is started explicitly.
             Zero once the person has refused. Written by the connection, and by `forgive`.
         began: the number of the wish (see `Wanted`) under which the last incarnation began; -1 before.
@@ -80,8 +79,7 @@ class ConnectionLife:
         verdict_due: True from a failure until the supervisor has decided about a retry, some steps later.
         ignored: True if the last incarnation has nothing to run, so its events are not shown. Written by
             `ServerRecord.ignores`.
-        old: True from the end of the connection's ``max_lifetime`` until the next incarnation. Written by the lifecycle
-            actor.
+        old: True from the end of ``max_lifetime`` until the next incarnation. Written by the lifecycle actor.
         holding: True while requests wait for the next connection. Written by the lifecycle actor.
     """
 
@@ -127,7 +125,6 @@ class ConnectionLife:
 
     @property
     def retry_at(self) -> datetime | None:
-        """The time of the next attempt of a parked connection; None without a next attempt."""
         return self._retry_at if self.state in PARKED and self.wanted.mode == "run" else None
 
     @property
@@ -329,7 +326,7 @@ class ServerLife:
         self._choose()
 
     def _choose(self) -> None:
-        # Once all connections drain, the server drains to the end. A drained connection may be lost and serve again
+        # Once all connections drain, the server drains to the end. A draining connection may be lost and serve again
         # before the last one has ended; as the best connection it would show a stopping server as `ready`.
         self._drains = self._drains and any(each.state == "stopping" for each in self.connections)
         self.best = min(
@@ -500,7 +497,6 @@ class ServerLife:
             self._change = None
 
     def leave(self) -> None:
-        """Note that the ``open_servers`` block has exited, or that the group has removed the server."""
         self.left = True
         self.note_change()
 

@@ -20,10 +20,8 @@ Theory of operation
          └─ ConnectionRecord "shop:2"
 
 An actor gets the record of one connection and reaches the server through `server`. Each event of a connection also
-computes the state of the server, which is the state of the best connection: kernel events arrive through
-`ServerRecord.follow`, events without an actor, like a change of health, through `ServerLife.take`.
-
-A spare connection (`ServerRecord.spare`) serves one isolated retry; the server neither shows nor ends a spare.
+computes the state of the server: kernel events arrive through `ServerRecord.follow`, events without an actor, like a
+change of health, through `ServerLife.take`.
 
 `ServerRecord.leave` cuts all references from a part to an owner. So the last `ServerRef` of a program frees everything
 at once, without the garbage collector.
@@ -31,7 +29,6 @@ at once, without the garbage collector.
 Owns: the records of a server and of each connection; the roster of a group keeps them.
 Writes: the log; events, through the given function. Nothing is sent and no task is started here.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
-
 """
 
 from __future__ import annotations
@@ -129,8 +126,8 @@ class Session:
 class SignInQuestions:
     """Limit sign-in questions of the configured callback to `QUESTIONS` within `PERIOD`.
 
-    All connects of a server share the limit, including replicas and isolated retries. Otherwise a server that serves
-    and then refuses each new token would ask a person at every connect.
+    All connects of a server share the limit. Otherwise a server that refuses each new token would ask a person at every
+    connect.
     """
 
     _asked: tuple[float, ...] = ()
@@ -250,16 +247,13 @@ class ServerRecord:
     Attributes:
         connections: one record, or one for each replica. Replaced by `configure`, which keeps records with the same
             name.
-        config: changed only by `configure` and `move`.
         required: True if a failed start is an error of the caller that started the server.
         strict: True if a failed start is final, as in `open_servers`. Read when the server's own supervisor starts;
             written by the group.
         info: the server's description of itself at the latest connect; None before. Written by the connection.
-        opening: where the next connect begins. Written by the connection.
         resources: written by the connection, and by requests that list resources again.
         catalog: the tools. ``_catalog`` lists the writers.
         done: pages reported as done by the server. Written by the connection.
-        calls: shared by all requests. Written by the callers.
         on_retire: called with the record of a connection that is unused (``idle_timeout``) or old (``max_lifetime``).
             Set by the group.
         capacity, certificates: shared by all servers of the group.
@@ -327,7 +321,6 @@ class ServerRecord:
         self._connect()
 
     def _connect(self) -> None:
-        """Make the records of the configured connections, while none of them runs."""
         names, before = actors_of(self.config), {each.name: each for each in self.connections}
         new = {name: before.get(name) or ConnectionRecord(self, name) for name in names}
         self.connections = tuple(new.values())
@@ -382,7 +375,6 @@ class ServerRecord:
         return self._applied is self.life.wanted.config
 
     def note_applied(self, config: ServerConfig) -> None:
-        """Note the configuration with which the server's own supervisor was started."""
         self._applied = config
         self.life.note_change()
 
@@ -413,9 +405,10 @@ class ServerRecord:
         return next((each for each in self.connections if each.name == actor), None)
 
     def spare(self) -> ConnectionRecord:
-        """Return the record of a connection for an isolated attempt.
+        """Return the record of a connection for one isolated attempt.
 
-        The health of a spare connection reads the server's deadlines, which include the request of the attempt.
+        The server neither shows nor ends a spare connection. The health of a spare connection reads the server's
+        deadlines, which include the request of the attempt.
         """
         spare = ConnectionRecord(self, f"{self.config.name}{ISOLATED}", spare=True)
         spare.life.forgive(ask=False)  # only the server's own connection asks a person
@@ -424,9 +417,8 @@ class ServerRecord:
     def ignores(self, event: Event) -> bool:
         """Return True for an event of an incarnation that has nothing to run.
 
-        The decision is made once, when the incarnation begins, and the actor reads the result
-        (`ConnectionLife.ignored`). A later wish must not make the record ignore an actor that connects. A pool of
-        replicas runs in any case.
+        Decided once, when the incarnation begins, and read by the actor (`ConnectionLife.ignored`): a later wish must
+        not make the record ignore an actor that connects. A pool of replicas runs in any case.
         """
         if (connection := self.connection(event.actor)) is None:
             return False
@@ -448,7 +440,7 @@ class ServerRecord:
         return changes
 
     def forgive(self, *, ask: bool) -> None:
-        """Forget failures, because the server is started explicitly or has another configuration."""
+        """Forget failures: the server is started explicitly, or configured anew."""
         for each in self.connections:
             each.life.forgive(ask)
         if self.life.state not in CONNECTED:
@@ -482,7 +474,6 @@ class ServerRecord:
             asked.health.timed_out(deadline.began, error)
 
     def answered(self, deadline: Deadline) -> None:
-        """Note an answer that follows failures."""
         if (asked := self.connection(deadline.actor)) is not None:
             asked.health.answered()
 

@@ -94,7 +94,6 @@ class ReplicaStatus:
 
     Attributes:
         name: the name of the actor, as in events: ``"time:2"``, or the server's name without replicas.
-        state: the state of the replica.
         pid: the process, while connected over stdio.
         incarnation: the number of the actor's current or last incarnation.
         restarts: connects beyond the first.
@@ -150,7 +149,7 @@ class ServerStatus:
         name: the configured name.
         title: the name for people (``ServerConfig.title``), or else the configured name.
         source: the path of the configuration file or the name of the table; None for Python code.
-        state: the state; with replicas, the state of the best replica.
+        state: with replicas, the state of the best replica.
         since: `trio.current_time` at the last change of the state, in seconds.
         changed_at: the wall-clock time of the same change, in UTC.
         retry_at: the time of the next attempt of a ``failed`` server (``RestartPolicy.park_retry``), in UTC; None

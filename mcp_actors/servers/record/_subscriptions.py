@@ -146,7 +146,6 @@ class Subscription:
                 return
 
     def fail(self, error: Exception) -> None:
-        """Note that the server refuses the subscription for good."""
         self._error = error
         self._established = False
         self.wake()
@@ -249,9 +248,8 @@ class Subscriptions:
 # of an old connection reaches a listener, and listeners need not follow reconnects.
 #
 # A listener is a synchronous function, called in the task that reads the message; it sets an event, tells an actor or
-# fills a bounded buffer. A listener that waited would block the code of an in-process server. Anything slower, and all
-# code of the user, runs in `Incoming.tasks`, after all listeners. An exception of a listener is logged and has no other
-# effect.
+# fills a bounded buffer. Anything slower, and all code of the user, runs in `Incoming.tasks`, after all listeners. An
+# exception of a listener is logged and has no other effect.
 #
 # Listeners run in the order in which the server sent the messages, and before the caller of a request receives an
 # answer that came later.
@@ -341,7 +339,6 @@ class Listeners:
 
     @contextmanager
     def added(self, kind: type[M], fn: Callable[[M], object]) -> Iterator[None]:
-        """Listen during a block."""
         remove = self.add(kind, fn)
         try:
             yield

@@ -5,7 +5,7 @@ a connection of its own. The server's state and circuit breaker decide whether a
 another follows, and ``_deadlines`` limits the time of all attempts together. Attempts and middleware (`Around`) run in
 the caller's task; only the first attempt of a `PendingRequest` may need no task.
 
-Owns: the attempts of one request; for an isolated retry an actor, its connection and background tasks.
+Owns: the attempts of one request; for an isolated retry an actor with background tasks.
 Writes: the shared values of all requests (`Calls`), health after answers, the wish of a lazy server, and the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _lifecycle.
 """
@@ -302,7 +302,7 @@ class Caller:
                         # Connected: two things change hands here, in one step. `cancel` reaches only the tasks started
                         # so far, so `_cancel_with_server` ends and `_end_with_server` lives. The server's `Deadlines`
                         # now enforce the deadline by answering the call; if the scope kept its deadline, it would also
-                        # cut off the close of the connection, and leave a process behind.
+                        # cut off the close of the connection.
                         background.cancel("the isolated attempt is connected")
                         connecting.deadline = math.inf
                         call = self.send(request, deadline, ref)
@@ -383,7 +383,6 @@ class Caller:
 
 
 def _note_suggestion(request: Request[Any], failure: Exception, record: ServerRecord) -> None:
-    """Add what the caller may have meant as a note to the error of a request."""
     if isinstance(failure, (ServerError, MCPError)) and not isinstance(failure, ToolNotFound):
         suggestion = request.suggestion(record)
         if suggestion is not None and suggestion not in getattr(failure, "__notes__", ()):

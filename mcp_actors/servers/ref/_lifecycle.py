@@ -124,8 +124,6 @@ async def start_again(supervisor: SupervisorRef, child: str) -> bool:
 
 @frozen(eq=False)
 class Look(Call[None]):
-    """Carry out the current wish about a server."""
-
     control: ClassVar[bool] = True
     server: ServerEntry
 
@@ -344,6 +342,5 @@ async def take_back(lifecycle: ActorRef, change: Reconnect) -> None:
 
 
 def _is_down(record: ServerRecord) -> bool:
-    """Return True if a server rests or is stopped, or should run again."""
     mode, states = record.life.wanted.mode, {each.state for each in record.seen}
     return mode == "run" or (states == {"stopped"} if mode == "stop" else not states & UP)

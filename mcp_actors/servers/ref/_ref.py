@@ -1,8 +1,7 @@
 """The reference to one server that users hold, valid across restarts.
 
 Each method checks its arguments in the caller's step, so mistakes are raised where they are made. Requests go to the
-`Caller`, changes to ``_lifecycle``, approvals to the catalogue, and a sign-in to ``connection``. Prompts and resources
-are inherited from ``_prompts``.
+`Caller`, changes to ``_lifecycle``, approvals to the catalogue, and a sign-in to ``connection``.
 
 Owns: nothing; for replicas, one task per connection, which ends with the call.
 Writes: approved tools; the token store, at a sign-in or sign-out.
@@ -313,8 +312,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: leaves at once; the restart continues.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows in
-                its state; a server that needs longer than ``connect_timeout`` is still ``connecting``.
+            ConnectFailed: a required server could not be connected. The failure of an optional server shows in its
+                state; after ``connect_timeout`` it is still ``connecting``.
             ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
         await reconnect(self._lifecycle, (self._server,))
@@ -353,8 +352,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: ends the sign-in, and nothing is stored; a connect continues.
 
         Args:
-            show: an async function that shows a URL to the person. It may return the code, or the URL of the redirect,
-                as pasted by the person. Default None: ``OAuth.on_sign_in``, or else the user's browser.
+            show: an async function that shows a URL to the person. It may return the code, or the redirect's URL, as
+                pasted by the person. Default None: ``OAuth.on_sign_in``, or else the user's browser.
 
         Raises:
             SignInFailed: the person or the authorization server has refused, or the time is over.
@@ -373,8 +372,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """Revoke the tokens if the authorization server offers that, forget them, and connect the server anew.
 
         Unless the server works without tokens, its state is then ``needs_auth``. The sign-in ends for all programs of
-        this user with the same store. No person is asked to sign in again until the server is restarted explicitly. A
-        stopped or lazy, unused server is not connected.
+        this user with the same store. No person is asked to sign in again until an explicit restart. A stopped or lazy,
+        unused server is not connected.
 
         **Cancellation**: leaves at once; a reconnect continues.
 
@@ -382,7 +381,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             False without tokens. Then nothing else was done.
 
         Raises:
-            ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ConfigError: as for `sign_in`.
             ConnectFailed: a credential of the server's configuration cannot be resolved.
             ServerUnavailable: the group was closed.
         """

@@ -84,8 +84,6 @@ class Kind(Generic[Page, T]):
 
 @define(eq=False)
 class ListAll(Request[tuple[T, ...]]):
-    """List all pages of one kind of item."""
-
     kind: Kind[Any, T]
 
     @property

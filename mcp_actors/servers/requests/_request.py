@@ -291,7 +291,6 @@ class PlainRequest(Request[ResultT]):
 
     @property
     def target(self) -> str | None:
-        """The name of the tool or prompt, for a span."""
         return None
 
     @property

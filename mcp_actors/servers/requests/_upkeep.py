@@ -185,11 +185,6 @@ async def keep_log_level(record: ConnectionRecord, actor: ActorRef) -> None:
 
 
 def given_level(server: str, level: object) -> LoggingLevel:
-    """Return a valid log level.
-
-    Raises:
-        InvalidArguments: the level is unknown.
-    """
     if level not in LEVELS:
         shown = f"is {level!r:.40}" if isinstance(level, str) else f"is {kind_of(level)}"
         raise refused(server, "logging/setLevel", "level", (), f"{shown}; expected one of {', '.join(LEVELS)}")
