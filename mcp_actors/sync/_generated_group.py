@@ -101,8 +101,8 @@ class SyncServerGroup(GroupView[SyncServerRef]):
         **Ctrl-C**: leaves at once; the reconnect continues.
 
         Args:
-            names: the servers to reconnect. Without names: servers in state ``backoff`` or ``failed``, or all with
-                ``failed_only=False``. (A server that is already connecting has its attempt.)
+            names: the servers to reconnect. Default: servers in state ``backoff`` or ``failed`` (a connecting server
+                has its attempt already), or all with ``failed_only=False``.
             failed_only: whether a call without names leaves healthy servers alone. Default True.
 
         Raises:
@@ -118,14 +118,14 @@ class SyncServerGroup(GroupView[SyncServerRef]):
         """Add a server after the others, connect to it, and return it.
 
         Waits for the first connect like `open_servers`: an optional server that fails shows the failure in its state
-        and is retried in the background; a lazy server is not connected. Nothing changes for other servers. A server of
-        the same name that is being removed is awaited.
+        and is retried in the background; a lazy server is not connected. Nothing changes for other servers. A server
+        with the same name that is being removed is awaited.
 
         **Ctrl-C**: leaves at once; the server is added nevertheless.
 
         Raises:
             ConnectFailed: a required server could not be connected. It is not added, and leaves nothing behind.
-            ConfigError: not a `ServerConfig`, disabled, or the group has a server of this name.
+            ConfigError: not a `ServerConfig`, disabled, or the name is taken.
             ServerUnavailable: the group was closed, or the server was stopped or removed meanwhile.
         """
         return self._server(
@@ -135,10 +135,9 @@ class SyncServerGroup(GroupView[SyncServerRef]):
     def replace(self, config: ServerConfig) -> SyncServerRef:
         """Change the configuration of the server with the same name, and nothing else; return the server.
 
-        If any field differs, including credentials, the server is connected again as by `reload`: ref and queue stay,
-        calls in flight end as at a `restart`, and a server that was stopped explicitly stays stopped. Waits for the
-        connect like `add`. The group's sources are not changed: the next `reload` without arguments, or the next change
-        of a watched source, brings its own configuration back.
+        If any field differs, including credentials, the server is connected again as by `reload`. Waits for the connect
+        like `add`. The group's sources are not changed: the next `reload` without arguments, or the next change of a
+        watched source, brings its own configuration back.
 
         **Ctrl-C**: leaves at once; the server is changed nevertheless.
 

@@ -89,8 +89,8 @@ class SyncServerRef(ServerView):
     ) -> CallToolResult:
         """Call a tool of this server.
 
-        A call is retried, within the ``retry`` policy and ``request_timeout`` of the server, only if a retry is safe:
-        nothing of the call was sent, or ``idempotent`` is True, or the annotations of a trusted server's tool allow it.
+        A call is retried, within the server's ``retry`` policy and ``request_timeout``, only if safe: nothing of the
+        call was sent, or ``idempotent`` is True, or the annotations of a trusted server's tool allow it.
 
         **Ctrl-C**: leaves at once. A queued request is never sent. The server is asked to cancel a sent request,
         whose effect is unknown.
@@ -109,13 +109,13 @@ class SyncServerRef(ServerView):
                 does not list, such a result is logged with the nearest listed names; an error has the names as a note.
 
         Raises:
-            ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or the tool
-                was ``deferred``, and the connected server does not list it. Nothing was sent.
+            ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or was
+                ``deferred``, and the connected server does not list it. Nothing was sent.
             InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``), or another
                 argument cannot be sent. Nothing was sent.
             RequestTimedOut: no answer arrived within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection was lost after the request had been sent.
-            ServerUnavailable: the server is down and will not come back by itself, or is down and configured with
+            ServerUnavailable: the server is down and will not come back by itself, or is down with
                 ``when_down="fail"``; or its circuit breaker is open.
             ConnectFailed: a retry needed a connection of its own (``RetryPolicy.isolated``), which failed.
             LimitExceeded: the mailbox is full and its overflow policy is ``"fail"``; or the call would deadlock, for
@@ -228,8 +228,8 @@ class SyncServerRef(ServerView):
         **Ctrl-C**: leaves at once; the restart continues.
 
         Raises:
-            ConnectFailed: the server is required and could not be connected. The failure of an optional server shows in
-                its state; a server that needs longer than ``connect_timeout`` is still ``connecting``.
+            ConnectFailed: a required server could not be connected. The failure of an optional server shows in its
+                state; after ``connect_timeout`` it is still ``connecting``.
             ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
         completed(self._bridge.call(self, self._target.restart))
@@ -268,8 +268,8 @@ class SyncServerRef(ServerView):
         **Ctrl-C**: ends the sign-in, and nothing is stored; a connect continues.
 
         Args:
-            show: a function that shows a URL to the person. It may return the code, or the URL of the redirect,
-                as pasted by the person. Default None: ``OAuth.on_sign_in``, or else the user's browser.
+            show: a function that shows a URL to the person. It may return the code, or the redirect's URL, as
+                pasted by the person. Default None: ``OAuth.on_sign_in``, or else the user's browser.
 
         Raises:
             SignInFailed: the person or the authorization server has refused, or the time is over.
@@ -286,8 +286,8 @@ class SyncServerRef(ServerView):
         """Revoke the tokens if the authorization server offers that, forget them, and connect the server anew.
 
         Unless the server works without tokens, its state is then ``needs_auth``. The sign-in ends for all programs of
-        this user with the same store. No person is asked to sign in again until the server is restarted explicitly. A
-        stopped or lazy, unused server is not connected.
+        this user with the same store. No person is asked to sign in again until an explicit restart. A stopped or lazy,
+        unused server is not connected.
 
         **Ctrl-C**: leaves at once; a reconnect continues.
 

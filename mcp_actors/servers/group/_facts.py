@@ -134,9 +134,9 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
         An entry disappears when its server becomes ready or is stopped. Before these come errors of the group, until
         fixed:
 
-        - unusable entries of the configuration: by the name of the server, also while a server with the earlier
-          configuration runs under that name, or by the path of an unreadable file. With ``watch=True`` also the error
-          for which a whole new configuration is refused.
+        - unusable entries of the configuration: by the name of the server, also while it runs with the earlier
+          configuration, or by the path of an unreadable file. With ``watch=True`` also the error for which a whole new
+          configuration is refused.
         - failed tasks of the group: following a source (under its name), writing states into a table, and writing to
           the ``catalog_store``.
         """

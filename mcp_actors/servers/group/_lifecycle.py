@@ -147,9 +147,9 @@ class LifecycleActor(Actor):
             ConnectFailed: an added required server could not be connected.
             ConfigError, KeyError: the group already has, or has not, a server of this name.
         """
-        # Shielded, because half a change is worse than a late one: a caller may leave between the stop and the start of
-        # a server. No cancellation bounds the waits inside, so each of them must look at `_over` or end with the group
-        # (see `running`); a wait that does not would keep the group from closing.
+        # Shielded, because a caller may leave between the stop and the start of a server, and half a change would stay.
+        # No cancellation bounds the waits inside, so each must look at `_over` or end with the group (see `running`);
+        # otherwise the group could not close.
         with trio.CancelScope(shield=True):
             match message:
                 case Look(server):
@@ -175,9 +175,9 @@ class LifecycleActor(Actor):
             try:
                 yield
             finally:
-                # Handlers are shielded, so no cancellation ends their waits. The flag ends the waits of handlers, and
-                # the wish wakes them and ends the waits of callers; both before the nursery waits for its tasks, or the
-                # group would never close while a handler waits for a server.
+                # No cancellation ends the waits of shielded handlers. The flag does, and the wish wakes them and ends
+                # the waits of callers; both before the nursery waits for its tasks, or the group would never close
+                # while a handler waits for a server.
                 self._over = True
                 for record in self._roster.records.values():
                     record.life.want(left(record.life.wanted, "block"))
@@ -276,8 +276,7 @@ class LifecycleActor(Actor):
     async def _reload(self, message: Reload) -> Reloaded | None:
         """Make the servers of the group those of a configuration. Removed servers stop before new ones are added.
 
-        A required server that cannot be connected is shown like any other, and retried: no caller may handle the error,
-        and the configuration says that the server belongs to the group.
+        A required server that cannot be connected is shown like any other, and retried: no caller may handle the error.
         """
         given = message.given
         async with self._set:

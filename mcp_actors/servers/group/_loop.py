@@ -131,9 +131,9 @@ class ServerLoops:
             replaced = all(each.life.incarnation != old for each, old in zip(ends, incarnations, strict=True))
             return replaced or life.wanted.cut > cut or life.wanted.mode == "leave"
 
-        # Hold before the first checkpoint: a request that is taken now would prolong the drain, or be cut off at its
-        # end. Release in any case, then let connections take again: one that stays, or is new already, has refused
-        # requests meanwhile, and without this push they would keep waiting.
+        # Hold before the first checkpoint: a request taken now would prolong the drain, or be cut off at its end. In
+        # any case release, then push: a connection that stays, or is new already, has refused requests meanwhile, and
+        # without `take_again` they would keep waiting.
         hold(ends, True)
         try:
             async with _unless(life, overtaken):
@@ -177,9 +177,9 @@ class ServerLoops:
         if record.woken:  # a start that was overtaken may just have begun an actor
             await server.supervisor.stop_child(server.name, keep_mailbox=True)
         await self._group().stop_child(supervisor_id(server.name), keep_mailbox=True)
-        # Read the wish once. The store below may take a while, and another configuration may be wanted by then; since
-        # `note_applied` gets the configuration that was used, the loop finds the difference and exchanges again. With a
-        # second reading, a record with the old configuration would count as current.
+        # Read the wish once: the store below may take a while, and another configuration may be wanted by then. With a
+        # second reading at `note_applied`, a record with the old configuration would count as current; with this one,
+        # the loop finds the difference and exchanges again.
         wanted = record.life.wanted
         self._roster.configure(record, wanted.config)
         if self._memory is not None:
@@ -194,7 +194,6 @@ class ServerLoops:
         return record.life.wanted.mode != "stop"
 
     async def _start(self, server: ServerEntry) -> None:
-        """Start the actor, or the replicas that do not run, and wait for the connect."""
         record, mine = server.record, server.record.life.wanted
         life = record.life
         async with _unless(life, lambda: life.wanted.mode != "run" or life.wanted.fresh > mine.fresh):
@@ -285,7 +284,7 @@ async def drain(
         record: the record of the server.
         ends: the connections to be ended.
         seconds: the limit; 0 does not wait.
-        queued: True to finish all requests of the server, including queued ones.
+        queued: True to finish queued requests, too.
         idle: True to drain even without requests: a draining server refuses new ones.
     """
     requests = _pending(record, ends, queued=queued)

@@ -122,9 +122,9 @@ class CatalogMemory:
     async def configured(self, record: ServerRecord, before: ServerConfig) -> None:
         """Note a changed configuration; if the server has no accepted tools, read those of its file.
 
-        Accepted tools stay, and shown tools stay until the next listing. For the same server from another source, the
-        accepted tools are written for that source at once: the server may not connect in this run, and the next run
-        would trust anything.
+        Accepted tools stay, and shown tools stay until the next listing. If only the source differs, accepted tools are
+        written for the new source at once: the server may not connect in this run, and the next run would trust
+        anything.
         """
         server, catalog = record.config.name, record.catalog
         key, unread = self._fingerprints.get(server), server in self._unread
@@ -155,12 +155,9 @@ class CatalogMemory:
         """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
 
         A server with ``on_tool_change="block"`` and an unreadable file shows no tools, and the file is left alone.
+        Without names, all files are read. `pins_only` only judges the next listing, and shows no tools.
 
         **Cancellation**: leaves at once.
-
-        Args:
-            servers: the servers whose files are read, if remembered at all. Default: all.
-            pins_only: True to only judge the next listing, and not show the tools.
         """
         now, servers = trio.current_time(), tuple(each for each in servers or self._records if each in self._records)
         wait = LOAD_WAIT * max(1.0, len(servers) / FILES_PER_WAIT)
@@ -231,7 +228,6 @@ class CatalogMemory:
         return self._records[server].config.on_tool_change == "block"
 
     def _distrust(self, server: str) -> None:
-        """Hide all tools of a server whose accepted tools could not be read, and keep the file for the next run."""
         catalog = self._records[server].catalog
         catalog.admission.judge_by(Pins())
         self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.accepted, None)
@@ -343,7 +339,6 @@ class MemoryActor(Actor):
 
 
 def _batches(servers: Iterable[str], until: Mapping[str, float]) -> Iterator[tuple[float, tuple[str, ...]]]:
-    """Divide servers into batches with one time limit each, in the same order."""
     for limit, same in groupby(servers, until.__getitem__):
         while batch := tuple(islice(same, BATCH)):
             yield limit, batch

@@ -133,8 +133,8 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
             first connect.
         naming: the template of the tools' public names; ``{server}`` and ``{tool}`` are replaced. Default
             ``"mcp__{server}__{tool}"``.
-        client_info: the name and version of the program, for servers without a ``client_info`` of their own. None
-            (default) takes this library's.
+        client_info: the program's name and version, for servers without a ``client_info`` of their own. None (default)
+            takes this library's.
         max_servers: the number of enabled servers that the group may have, including added ones; each replica counts.
             Default 50.
         max_starting: the number of servers that connect at a time; further servers wait in configured order. 1 connects
@@ -285,7 +285,6 @@ async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel
 
 @asynccontextmanager
 async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int] | None) -> AsyncIterator[ServerGroup]:
-    """Reload a group at each received signal while the block runs, and log the results."""
     if received is None:
         yield group
         return
@@ -403,10 +402,9 @@ class StartGate:
 
     async def wait(self) -> None:
         """Wait until the ``async with open_servers()`` block may begin."""
-        # No checkpoint between a test of a state and `wait_change`, or a change in between would be missed. The order
-        # of the three loops matters. First, whatever the deadline, every server leaves `pending` within a few steps,
-        # so the block never sees a server that has not begun to connect. Then all servers are awaited, up to the
-        # deadline; then those without remembered tools, which have nothing to show.
+        # No checkpoint between a test of a state and `wait_change`, or a change in between would be missed. First,
+        # whatever the deadline, every server leaves `pending` within a few steps, so the block never sees a server that
+        # has not begun to connect. Then all are awaited, up to the deadline; then those without remembered tools.
         for record in self._awaited:
             while record.life.state == "pending":
                 await record.life.wait_change()

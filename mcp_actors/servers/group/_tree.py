@@ -151,8 +151,6 @@ def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | 
 
 
 class RecoveryOptions(TypedDict):
-    """How failed connections of a server are restarted."""
-
     max_restarts: int
     window: float
     reset_after: float | None

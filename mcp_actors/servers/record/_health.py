@@ -62,7 +62,7 @@ class ConnectionHealth:
     Args:
         deadlines: the deadlines of all requests to the server.
         actor: the name of the connection's actor; only requests taken by the actor count.
-        failing: contains the name of the actor while the connection is failing.
+        failing: has the name of the actor while the connection is failing.
     """
 
     policy: HealthPolicy
@@ -178,10 +178,9 @@ class ConnectionHealth:
             self._nap.cancel("a check is due earlier")
 
     def _exited(self) -> None:
-        # The exit of the process is not the end of the connection: a child may serve on over the same pipes. So the
-        # connection becomes unhealthy now and is checked after `LAST_WORDS`, even without an `interval`. A check at
-        # once could end the connection on a broken pipe before the last stderr output is read, and the error would
-        # not say why the process exited.
+        # A child may serve on over the pipes of the process, so the connection is only unhealthy now, and checked after
+        # `LAST_WORDS`, even without an `interval`. A check at once could end the connection on a broken pipe before the
+        # last output is read, and the error would not say why the process exited.
         self._left_alone = True
         self._check_by(trio.current_time() + LAST_WORDS)
         self.on_change()

@@ -284,7 +284,6 @@ class ServerLife:
     """The state of a server, shown from its best connection, and the current wish.
 
     Attributes:
-        config: replaced by the record.
         connections: replaced by `consist_of`.
         best: the connection in the best state. Written by `follow`, like `state` and the next three.
         since: `trio.current_time` at the last change of the state.
@@ -519,10 +518,9 @@ class ServerLife:
         Raises:
             ServerUnavailable: the group was closed, or has removed the server.
         """
-        # Lost wake-ups: callers look at a fact and then call this method without a checkpoint in between, and the event
-        # is created before the first checkpoint here. A change between look and wait would set no event, and the caller
-        # would wait for a change that has already happened. An event exists only while a task waits, because most
-        # changes have no reader.
+        # No checkpoint between a caller's look at a fact, this call, and the event below: a change in between would set
+        # no event, and the caller would wait for a change that has already happened. An event exists only while a task
+        # waits, because most changes have no reader.
         if self.left:
             raise self.gone()
         if self._change is None:

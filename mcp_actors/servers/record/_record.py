@@ -151,7 +151,7 @@ class Opening:
 
     Attributes:
         log_level: the lowest level of log messages to request; None requests none. Written by `SetLogLevel`.
-        own_levels: True once a request had a level of its own, after which only the server knows the wanted messages.
+        own_levels: True once a request had a level of its own; then only the server knows the wanted messages.
         era: None to negotiate.
         questions: sign-in questions asked by the configured callback.
         worked: True if this configuration has connected before.
@@ -351,9 +351,7 @@ class ServerRecord:
     def note_old_question(self, operation: str, said: str) -> NotSupported | None:
         """Return the error for a question that this era cannot answer (logged once), or that has no callback.
 
-        Args:
-            operation: the request during which the server asked.
-            said: the text of the server's error. Return None for an unrelated text.
+        `said` is the text of the server's error during `operation`. Return None for an unrelated text.
         """
         found = OLD_QUESTION.search(said)
         if found is None or self.info is None or is_modern(self.info.protocol_version) != bool(found[1]):
@@ -503,7 +501,6 @@ def server_of(actor: str) -> str:
 
 
 def actors_of(config: ServerConfig) -> list[str]:
-    """Return the actor names of a server's connections: the server's name, or one name for each replica."""
     if config.replicas == 1:
         return [config.name]
     return [f"{config.name}{REPLICA}{number}" for number in range(1, config.replicas + 1)]
@@ -515,8 +512,7 @@ def actors_of(config: ServerConfig) -> list[str]:
 class CatalogReporter(Reporter):
     """Reports changes of one server's catalogue as events and log records.
 
-    Args:
-        record: a weak reference to the record of the server, because the catalogue is a part of the record.
+    `record` is a weak reference, because the catalogue is a part of the record.
     """
 
     def __init__(self, record: ServerRecord) -> None:

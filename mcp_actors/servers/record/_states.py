@@ -270,12 +270,8 @@ def next_state(
 ) -> ServerState:
     """Return the state after an event of the server's actor.
 
-    Args:
-        state: the state before the event.
-        event: the event.
-        serving: the state while connected: ``ready``, or worse for problems with tools or health.
-        parked: the state after the restarts have ended: ``failed`` or ``needs_auth``.
-        stopped: the state after a stop: ``stopped``, or ``pending`` for an idle server.
+    `serving` is the state while connected: ``ready``, or worse for problems with tools or health. `parked` is
+    ``failed`` or ``needs_auth``. `stopped` is ``stopped``, or ``pending`` for an idle server.
 
     Raises:
         RuntimeError: the transition is not allowed (a bug of this library).

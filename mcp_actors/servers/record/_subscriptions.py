@@ -308,11 +308,7 @@ class DonePages:
 
 
 class Listeners:
-    """The listeners of a server, or of one connection.
-
-    Args:
-        server: the name of the server.
-        of: for a connection, the listeners of the server, which get each message first.
+    """The listeners of a server, or of one connection, whose messages go to the server's listeners (`of`) first.
 
     Attributes:
         changed: with replicas, notices of changed lists that wait to be passed on; None passes notices on at once.
@@ -368,10 +364,8 @@ class Incoming:
     session.
 
     Attributes:
-        tasks: runs tasks that are too slow for a listener, in the tree of the owner, outside the session. No
-            cancellation from outside reaches a task; all are cancelled shortly before the session is left. An exception
-            in a task ends the connection.
-        closed: True once no more messages are passed on.
+        tasks: runs tasks that are too slow for a listener, in the tree of the owner, outside the session. No outside
+            cancellation reaches them; they are cancelled before the session is left. An exception ends the connection.
     """
 
     listeners: Listeners
@@ -384,9 +378,9 @@ class Incoming:
 
     async def handle(self, message: IncomingMessage) -> None:
         """Pass a message on. This is the ``message_handler`` of the session."""
-        # No checkpoint: this runs in the step that reads the message, so each listener has run before the caller of a
-        # request sees a later answer. With a server in this process it runs inside the server's own code, where a wait
-        # would block the server. A notice that replicas repeat therefore waits in a task.
+        # No checkpoint: this runs in the step that reads the message, so listeners come before the caller of a request
+        # that is answered later. With a server in this process it runs inside the server's code, and a wait would block
+        # the server. A notice that replicas repeat therefore waits in a task.
         if self.closed:
             return
         changed = None if self.listeners.of is None else self.listeners.of.changed

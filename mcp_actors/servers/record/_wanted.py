@@ -48,10 +48,10 @@ class Wanted:
     Attributes:
         config: the wanted configuration. The record keeps the previous one until the connection with it has ended.
         mode: ``run``: connect. ``rest``: connect at the first use. ``stop``: connect after a start. ``leave``: never
-            connect again.
+            again.
         generation: the number of wishes up to now.
-        fresh: the number of a wish: connections from before this wish are replaced, once their requests have ended.
-        cut: the number of the last stop: connections from before this stop end at once, with their requests.
+        fresh: the number of a wish: older connections are replaced, once their requests have ended.
+        cut: the number of the last stop: older connections end at once, with their requests.
         departure: why the server leaves, or None. ``"block"``: the block of the group has ended. ``"signal"``: a signal
             is ending the block, and new requests wait until then. ``"removal"``: the group removes the server.
         ask: whether a connect may ask a person to sign in.
@@ -157,11 +157,8 @@ the configuration. ``renew``: end a connection that is too old. ``start``: conne
 def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> Step | None:
     """Return the next step towards the wish; None if nothing is left to do.
 
-    Args:
-        wanted: the wish.
-        seen: the connections of the server.
-        current: True if the server has the wanted configuration.
-        kept: True if requests wait although no connection follows by itself; a stop must then refuse them.
+    `current` is True if the server has the wanted configuration. `kept` is True if requests wait although no connection
+    follows by itself; a stop must then refuse them.
     """
     mode, up = wanted.mode, [each for each in seen if each.state in UP]
     if mode == "leave":
@@ -206,12 +203,8 @@ Verdict: TypeAlias = Literal["wait", "done", "failed", "superseded"]
 def verdict_of_start(mine: Wanted, wanted: Wanted, seen: Sequence[Seen], *, current: bool, required: bool) -> Verdict:
     """Decide about a start, a restart or another configuration.
 
-    Args:
-        mine: the wish.
-        wanted: the current wish.
-        seen: the connections of the server.
-        current: True if the server has the wanted configuration.
-        required: True to await a slow connect without a limit.
+    `mine` is the wish, `wanted` the current one. `current` is True if the server has the wanted configuration.
+    `required` awaits a slow connect without a limit.
 
     Returns:
         ``superseded`` if the server was stopped or has left since. ``done`` if a connection serves that began under

@@ -299,10 +299,9 @@ class Caller:
                 async with open_background() as background:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
                     async with open_actor(actor, name=name, observers=[Follower(spare)]) as ref:
-                        # Connected: two things change hands here, in one step. `cancel` reaches only the tasks started
-                        # so far, so `_cancel_with_server` ends and `_end_with_server` lives. The server's `Deadlines`
-                        # now enforce the deadline by answering the call; if the scope kept its deadline, it would also
-                        # cut off the close of the connection.
+                        # `cancel` reaches only the tasks started so far: `_cancel_with_server` ends, `_end_with_server`
+                        # lives. From here on the server's `Deadlines` answer the call at the deadline, so the scope
+                        # must lose its own: it would also cut off the close of the connection.
                         background.cancel("the isolated attempt is connected")
                         connecting.deadline = math.inf
                         call = self.send(request, deadline, ref)

@@ -66,8 +66,8 @@ class ServerEntry:
         if not self.record.woken:
             self.record.woken = True
             # Shielded, because `woken` is set before the start, for tasks that come here meanwhile. A caller cancelled
-            # in between would leave a dormant supervisor that counts as woken, and no later change would start it. The
-            # start takes a few steps, since nothing awaits the connect of a lazy server.
+            # in between would leave a dormant supervisor that counts as woken, and no later change would start it. A
+            # start takes a few steps: it does not wait for the connect of a lazy server.
             with trio.CancelScope(shield=True):
                 await start_again(self.group, self.supervisor.name)
 
@@ -227,11 +227,8 @@ async def reconnect(
 ) -> None:
     """Close the connections of servers, then connect concurrently, and wait as `start` does.
 
-    Args:
-        lifecycle: the actor that carries out changes.
-        servers: the servers.
-        failed_only: True to leave servers alone that have not failed.
-        ask: whether the servers may ask a person to sign in, by a configured callback.
+    `failed_only` leaves servers alone that have not failed; `ask` allows a configured callback to ask a person to sign
+    in.
 
     Raises:
         ConnectFailed: a required server could not be connected: the first one; further failures are notes.
@@ -245,9 +242,8 @@ async def reconnect(
         ends.old.append((server.record, mine.fresh))
     if wishes:
         # Wishes and message in one step, without a checkpoint: if this caller is cancelled, the group still takes back
-        # the wishes after a failure. The message is sent only if a wish can be taken back. Otherwise restarts of a
-        # server that hangs, given up by their callers, would fill the slots of the lifecycle actor, until no other
-        # change could be carried out.
+        # the wishes after a failure. The message is sent only if there is something to take back: else restarts of a
+        # server that hangs, given up by their callers, would fill the lifecycle actor and stop all other changes.
         _make(wishes, lifecycle)
         change = Reconnect(tuple(wishes))
         if any(each.before.mode != "run" for each in wishes):
@@ -305,7 +301,6 @@ async def wait_started(wishes: Iterable[Wish]) -> None:
 
 
 async def outcome_of(wish: Wish) -> Verdict:
-    """Wait for the verdict on a wish."""
     record = wish.server.record
     while True:
         verdict = verdict_of_start(

@@ -117,8 +117,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     ) -> CallToolResult:
         """Call a tool of this server.
 
-        A call is retried, within the ``retry`` policy and ``request_timeout`` of the server, only if a retry is safe:
-        nothing of the call was sent, or ``idempotent`` is True, or the annotations of a trusted server's tool allow it.
+        A call is retried, within the server's ``retry`` policy and ``request_timeout``, only if safe: nothing of the
+        call was sent, or ``idempotent`` is True, or the annotations of a trusted server's tool allow it.
 
         **Cancellation**: leaves at once. A queued request is never sent. The server is asked to cancel a sent request,
         whose effect is unknown.
@@ -137,13 +137,13 @@ class ServerRef(ResourceFunctions, PromptFunctions):
                 does not list, such a result is logged with the nearest listed names; an error has the names as a note.
 
         Raises:
-            ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or the tool
-                was ``deferred``, and the connected server does not list it. Nothing was sent.
+            ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or was
+                ``deferred``, and the connected server does not list it. Nothing was sent.
             InvalidArguments: the arguments do not match the tool's schema (see ``ServerConfig.validate``), or another
                 argument cannot be sent. Nothing was sent.
             RequestTimedOut: no answer arrived within ``request_timeout``, or no progress within ``progress_timeout``.
             ConnectionLost: the connection was lost after the request had been sent.
-            ServerUnavailable: the server is down and will not come back by itself, or is down and configured with
+            ServerUnavailable: the server is down and will not come back by itself, or is down with
                 ``when_down="fail"``; or its circuit breaker is open.
             ConnectFailed: a retry needed a connection of its own (``RetryPolicy.isolated``), which failed.
             LimitExceeded: the mailbox is full and its overflow policy is ``"fail"``; or the call would deadlock, for
@@ -381,7 +381,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             False without tokens. Then nothing else was done.
 
         Raises:
-            ConfigError: as for `sign_in`.
+            ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
             ConnectFailed: a credential of the server's configuration cannot be resolved.
             ServerUnavailable: the group was closed.
         """

@@ -72,7 +72,6 @@ class Kind(Generic[Page, T]):
         what: the kind, in the plural, for messages.
         member: the name of the items in the JSON of a page.
         capability: returns the server's capability; without it the list is empty, and nothing is sent.
-        items: returns the items of a page.
     """
 
     method: str
@@ -155,7 +154,6 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
 
 
 def _without_repeated(found: list[T], begins: list[int]) -> tuple[T, ...]:
-    """Return the items without repeated pages; `begins` lists where each page begins."""
     pages = (found[begin:end] for begin, end in pairwise([*begins, len(found)]))
     return tuple(chain(*{to_json(page): page for page in pages}.values()))
 
@@ -270,8 +268,6 @@ PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
 
 @define(eq=False)
 class KeepResources(Request[None]):
-    """List all resources, templates and prompts, and keep them."""
-
     operation: ClassVar[str] = "resources/list"
 
     async def send(self, session: Session, record: ConnectionRecord) -> None:
@@ -368,7 +364,6 @@ class ListMeter:
         return LimitExceeded(f"server {self.server!r}: {excess}, if you trust the server", server=self.server)
 
     def _excesses(self, members: Mapping[str, Any]) -> Iterator[str]:
-        """Yield a phrase for each part of an item beyond a limit, and add the size of the item to the list."""
         limits = self.limits
         for member, value in members.items():
             what = member.replace("_", " ")

@@ -56,9 +56,9 @@ class Request(Call[T]):
     Attributes:
         deadline: when the request times out. Enforced by `Deadlines`, and renewed by progress notifications.
         session_refused: True once the server has refused the request because of an unknown session. A second refusal is
-            about the request, and further sessions would not help.
+            about the request, and a further session would not help.
         begun: True once the server has answered a round, after which the request may have had an effect.
-        reports: reports that the caller must see before the result; None without any.
+        reports: reports that the caller must see before the result, or None.
     """
 
     of_the_session: ClassVar[bool] = False
@@ -197,9 +197,8 @@ ResultT = TypeVar("ResultT", bound=Result)
 class Passing:
     """The parts of a request passed on for another client, whose result may be a request for input.
 
-    Attributes:
-        answers: the params that answer the last request for input.
-        capabilities: the capabilities of the other client; None for those of the session.
+    `answers` are the params that answer the last request for input. `capabilities` are those of the other client; None
+    for those of the session.
     """
 
     answers: Json
@@ -213,12 +212,9 @@ UNANSWERED: Final = Passing({}, None)
 def given_passing(server: str, method: str, responses: object, state: object, capabilities: object) -> Passing:
     """Return the parts of a request that is passed on.
 
-    Args:
-        server: the server's name.
-        method: the protocol's method.
-        responses: the answers to a request for input, by key; None without answers.
-        state: the state of the request for input, unchanged; None without a state.
-        capabilities: of the answering client; None for this program's. Older servers learn capabilities at the connect.
+    `responses` are the answers to a request for input, by key, and `state` is the state of that request, unchanged.
+    `capabilities` are those of the answering client (None: of this program); older servers learn capabilities at the
+    connect.
 
     Raises:
         InvalidArguments: a part has the wrong type.
@@ -461,7 +457,6 @@ class PlainRequest(Request[ResultT]):
         return value
 
     def blocks(self, result: Json) -> Iterable[Json]:
-        """Return the content blocks of a valid result."""
         return ()
 
     def _is_plain(self, result: Json) -> bool:

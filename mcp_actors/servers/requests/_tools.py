@@ -207,8 +207,6 @@ TOOLS: Final[Kind[ListToolsResult, Tool]] = Kind(
 
 @define(eq=False)
 class ListTools(Request[tuple[Tool, ...]]):
-    """List all pages of the server's tools, and update the catalogue."""
-
     operation: ClassVar[str] = "tools/list"
 
     async def send(self, session: Session, record: ConnectionRecord) -> tuple[Tool, ...]:
@@ -275,7 +273,7 @@ def _with_valid_headers(tools: Iterable[Tool], record: ConnectionRecord) -> Iter
 # --- Run middleware around a tool call --------------------------------------------------------------------------------
 
 # Middleware runs in the task of its caller, within a scope that the deadline cancels. Each call that it passes on is a
-# message like any other: it may wait in the mailbox, return there unnoticed, and takes no slot before the send.
+# message like any other, which may wait in the mailbox and takes no slot before the send.
 
 
 class Around(InTask):
@@ -319,9 +317,9 @@ class Around(InTask):
         if deadline.call is not self:  # the caller has left, but a thread or task of the middleware continues
             what = f"server {self._config.name!r}: {request.operation}: call_next() called after the request had ended"
             raise RuntimeError(f"{what}; nothing was sent; call it within the middleware")
-        # `deadline.begun` decides whether a later failure may claim that nothing was sent, so every way out counts: an
-        # answer, a failure of a sent message, and a cancellation, after which nothing is known. A message that is not
-        # counted would let the retry policy repeat a call that may have had an effect.
+        # `deadline.begun` says whether a later failure may claim that nothing was sent, so every way out counts: an
+        # answer, a failure after the send, and a cancellation, after which nothing is known. Otherwise the retry policy
+        # would repeat a call that may have had an effect.
         call: PendingCall[CallToolResult] | None = None
         try:
             self.latest = call = self._send(request)

@@ -174,7 +174,6 @@ class SetLogLevel(Request[None]):
 
 
 async def keep_log_level(record: ConnectionRecord, actor: ActorRef) -> None:
-    """Send the latest level on a new connection; log a failure."""
     try:
         await request_internally(record, actor, SetLogLevel())
     except (ActorCrashed, ActorStopped, NotSupported):
