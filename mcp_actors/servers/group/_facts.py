@@ -1,9 +1,9 @@
 """Facts about a group that programs read through any reference.
 
-The base of `ServerGroup` and of the views in ``bridge`` and ``sync``, read in any thread. The hard part is the snapshot
-of all tools: every call needs it, so it is computed anew only after a change.
+The base of `ServerGroup` and of the views in ``bridge`` and ``sync``, read in any thread. Every call needs the snapshot
+of all tools, so the snapshot is computed anew only after a change.
 
-Owns: the last snapshot (`Shelf`), shared by a group and its views.
+Owns: the last snapshot (`Shelf`), shared by a group and all views.
 Writes: the log, for colliding names of tools.
 Calls: catalog, config, servers, servers.record, servers.ref, _tree.
 """
@@ -244,7 +244,7 @@ def tool_not_found(
     approval.
     """
     hints = []
-    # If the name belongs to a server that shows no tools now, a similar tool of another server is no substitute.
+    # Not if the name belongs to a server that shows no tools now: a similar tool of another server does not help.
     if not any(_names_tool_of(server, public_name, naming) for server in silent):
         # Perhaps the server's name, or the tool's own name, as `ServerRef` takes it.
         near = [tool.public_name for tool in known if public_name in (tool.name, tool.server)]

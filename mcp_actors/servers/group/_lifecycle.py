@@ -76,8 +76,9 @@ class Replace(Call[Wish]):
 class Reload(Call["Reloaded | None"]):
     """Change whatever differs from a configuration.
 
-    `adopt` keeps `given` as the group's configuration, once nothing can refuse it any more. False means that other
-    sources have come meanwhile, and nothing is changed. `keep_added` leaves servers from `ServerGroup.add` unchanged.
+    `adopt` keeps `given` as the group's configuration, once nothing can refuse the change. It returns False, and
+    nothing is changed, if other sources have come meanwhile. `keep_added` leaves servers from `ServerGroup.add`
+    unchanged.
     """
 
     given: Given

@@ -5,14 +5,12 @@ Theory of operation
 Each server has at most one loop, so no two steps of a server meet. `ServerLoops.look` carries out the steps that `due`
 returns, until none is left, in a task of the lifecycle actor, which only the end of the group cancels. A step that
 waits for requests in flight or for a connect ends early if another wish overtakes it: the loop looks again, and the
-server's own supervisor completes what the step has begun. So a stop overtakes a connect that hangs. Nothing overtakes
-the drain of a server that leaves.
+server's own supervisor completes the step. So a stop overtakes a connect that hangs. Nothing overtakes the drain of a
+server that leaves.
 
 A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``exchange``: the server's
 own supervisor, which has the policies, is stopped and started again from the changed record, and starts the actor if
 the server should run. The record stays, and the mailbox with waiting requests.
-
-The second part lets servers finish their requests, and ends a group after its block or at a signal.
 
 Owns: the set of busy servers; tasks that drain, and a task for signals.
 Writes: records, roster, wishes (of servers that leave, or rest while requests wait), and the log. Cancels the block,

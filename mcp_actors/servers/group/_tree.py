@@ -79,8 +79,8 @@ WATCH: Final = "servers:watch"
 STATUS: Final = "servers:status"
 
 WAITING_CHANGES: Final = sys.maxsize
-"""The size of the mailbox for changes, which is unlimited: changes of the group itself cannot wait for room (the first
-use of a lazy server, and a few more for each server), and callers wait for their change in any case."""
+"""The size of the mailbox for changes: unlimited, because changes that the group itself asks for cannot wait for room.
+Callers wait for their changes in any case."""
 
 
 def supervisor_id(server: str) -> str:
@@ -117,7 +117,7 @@ def status_spec(board: StatusBoard) -> ChildSpec:
 
 
 async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
-    """Start the actor that writes states into tables, if there are any."""
+    """Start the actor that writes states into tables. Without tables nothing is started."""
     if board.tables:
         with suppress(ChildError):
             await group.start_child(status_spec(board))

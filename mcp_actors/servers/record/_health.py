@@ -46,8 +46,7 @@ if TYPE_CHECKING:
     from .._deadlines import Deadlines
 
 LAST_WORDS: Final = 0.25
-"""Seconds from the exit of a process to the check of its server. The check writes to a pipe; without a reader this ends
-the connection, so the last output, which may explain the exit, must be read first."""
+"""Seconds from the exit of a process to the check of its server. The last output is read meanwhile."""
 
 
 @define(eq=False, repr=False)

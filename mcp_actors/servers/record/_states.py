@@ -1,9 +1,8 @@
 """Events about servers, the states of a server, and their transitions.
 
-The state of a connection is the fold of the events of its actor and a few events of its own (`HealthChanged`,
-`Recovered`, and a `Stopped` where no actor runs). `next_state` makes one step by the table `TRANSITIONS`; a step that
-the table forbids is a bug. The state of a server is the state of its best connection and takes no steps of its own, so
-a server may go from ``ready`` to ``connecting``.
+The state of a connection is the fold of the events of an actor and a few more (`HealthChanged`, `Recovered`, and a
+`Stopped` where no actor runs). `next_state` makes one step by the table `TRANSITIONS`; a forbidden step is a bug. A
+server shows the state of the best connection and takes no steps, so it may go from ``ready`` to ``connecting``.
 
 Owns: nothing; values and pure functions.
 Writes: nothing.

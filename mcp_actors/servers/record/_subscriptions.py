@@ -1,16 +1,15 @@
 """Subscriptions to resources and listeners, which outlive connections.
 
-A server announces no change while it reconnects, or after its stream of changes has ended, and repeats nothing later.
-So a renewed subscription reports every resource as changed once (`ResourceUpdated.missed`).
+A server announces no change while reconnecting, or after the stream of changes has ended, and repeats nothing later. A
+renewed subscription therefore reports every resource as changed once (`ResourceUpdated.missed`).
 
 Theory of operation
 -------------------
-A subscription collects changed resources for one reader, at most one entry per resource, because a change is only a
-reason to read again. `Subscriptions` registers a caller's subscription with the server. A new connection renews the
-registered subscriptions that the server had accepted (`Subscriber`); with replicas, the longest serving connection
-does.
+A subscription collects changed resources for its reader, each at most once, because a change is only a reason to read
+again. `Subscriptions` registers a caller's subscription with the server. A new connection renews the registered
+subscriptions that the server had accepted (`Subscriber`); with replicas, the longest serving connection does.
 
-Owns: waiting changes and listeners; `open_incoming` opens a nursery for most tasks of one connection.
+Owns: waiting changes and listeners; `open_incoming` opens a nursery for most tasks of a connection.
 Writes: the log, for a listener that raises.
 Calls: nothing.
 """

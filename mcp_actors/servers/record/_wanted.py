@@ -7,13 +7,12 @@ Theory of operation
 -------------------
 `Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). To replace the
 value is a wish. Wishes are counted, except `used` and `moved`, and each incarnation of an actor notes the number of the
-wish under which it began. So
+current wish. So
 
-- `due` compares the wanted with the actual state, and returns the next step; one loop for each server carries out the
-  steps (``group/_loop.py``),
+- `due` compares the wanted with the actual state; one loop for each server carries out the steps (``group/_loop.py``),
 - a verdict says what has become of one caller's wish, whatever else was wished since.
 
-Nothing here restarts a failed server, or decides when: supervisors do.
+Supervisors, not wishes, restart a failed server.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,10 +1,8 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
-An operation replaces the current wish (`Wanted`) in the caller's step, then waits for the verdict on the wish. The
-group carries out wishes (``group/_loop.py``), so a change is completed even if its caller is cancelled. Otherwise a
-server that was closed for a reconnect would stay closed, and queued requests would wait forever.
-
-If a required server fails in a reconnect, `take_back` undoes the wishes for servers that did not run before.
+An operation replaces the current wish (`Wanted`) in the caller's step, then waits for the verdict. The group carries
+out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled. Otherwise a server that was
+closed for a reconnect would stay closed, and queued requests would wait forever.
 
 Owns: nothing; short tasks start replicas, or watch a pool.
 Writes: the wish of a server, whether its supervisor is awake, and a stop before the first use.
@@ -160,8 +158,7 @@ class Wish:
 class Reconnect(Call[None]):
     """See a reconnect to its end. If a required server fails, servers that did not run before do not run again.
 
-    The caller has already made the wishes, one for each server. `taken_back` collects wishes that were undone, by the
-    caller or by the group.
+    The caller has already made the wishes. `taken_back` collects the wishes that the caller or the group has undone.
     """
 
     wishes: tuple[Wish, ...]
@@ -186,9 +183,9 @@ class _Ends:
 
 
 def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
-    """Send a change to the actor that carries it out; raises `ActorStopped` in a closed group.
+    """Send a change to the lifecycle actor; raises `ActorStopped` in a closed group.
 
-    The context is empty, because the change does not belong to the request or connection that asks for it.
+    The context is empty, because the change does not belong to the request or connection of its caller.
     """
     Context().run(lifecycle.tell_nowait, message)
 

@@ -1,11 +1,11 @@
 """Base classes of messages to a server actor, and argument checks.
 
 Every call creates a request, so the classes save time where they can. A `PlainRequest` is one message and one answer,
-but a server may refuse its headers, ask for input, or answer with a result that an extension claims; then the request
-continues here. Retries are decided in ``ref``.
+unless the server refuses its headers, asks for input, or answers with a result that an extension claims. Retries are
+decided in ``ref``.
 
 Owns: nothing; a request belongs to its caller, and in the mailbox to the connection.
-Writes: deadlines, and the log level of the record; runs the caller's progress callback through `Reports`.
+Writes: deadlines, and the log level of the record; runs the caller's progress callback.
 Calls: catalog, config, kernel, servers.
 """
 

@@ -1,13 +1,12 @@
 """Messages that call and list tools, and middleware around a call.
 
-The catalogue of the record may change between a call and its send, so a call is checked again for each new listing. A
-modern server may refuse headers; then the tools are listed again. `Around`, at the end, runs the program's middleware,
-which may send any number of messages for one call.
+The catalogue may change between a call and its send, so a call is checked again for each new listing. If a modern
+server refuses headers, the tools are listed again. `Around` runs the program's middleware, which may send any number of
+messages for one call.
 
 Owns: nothing; an `Around` runs in the task of its caller.
 Writes: the catalogue, the tools of a modern session, and the log (tools left out for their headers).
 Calls: config, servers, _lists, _request.
-
 """
 
 from __future__ import annotations
