@@ -135,7 +135,7 @@ class AsyncioServerGroup(GroupView[AsyncioServerRef]):
 
         If any field differs, including credentials, the server is connected again as by `reload`. Waits for the connect
         like `add`. The group's sources are not changed: the next `reload` without arguments, or the next change of a
-        watched source, brings its own configuration back.
+        watched source, brings the source's configuration back.
 
         **Cancellation**: leaves at once; the server is changed nevertheless.
 

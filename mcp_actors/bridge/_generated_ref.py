@@ -106,7 +106,7 @@ class AsyncioServerRef(ServerView):
 
         Returns:
             The result as the SDK has it; a result with ``is_error`` is returned, not raised. For a tool that the server
-                does not list, such a result is logged with the nearest listed names; an error has the names as a note.
+            does not list, such a result is logged with the nearest listed names; an error has the names as a note.
 
         Raises:
             ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or was
@@ -212,7 +212,7 @@ class AsyncioServerRef(ServerView):
 
         Returns:
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
-                of several replicas, the worst result.
+            of several replicas, the worst result.
         """
         return await self._bridge.call(self, self._target.check_health)
 
@@ -227,7 +227,7 @@ class AsyncioServerRef(ServerView):
 
         Raises:
             ConnectFailed: a required server could not be connected. The failure of an optional server shows in its
-                state; after ``connect_timeout`` it is still ``connecting``.
+                state; one slower than ``connect_timeout`` is still ``connecting``.
             ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
         await self._bridge.call(self, self._target.restart)
@@ -437,7 +437,7 @@ class AsyncioServerRef(ServerView):
 
         Returns:
             The SDK's result; each of its ``contents`` is a ``TextResourceContents`` with a ``text``, or a
-                ``BlobResourceContents`` with a ``blob`` in Base64.
+            ``BlobResourceContents`` with a ``blob`` in Base64.
 
         Raises:
             InvalidArguments: `uri` is not a string that can be sent.

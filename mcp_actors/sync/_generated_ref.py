@@ -106,7 +106,7 @@ class SyncServerRef(ServerView):
 
         Returns:
             The result as the SDK has it; a result with ``is_error`` is returned, not raised. For a tool that the server
-                does not list, such a result is logged with the nearest listed names; an error has the names as a note.
+            does not list, such a result is logged with the nearest listed names; an error has the names as a note.
 
         Raises:
             ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or was
@@ -214,7 +214,7 @@ class SyncServerRef(ServerView):
 
         Returns:
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
-                of several replicas, the worst result.
+            of several replicas, the worst result.
         """
         return completed(self._bridge.call(self, self._target.check_health))
 
@@ -229,7 +229,7 @@ class SyncServerRef(ServerView):
 
         Raises:
             ConnectFailed: a required server could not be connected. The failure of an optional server shows in its
-                state; after ``connect_timeout`` it is still ``connecting``.
+                state; one slower than ``connect_timeout`` is still ``connecting``.
             ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
         completed(self._bridge.call(self, self._target.restart))
@@ -443,7 +443,7 @@ class SyncServerRef(ServerView):
 
         Returns:
             The SDK's result; each of its ``contents`` is a ``TextResourceContents`` with a ``text``, or a
-                ``BlobResourceContents`` with a ``blob`` in Base64.
+            ``BlobResourceContents`` with a ``blob`` in Base64.
 
         Raises:
             InvalidArguments: `uri` is not a string that can be sent.

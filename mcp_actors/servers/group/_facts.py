@@ -157,7 +157,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
 
     @property
     def sources(self) -> tuple[SourceStatus, ...]:
-        """A snapshot of each file, directory and table with servers."""
+        """A snapshot of each file, directory and table that servers come from."""
         return self._sources.statuses
 
     # --- tools ------------------------------------------------------------------------------------------------------
@@ -240,8 +240,7 @@ def tool_not_found(
 ) -> ToolNotFound:
     """Return the error for an unknown public name.
 
-    `silent` has the servers that show no tools now, with their states; `hidden` the servers with tools that wait for
-    approval.
+    Servers that are `silent` show no tools now; `hidden` ones have tools that wait for approval.
     """
     hints = []
     # Not if the name belongs to a server that shows no tools now: a similar tool of another server does not help.

@@ -1,7 +1,7 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-Changes of the set go to the lifecycle actor, because they must be completed even if the caller is cancelled.
-`translate` turns kernel errors about the group's supervisor into errors about servers.
+Changes of the set go to the lifecycle actor. `translate` turns kernel errors about the group's supervisor into errors
+about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
 Writes: the sources, when the lifecycle actor applies a reload.
@@ -202,7 +202,7 @@ class ServerGroup(GroupFacts[ServerRef]):
 
         If any field differs, including credentials, the server is connected again as by `reload`. Waits for the connect
         like `add`. The group's sources are not changed: the next `reload` without arguments, or the next change of a
-        watched source, brings its own configuration back.
+        watched source, brings the source's configuration back.
 
         **Cancellation**: leaves at once; the server is changed nevertheless.
 
@@ -330,8 +330,6 @@ def _check_config(config: object, method: str) -> None:
 
 @define
 class Phase:
-    """How far a group has come; ``started`` is True once its block runs."""
-
     started: bool = False
 
 

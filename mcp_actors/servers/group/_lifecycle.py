@@ -121,8 +121,8 @@ def in_words(done: ReloadSummary, failed: Iterable[str]) -> str:
 class LifecycleActor(Actor):
     """Carries out changes.
 
-    Handlers are shielded, and each loop has a task of its own, so a change continues after its caller has left. The
-    servers' timeouts and the end of the group bound every change.
+    Handlers are shielded, and each loop has its own task. The servers' timeouts and the end of the group bound every
+    change.
     """
 
     max_in_flight = MAX_CHANGES
@@ -277,7 +277,7 @@ class LifecycleActor(Actor):
     async def _reload(self, message: Reload) -> Reloaded | None:
         """Make the servers of the group those of a configuration. Removed servers stop before new ones are added.
 
-        A required server that cannot be connected is shown like any other, and retried: no caller may handle the error.
+        A required server that cannot be connected is shown and retried: no caller may handle the error.
         """
         given = message.given
         async with self._set:

@@ -276,14 +276,9 @@ def _actors(ends: Sequence[ConnectionRecord], *, queued: bool) -> list[str] | No
 async def drain(
     record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool, idle: bool = False
 ) -> None:
-    """Wait until connections have finished their requests, for a limited time; return at once without requests.
+    """Wait until connections have finished their requests, at most `seconds`; return at once without requests.
 
-    Args:
-        record: the record of the server.
-        ends: the connections to be ended.
-        seconds: the limit; 0 does not wait.
-        queued: True to finish queued requests, too.
-        idle: True to drain even without requests: a draining server refuses new ones.
+    `queued` also finishes queued requests. `idle` drains even without requests: a draining server refuses new ones.
     """
     requests = _pending(record, ends, queued=queued)
     if not idle and not (requests and seconds and _answer(ends)):
@@ -345,7 +340,7 @@ class GroupEnd:
 
         Raises:
             SystemExit: a signal has come, and the block raised nothing of its own. The exit code is that of a program
-                killed by the signal, as in shells.
+                killed by the signal.
         """
         if not signals:
             yield

@@ -16,7 +16,7 @@ Files are read smallest first, so no server crowds out another. With ``on_tool_c
 (`PINS_WAIT`), because the file holds the accepted tools. If the file cannot be read in time, no tool is accepted, and
 the file stays untouched until tools are approved.
 
-Owns: the files of the ``catalog_store`` for this run; worker threads, one at a time.
+Owns: the files of the ``catalog_store`` for this run; a worker thread.
 Writes: remembered tools and era into records, before the first connect; accepted tools; the log.
 Calls: catalog, kernel, servers, servers.record.
 """
@@ -146,7 +146,7 @@ class CatalogMemory:
                 self._records[server], self._fingerprints[server] = record, key
 
     def forget(self, server: str) -> None:
-        """Forget a server. The file stays, with the accepted tools, also for other programs."""
+        """Forget a server. The file stays, with the accepted tools."""
         for each in (self._records, self._fingerprints, self._kept, self._unread):
             each.pop(server, None)
         self._moved.discard(server)
@@ -184,10 +184,7 @@ class CatalogMemory:
             self._distrust(server)
 
     async def _load(self, unread: dict[str, str], until: Mapping[str, float], *, pins_only: bool) -> None:
-        """Read files, each until its time.
-
-        Remove the servers of read files from `unread`; a failure becomes the value.
-        """
+        """Read files, each until its time. Remove read files from `unread`; a failure becomes the value."""
         files = {server: self._fingerprints[server] for server in unread}
         order = await self._in_thread(partial(_by_size, self._store, files))
         for limit, batch in _batches(order, until):
@@ -290,7 +287,6 @@ class CatalogMemory:
             )
 
     def _unwritten(self) -> dict[str, _Known]:
-        """Return listings that differ from the written ones."""
         return {
             server: _known(record)
             for server, record in self._records.items()

@@ -456,7 +456,6 @@ class _Outage:
     Attributes:
         down_at: the wall-clock time of the last failure after the server was ready.
         well_since: when the server was ready again, on Trio's clock; None while down.
-        logged: the reasons that were logged as warnings.
         recovery: the level for the recovery: INFO after a warning, else DEBUG.
     """
 

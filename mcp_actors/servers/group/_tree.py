@@ -96,7 +96,7 @@ def group_specs(
     lifecycle: Callable[[], Actor],
     others: Iterable[ChildSpec],
 ) -> list[ChildSpec]:
-    """Return the first children of the group's supervisor. `others` look after the sources."""
+    """Return the first children of the group's supervisor; `others` look after the sources."""
     servers = [server_spec(record, closing) for record in roster.records.values()]
     deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, roster.timer))
     changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=WAITING_CHANGES)
@@ -107,7 +107,6 @@ def group_specs(
 
 
 def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
-    """Return a server as a child of the group's supervisor, configured by the record at each start."""
     # Weak references here and below: the kernel may keep a spec until the next garbage collection.
     return ChildSpec(supervisor_id(record.config.name), partial(_supervisor, ref(record), closing))
 

@@ -15,7 +15,7 @@ check at once, if checks are enabled (``HealthPolicy.interval``). While all is w
 - the process is suspended, or
 - the other side is a gateway of this package, which answers checks itself, or
 - no byte has come for ``HealthPolicy.silence`` (never with None), and no request from before the silence is still
-  within its deadline. Otherwise the server may be busy.
+  within its deadline, or the server may only be busy.
 
 A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
 check follows, and without an answer the connection is lost at once, unless a request was sent before and another
@@ -53,15 +53,9 @@ LAST_WORDS: Final = 0.25
 class ConnectionHealth:
     """The health of one connection, kept across reconnects.
 
-    Attributes:
-        policy: replaced with the configuration.
-        on_change: called when the condition changes. Set by the record.
-        pings: whether the server answers a ping; None until known.
-
-    Args:
-        deadlines: the deadlines of all requests to the server.
-        actor: the name of the connection's actor; only requests taken by the actor count.
-        failing: has the name of the actor while the connection is failing.
+    `policy` is replaced with the configuration. `on_change`, called when the condition changes, is set by the record.
+    `pings` is None until known. `actor` is the name of the connection's actor, and an element of `failing` after a
+    failure; only requests taken by the actor count.
     """
 
     policy: HealthPolicy

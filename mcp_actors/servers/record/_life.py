@@ -286,15 +286,11 @@ class ServerLife:
     Attributes:
         connections: replaced by `consist_of`.
         best: the connection in the best state. Written by `follow`, like `state` and the next three.
-        since: `trio.current_time` at the last change of the state.
-        changed_at: the wall-clock time of the same change.
+        since, changed_at: when the state last changed, by `trio.current_time` and by the wall clock.
         last_error: the last failure of a connection, kept after a recovery.
         leaving: `Wanted.departure`, within reach of every request. Written by `want`.
         left: True once the group has ended or has removed the server; nothing changes any more. Written by `leave`.
         end_of_group: returns why the group ends, or None if the block exits. Written by the roster.
-
-    Args:
-        on_change: called at each change that `wait_change` waits for.
     """
 
     config: ServerConfig

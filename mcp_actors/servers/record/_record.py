@@ -153,7 +153,6 @@ class Opening:
         log_level: the lowest level of log messages to request; None requests none. Written by `SetLogLevel`.
         own_levels: True once a request had a level of its own; then only the server knows the wanted messages.
         era: None to negotiate.
-        questions: sign-in questions asked by the configured callback.
         worked: True if this configuration has connected before.
         legacy_first: True to begin a negotiation with ``initialize``. Written by a gateway.
         warned: True once a question in the way of another era was logged.

@@ -156,7 +156,7 @@ class ServerStatus:
             without a retry.
         reason: the reason for the state. For a starting process, the last line of stderr.
         incarnation: the number of the actor's current or last incarnation, as in events; 0 before the first.
-        pid: the process, while connected over stdio. None with replicas; see `replicas`.
+        pid: the process, while connected over stdio. None with replicas; see ``replicas``.
         last_error: the last failure, kept after a recovery.
         failures: failed connects and lost connections since the server last served.
         restarts: connects beyond the first; with replicas, summed.

@@ -360,11 +360,8 @@ class Incoming:
     """Passes messages to listeners during one attempt to connect and the connection that follows.
 
     The owner task of the server's actor opens an `Incoming` before the session, and closes it before leaving the
-    session.
-
-    Attributes:
-        tasks: runs tasks that are too slow for a listener, in the tree of the owner, outside the session. No outside
-            cancellation reaches them; they are cancelled before the session is left. An exception ends the connection.
+    session. `tasks` are for anything too slow for a listener, in the tree of the owner, outside the session. No outside
+    cancellation reaches them; they are cancelled before the session is left. An exception ends the connection.
     """
 
     listeners: Listeners

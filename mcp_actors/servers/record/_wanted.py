@@ -121,7 +121,7 @@ def used(wanted: Wanted) -> Wanted:
 
 
 def configured(wanted: Wanted, config: ServerConfig) -> Wanted:
-    """Wish for another configuration. A stopped server stays stopped; any other follows a change of ``connect``."""
+    """Wish for another configuration. A stopped server stays stopped; others follow a change of ``connect``."""
     mode = wanted.mode
     if mode in ("run", "rest") and config.connect != wanted.config.connect:
         mode = _mode_of(config)
@@ -207,9 +207,9 @@ def verdict_of_start(mine: Wanted, wanted: Wanted, seen: Sequence[Seen], *, curr
 
     Returns:
         ``superseded`` if the server was stopped or has left since. ``done`` if a connection serves that began under
-            `mine` or later, if the server rests or stays stopped with the new configuration, or if it is optional and
-            overdue. ``failed`` if the connect has failed; for a required server, also the connect of one replica.
-            Otherwise ``wait``.
+        `mine` or later, if the server rests or stays stopped with the new configuration, or if it is optional and
+        overdue. ``failed`` if the connect has failed; for a required server, also the connect of one replica.
+        Otherwise ``wait``.
     """
     if wanted.mode == "leave" or (wanted.mode == "stop" and mine.mode != "stop"):
         return "superseded"

@@ -97,13 +97,11 @@ class Caller:
     async def ask(self, request: Request[T], deadline: Deadline, failure: Exception | None = None) -> T:
         """Send a request, retry as the policy allows, and return the result.
 
+        `failure` is the translated failure of a first attempt that was already made. The caller must call
+        `deadline.end`.
+
         **Cancellation**: ends the attempts and returns at once; an isolated retry first closes its connection, within
         the ``stop_timeout``.
-
-        Args:
-            request: the request.
-            deadline: the caller of this method must call `end`.
-            failure: the translated failure of a first attempt that was already made.
 
         Raises:
             ServerError, mcp.MCPError: the last attempt failed, or none was made.
@@ -227,10 +225,7 @@ class Caller:
             self._calls.breaker.settle(ticket, trio.current_time(), error, serves=serves)
 
     def guards(self, request: Request[Any]) -> bool:
-        """Return True if a request may wait or fail before it becomes a message.
-
-        The reasons are a circuit breaker, the end of the group, and middleware.
-        """
+        """Return True if a request may wait or fail before it becomes a message."""
         if self._calls.breaker is not None or self._life.leaving == "signal":
             return True
         return request.is_tool_call and bool(self._record.config.middleware)

@@ -127,22 +127,23 @@ class ServerFacts(Handle):
 
     @property
     def resources(self) -> tuple[Resource, ...]:
-        """The latest list with ``ServerConfig.keep_resources``, else empty. Do not change the objects.
+        """The resources that the server listed last, with ``ServerConfig.keep_resources``; else empty.
 
-        The event `ResourcesChanged` is emitted when this or `resource_templates` has changed.
+        Do not change the objects. The event `ResourcesChanged` is emitted when this or `resource_templates` has
+        changed.
         """
         return self._record.resources.resources
 
     @property
     def resource_templates(self) -> tuple[ResourceTemplate, ...]:
-        """The latest list of templates, like `resources`."""
+        """The resource templates that the server listed last, like `resources`."""
         return self._record.resources.templates
 
     @property
     def prompts(self) -> tuple[Prompt, ...]:
-        """The latest list with ``ServerConfig.keep_resources``, else empty. Do not change the objects.
+        """The prompts that the server listed last, with ``ServerConfig.keep_resources``; else empty.
 
-        The event `PromptsChanged` is emitted when this has changed.
+        Do not change the objects. The event `PromptsChanged` is emitted when this has changed.
         """
         return self._record.resources.prompts
 

@@ -314,7 +314,7 @@ class ResourceFunctions(ServerRequests):
 
         Returns:
             The SDK's result; each of its ``contents`` is a ``TextResourceContents`` with a ``text``, or a
-                ``BlobResourceContents`` with a ``blob`` in Base64.
+            ``BlobResourceContents`` with a ``blob`` in Base64.
 
         Raises:
             InvalidArguments: `uri` is not a string that can be sent.

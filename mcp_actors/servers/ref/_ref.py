@@ -134,7 +134,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Returns:
             The result as the SDK has it; a result with ``is_error`` is returned, not raised. For a tool that the server
-                does not list, such a result is logged with the nearest listed names; an error has the names as a note.
+            does not list, such a result is logged with the nearest listed names; an error has the names as a note.
 
         Raises:
             ToolNotFound: the tool is hidden by ``tool_filter``, or by ``on_tool_change`` until approved; or was
@@ -287,7 +287,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Returns:
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
-                of several replicas, the worst result.
+            of several replicas, the worst result.
         """
         if self._record.life.left:  # its connections have no health any more
             await trio.lowlevel.checkpoint()
@@ -313,7 +313,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Raises:
             ConnectFailed: a required server could not be connected. The failure of an optional server shows in its
-                state; after ``connect_timeout`` it is still ``connecting``.
+                state; one slower than ``connect_timeout`` is still ``connecting``.
             ServerUnavailable: the server was stopped or removed meanwhile, or the group was closed.
         """
         await reconnect(self._lifecycle, (self._server,))

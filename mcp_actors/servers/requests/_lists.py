@@ -70,7 +70,7 @@ class Kind(Generic[Page, T]):
 
     Attributes:
         what: the kind, in the plural, for messages.
-        member: the name of the items in the JSON of a page.
+        member: the name of the items in a page.
         capability: returns the server's capability; without it the list is empty, and nothing is sent.
     """
 
@@ -98,7 +98,7 @@ async def all_pages(
 ) -> tuple[T, ...]:
     """Fetch a list page by page; leave out and report items that exceed a limit or are not valid.
 
-    A repeated cursor ends the list. `attempt` is None while the connection is opened.
+    A repeated cursor ends the list.
 
     Raises:
         LimitExceeded: the list is too large, or has too many pages.

@@ -184,9 +184,6 @@ def refused(server: str, method: str, root: str, path: tuple[str, ...], problem:
 
 # --- Requests that are one message and one answer ---------------------------------------------------------------------
 
-# Over a pipe, a plain request needs no task while it waits. After a question of the server it is sent again, with the
-# answer.
-
 
 INPUT_REQUIRED: Final = "input_required"
 
@@ -251,10 +248,7 @@ class Kept:
 class Extras:
     """The rare parts of a request. Do not change them.
 
-    Attributes:
-        meta: the ``_meta``, apart from additions of the protocol version; None without one.
-        reports: takes progress reports; None without a callback or a limit.
-        capabilities: named in place of the session's capabilities; None for those.
+    `capabilities` are named in place of the session's; None for those.
     """
 
     meta: Mapping[str, Any] | None
@@ -267,7 +261,7 @@ NO_EXTRAS: Final = Extras(None, None)
 
 @define(eq=False, kw_only=True)
 class PlainRequest(Request[ResultT]):
-    """A request that is one message, unless the server asks back.
+    """A request that is one message, unless the server asks back. Over a pipe it waits without a task.
 
     Attributes:
         passing: further parts of a request passed on for another client.

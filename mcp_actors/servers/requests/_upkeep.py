@@ -133,9 +133,6 @@ async def keep_checking(record: ConnectionRecord, actor: ActorRef, end: Callable
 
 # --- The lowest level of a server's log messages, kept across connections ---------------------------------------------
 
-# Up to protocol 2025-11-25 the level is sent once per connection (``logging/setLevel``). Since 2026-07-28 every request
-# carries the level in its ``_meta``.
-
 
 logger = Log("mcp_actors.servers")
 
