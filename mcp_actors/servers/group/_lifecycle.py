@@ -113,7 +113,6 @@ class ReloadSummary:
 
 
 def in_words(done: ReloadSummary, failed: Iterable[str]) -> str:
-    """Return the result of a reload in one line, with the names of unusable entries."""
     changes = {"added": done.added, "removed": done.removed, "changed": done.changed, "failed": failed}
     return "; ".join(f"{what} {', '.join(names)}" for what, names in changes.items() if names) or "no change"
 

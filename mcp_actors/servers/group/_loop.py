@@ -67,10 +67,7 @@ class ServerLoops:
         return server.record in self._busy
 
     async def look(self, server: ServerEntry) -> None:
-        """Carry out what is due.
-
-        Return at once if the loop of the server runs; a running loop looks again after its step.
-        """
+        """Carry out what is due. Return at once if the loop of the server runs, which looks again after its step."""
         record, kept = server.record, not server.record.woken  # a dormant supervisor lets requests wait
         if record in self._busy:
             return
@@ -116,10 +113,7 @@ class ServerLoops:
     async def _once_finished(
         self, record: ServerRecord, ends: Sequence[ConnectionRecord], end: Callable[[], Awaitable[bool]]
     ) -> bool:
-        """End connections once their requests in flight have ended.
-
-        All other requests wait for the next connections.
-        """
+        """End connections once their requests in flight have ended. All others wait for the next connections."""
         kept = True  # if `end` is overtaken, it may have stopped the actor already
         life, cut, incarnations = record.life, record.life.wanted.cut, [each.life.incarnation for each in ends]
 

@@ -202,7 +202,7 @@ async def _read_first(sources: Sources, configs: tuple[Configured, ...], roster:
 def _followers_of(
     sources: Sources, roster: Roster, hub: EventHub, *, watch: bool
 ) -> tuple[StatusBoard, list[ChildSpec]]:
-    """Return the states to write, and the actors for the sources. The group continues without these actors."""
+    """Return the states to write, and the actors for the sources, without which the group continues."""
 
     def states(source: str) -> dict[str, str]:
         records = roster.records.items()
@@ -265,7 +265,7 @@ async def _supervised(
 async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel[int] | None]:
     """Receive signals while a group starts, runs and stops; their default action would leave servers behind.
 
-    Signals are dropped while one is waiting: the reload for that signal has yet to read the configuration.
+    Signals are dropped while one waits: that reload has yet to read the configuration.
     """
     if not signals:
         yield None

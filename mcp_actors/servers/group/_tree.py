@@ -116,7 +116,6 @@ def status_spec(board: StatusBoard) -> ChildSpec:
 
 
 async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
-    """Start the actor that writes states into tables. Without tables nothing is started."""
     if board.tables:
         with suppress(ChildError):
             await group.start_child(status_spec(board))
@@ -183,9 +182,9 @@ def _pool(actor: Callable[[], Actor], replicas: int, recovery: RecoveryOptions) 
 
 # Ownership
 # ---------
-# The lifecycle actor writes the roster in steps without a checkpoint. All readers (views, observers, the translation of
-# failures, the closing order) ask each time and keep no copy. The mappings are replaced, never changed, so loops are
-# not disturbed by a change, and other threads may read them, as the asyncio bridge does.
+# The lifecycle actor writes the roster in steps without a checkpoint. All readers ask each time and keep no copy. The
+# mappings are replaced, never changed, so loops are not disturbed by a change, and other threads may read them, as the
+# asyncio bridge does.
 #
 # A server is in `records` while it has actors, and in `members` while the group shows it. A required server that is
 # being added is only in `records`: as in `open_servers`, it is not shown before it is connected.

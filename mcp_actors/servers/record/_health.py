@@ -14,8 +14,8 @@ check at once, if checks are enabled (``HealthPolicy.interval``). While all is w
 
 - the process is suspended, or
 - the other side is a gateway of this package, which answers checks itself, or
-- no byte has come for ``HealthPolicy.silence`` (never with None), and no request from before the silence is still
-  within its deadline, or the server may only be busy.
+- no byte has come for ``HealthPolicy.silence`` (never with None), and no request from before the silence, which might
+  keep the server busy, is still within its deadline.
 
 A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
 check follows, and without an answer the connection is lost at once, unless a request was sent before and another
@@ -195,7 +195,6 @@ class ConnectionHealth:
         return due if silence is not None and silent >= silence and not self._is_busy() else None
 
     def _is_busy(self) -> bool:
-        """Return True if the server may be working on a request from before the silence."""
         return self._deadlines.any_sent_before(self.ladder.since, self._actor)
 
 

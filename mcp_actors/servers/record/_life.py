@@ -378,7 +378,6 @@ class ServerLife:
 
     @property
     def idle(self) -> bool:
-        """True while there is nothing to run."""
         return self.state in ("pending", "stopped") and self.wanted.mode != "run"
 
     @property

@@ -118,6 +118,7 @@ class Subscription:
 
     @property
     def is_established(self) -> bool:
+        """True once the server has accepted the subscription."""
         return self._established
 
     def established(self) -> None:
@@ -127,6 +128,7 @@ class Subscription:
         self._established = True
 
     def put(self, uri: str) -> None:
+        """Note that a resource has changed."""
         if len(self._pending) < MAX_PENDING or uri in self._pending:
             self._pending[uri] = False
             self.wake()
@@ -134,6 +136,7 @@ class Subscription:
             self.missed()
 
     def missed(self) -> None:
+        """Note that any of the resources may have changed."""
         self._pending = dict.fromkeys(self._uris, True)
         self.wake()
 
@@ -145,15 +148,18 @@ class Subscription:
                 return
 
     def fail(self, error: Exception) -> None:
+        """Note that the server refuses the subscription for good."""
         self._error = error
         self._established = False
         self.wake()
 
     def close(self) -> None:
+        """End the iteration."""
         self._over = True
         self.wake()
 
     def wake(self) -> None:
+        """Wake the reader."""
         self._wake.set()
         self._wake = trio.Event()
 
@@ -250,8 +256,7 @@ class Subscriptions:
 # fills a bounded buffer. Anything slower, and all code of the user, runs in `Incoming.tasks`, after all listeners. An
 # exception of a listener is logged and has no other effect.
 #
-# Listeners run in the order in which the server sent the messages, and before the caller of a request receives an
-# answer that came later.
+# Listeners run in the order in which the server sent the messages.
 
 
 M = TypeVar("M")

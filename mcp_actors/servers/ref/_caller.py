@@ -384,7 +384,6 @@ def _note_suggestion(request: Request[Any], failure: Exception, record: ServerRe
 
 
 def _root_of(reason: BaseException | None) -> BaseException | None:
-    """Return why a connection was lost, or the loss itself if unexplained."""
     if isinstance(reason, ConnectionLost) and reason.__cause__ is not None:
         return reason.__cause__
     return reason

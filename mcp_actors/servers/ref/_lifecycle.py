@@ -167,10 +167,7 @@ class Reconnect(Call[None]):
 
 @frozen(eq=False)
 class _Ends:
-    """Waits until all servers of a reconnect have ended their earlier connections, before any of them connects.
-
-    `old` has the record of each server, and the number of the wish that replaces its connections.
-    """
+    """Waits until all servers of a reconnect have ended their earlier connections, before any of them connects."""
 
     # Numbers, not wishes: the last wish stays with its server, and would keep a chain of all earlier wishes.
     old: list[tuple[ServerRecord, int]] = field(factory=list)
@@ -224,8 +221,7 @@ async def reconnect(
 ) -> None:
     """Close the connections of servers, then connect concurrently, and wait as `start` does.
 
-    `failed_only` leaves servers alone that have not failed; `ask` allows a configured callback to ask a person to sign
-    in.
+    `failed_only` leaves servers alone that have not failed; `ask` allows a configured callback to ask a person.
 
     Raises:
         ConnectFailed: a required server could not be connected: the first one; further failures are notes.

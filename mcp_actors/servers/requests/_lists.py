@@ -321,6 +321,11 @@ class ListMeter:
     _size: int = field(default=0, init=False)
 
     def announce(self, number: int) -> None:
+        """Count items before measuring.
+
+        Raises:
+            LimitExceeded: the server lists more tools than allowed.
+        """
         self._number += number
         if self.what == "tools" and self._number > self.limits.max_tools:
             excess = _over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")

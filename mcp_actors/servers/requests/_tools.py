@@ -162,6 +162,7 @@ class CallTool(PlainRequest[CallToolResult]):
         return content
 
     def finish(self, value: CallToolResult, record: ConnectionRecord) -> CallToolResult:
+        """Check the result against the schema of the tool (`InvalidResult`). A request for input has no schema."""
         if isinstance(value, CallToolResult):
             record.catalog.checks.check_result(self.name, value)
         return value
