@@ -169,7 +169,11 @@ class TestConvert:
     @pytest.mark.parametrize(
         ("form", "entry", "said"),
         [
-            ("cursor", {"command": "x", "env": {"A": "${A:-b}"}}, "env.A is a literal value; write it as ${VARIABLE}"),
+            (
+                "cursor",
+                {"command": "x", "env": {"A": "${A:-b}"}},
+                "env.A has a default, which would be written; remove the",
+            ),
             (
                 "cursor",
                 {"command": "${A:-b}"},

@@ -73,8 +73,9 @@ def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> d
     """Return the configuration of servers in the form of ``mcpServers``, for `load_config` and for other programs.
 
     Write it with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, are written as
-    variables: ``${TOKEN}``, ``Bearer ${TOKEN}``. `load_config` returns equal servers, except that a `Secret` is then a
-    str. Only fields that differ from their defaults are written. No variable is resolved.
+    variables: ``${TOKEN}``, ``Bearer ${TOKEN}``, but not ``${TOKEN:-x}``, because a default is a literal. `load_config`
+    returns equal servers, except that a `Secret` is then a str. Only fields that differ from their defaults are
+    written. No variable is resolved.
 
     Args:
         servers: the servers, for example ``load_config(file).servers``.
@@ -191,7 +192,7 @@ class _Dumping:
             return None
         parts = self._parsed(value, place)
         if has_literal(parts):
-            self._refuse_literal(place)
+            self._refuse_literal(place, parts)
         return self._unparsed(parts)
 
     def _auth(self, value: object) -> object:
@@ -222,14 +223,16 @@ class _Dumping:
         for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
             if arg == masked:
                 continue
+            parts: tuple[Part, ...] = ()
             if "://" in arg:
                 refused = "${" not in arg or self._has_literal_user_info(arg)
             else:
                 names = _NAMES.match(arg)
                 value = arg[names.end() :] if names else arg
-                refused = has_literal(self._parsed(value, f"args[{index}]"))
+                parts = self._parsed(value, f"args[{index}]")
+                refused = has_literal(parts)
             if refused:
-                self._refuse_literal(f"args[{index}]")
+                self._refuse_literal(f"args[{index}]", parts)
 
     def _has_literal_user_info(self, url: str) -> bool:
         # Not by urlsplit, which refuses a variable as an IPv6 address; nor split at ':', which ${env:NAME} contains.
@@ -253,9 +256,14 @@ class _Dumping:
         self._refuse(place, f"is a Python object ({type(value).__name__}), which a file cannot hold; set it in Python")
         return None
 
-    def _refuse_literal(self, place: str) -> None:
+    def _refuse_literal(self, place: str, parts: Iterable[Part] = ()) -> None:
+        problem = "is a literal value; write it as ${VARIABLE}"
+        if references := [part for part in parts if isinstance(part, Reference)]:
+            problem = "has text next to a variable; put the whole value into the variable"
+            if any(map(_is_literal, references)):
+                problem = "has a default, which would be written; remove the default"
         if not self.literals:
-            self._refuse(place, "is a literal value; write it as ${VARIABLE}, or pass literals=True")
+            self._refuse(place, f"{problem}, or pass literals=True")
 
     def _refuse(self, place: str, problem: str) -> None:
         name = self.server.name
