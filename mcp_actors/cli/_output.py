@@ -49,7 +49,7 @@ _REWORDED: Final = {
     r"or set allow_insecure=True if": r'or name the server in a file, with "mcp_actors": {"allow_insecure": true}, if',
     r'set auth=OAuth\(\), in a file "auth": "oauth"': r'write "auth": "oauth" into its entry in a file',
     r"; set (\w+) only in Python": r"; a file cannot set \1",
-    r" \(servers\[.*\]\.stderr_tail has the rest\):": ":",
+    r" \(servers\[.*\]\.stderr_tail has more until it is started again\):": ":",
 }
 """Remedies of messages that are for programs → those at the command line."""
 

@@ -279,7 +279,7 @@ def request_lost(server: str, operation: str, reason: BaseException | None, stde
     what = f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}"
     lost = ConnectionLost(what, server=server)
     if lines := stderr[-_LAST_CHARS:].splitlines()[-_LAST_LINES:]:
-        begin = f"its stderr ends with (servers[{server!r}].stderr_tail has the rest):"
+        begin = f"its stderr ends with (servers[{server!r}].stderr_tail has more until it is started again):"
         lost.add_note("\n".join([begin, *map(plain_text, lines)]))
     return lost
 

@@ -77,7 +77,9 @@ async def test_the_words_for_a_death_name_the_signal_once_it_is_known(number: in
 async def test_a_lost_call_has_a_note_of_what_its_process_has_written_last() -> None:
     """It is in the pipe before the process ends; the text of the error, which others may see, does not have it."""
     lines = [f"line {number}" for number in range(12)]
-    note = "\n".join(["its stderr ends with (servers['a'].stderr_tail has the rest):", *lines[2:]])
+    note = "\n".join(
+        ["its stderr ends with (servers['a'].stderr_tail has more until it is started again):", *lines[2:]]
+    )
     for written, notes in (("\n".join(lines), [note]), ("", [])):
         async with open_servers(server("a", "--stderr", f"{written}\n", restarts=NEVER)) as servers:
             with pytest.raises(ConnectionLost) as caught:

@@ -123,7 +123,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
     def failed(self) -> tuple[AnyServer, ...]:
         """The servers with an error of their own in `errors`.
 
-        Includes servers that are reconnecting after a failure, and ``degraded`` ones.
+        Includes servers that are reconnecting after a failure, and ``degraded`` ones (in `active` too).
         """
         return tuple(self._server(member.ref) for member in self._members.values() if member.record.life.troubled)
 

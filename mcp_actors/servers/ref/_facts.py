@@ -76,7 +76,7 @@ class ServerFacts(Handle):
     def stderr_tail(self) -> str:
         """The last lines of stderr, up to 64 KiB per process, with credentials masked. Empty without a process.
 
-        Includes all replicas; of each, the current process, or the last one while none runs.
+        Includes all replicas; of each, the current process, or the last one until another is started.
         """
         tails = (each.read_stderr() for each in self._record.connections)
         return "\n".join(tail for tail in tails if tail)
