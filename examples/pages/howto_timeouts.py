@@ -8,9 +8,9 @@ Prints::
     2 of 3 read
     3 of 3 read
     built
-    files/delete {'path': 'notes.txt'}: False ... s
+    files/delete {'path': 'notes.txt'}: done, ... s
     notes.txt is deleted for acme
-    files/delete {'path': 'thesis.txt'}: True ... s
+    files/delete {'path': 'thesis.txt'}: is_error, ... s
     refused by the user
     found at attempt 2
 """
@@ -102,11 +102,14 @@ async def watch(servers: ServerGroup) -> None:
 
 
 async def log_call(request: ToolRequest, call_next: CallNext) -> CallToolResult:
-    began = perf_counter()
-    result = await call_next(request)
-    seconds, tool = perf_counter() - began, f"{request.server}/{request.name}"
-    print(f"{tool} {dict(request.arguments or {})}: {result.is_error} {seconds:.3f} s")
-    return result
+    began, outcome = perf_counter(), "raised or cancelled"
+    try:
+        result = await call_next(request)
+        outcome = "is_error" if result.is_error else "done"
+        return result
+    finally:  # a timeout of the call cancels `call_next`
+        call = f"{request.server}/{request.name} {dict(request.arguments or {})}"
+        print(f"{call}: {outcome}, {perf_counter() - began:.3f} s")
 
 
 async def tag(request: ToolRequest, call_next: CallNext) -> CallToolResult:
