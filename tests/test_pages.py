@@ -15,6 +15,7 @@ import textwrap
 from collections.abc import Callable, Iterator
 from functools import cache, partial
 from inspect import signature
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
@@ -55,6 +56,13 @@ DEFINITIONS: Final = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 INSTALL: Final = re.compile(
     r"(?:\.venv/bin/python -m )?pip install (?:--quiet )?(?:--no-compile )?(?:--editable )?'[\w.-]+\[([\w-]+)\]'"
 )
+NEEDED: Final = {
+    *("annotations", "trio"),
+    *("ServerConfig", "Stdio", "open_servers"),
+    *("ChildSpec", "open_actor", "open_supervisor"),
+}
+"""The names that a page may import without showing their use, because every reader's own program uses them."""
+
 TYPED: Final = {
     "python3 -m venv .venv": "whoever runs these tests",
     ".venv/bin/python -m pytest --slice": "whoever runs these tests",
@@ -76,6 +84,28 @@ def above(block: Block, language: str) -> Block:
 def is_part_of(text: str, source: str) -> bool:
     """Return True if a source has these whole lines, indented or not."""
     return any(f"\n{textwrap.indent(text, ' ' * depth)}\n" in f"\n{source}\n" for depth in (0, 4, 8, 12))
+
+
+def parsed(text: str) -> ast.Module:
+    """Parse code of a page, which may be indented, or end before the body of a statement."""
+    code = textwrap.dedent(text)
+    return ast.parse(f"{code} pass" if code.endswith(":") else code)
+
+
+def shows(text: str, source: str) -> bool:
+    """Return True if code on a page is part of a program; of the imports above its code it may leave some out."""
+    if is_part_of(text, source):
+        return True
+    imports = list(takewhile(lambda node: isinstance(node, (ast.Import, ast.ImportFrom)), parsed(text).body))
+    rest = "\n".join(text.splitlines()[imports[-1].end_lineno if imports else 0 :]).strip("\n")
+    lacking = {name for node in imports for name in modules_in(node)} - modules_in(ast.parse(source))
+    return bool(imports) and not lacking and (not rest or is_part_of(rest, source))
+
+
+def modules_in(tree: ast.AST) -> set[tuple[str, str]]:
+    """Return the names that code imports, each with its module."""
+    imports = [node for node in ast.walk(tree) if isinstance(node, (ast.Import, ast.ImportFrom))]
+    return {(getattr(node, "module", None) or "", each.name) for node in imports for each in node.names}
 
 
 def literals() -> Iterator[pytest.ParameterSet]:
@@ -115,7 +145,7 @@ def test_code_has_at_most_88_columns_which_is_what_a_page_has_room_for() -> None
 
 @pytest.mark.parametrize("block", marked("python"))
 def test_a_block_of_python_is_part_of_an_example(block: Block) -> None:
-    assert any(is_part_of(block.text, program) for program in PROGRAMS), f"{block}: no example has this:\n{block.text}"
+    assert any(shows(block.text, program) for program in PROGRAMS), f"{block}: no example has this:\n{block.text}"
 
 
 def names_in(tree: ast.AST, context: type[ast.expr_context]) -> set[str]:
@@ -150,8 +180,7 @@ def test_programs_on_a_page_have_their_imports_and_definitions(page: Path) -> No
     An import is in the same block or above it, and a definition anywhere on the page.
     """
     shown = [block for block in blocks(page) if block.language == "python"]
-    code = [textwrap.dedent(block.text) for block in shown]
-    trees = [ast.parse(f"{each} pass" if each.endswith(":") else each) for each in code]
+    trees = [parsed(block.text) for block in shown]
     imported: set[str] = set()
     defined = {name for tree in trees for name in definitions_in(tree)}
     lacking = []
@@ -159,15 +188,24 @@ def test_programs_on_a_page_have_their_imports_and_definitions(page: Path) -> No
         imported |= imports_in(tree)
         arguments = {node.arg for node in ast.walk(tree) if isinstance(node, ast.arg)}
         used = names_in(tree, ast.Load) - arguments - imported - defined
-        programs = [sorted(used & given_by(program)) for program in PROGRAMS if is_part_of(block.text, program)]
+        programs = [sorted(used & given_by(program)) for program in PROGRAMS if shows(block.text, program)]
         lacking += [(str(block), names) for names in sorted(programs, key=len)[:1] if names]
     assert lacking == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_a_page_imports_only_what_it_names(page: Path) -> None:
+    """In its code, or in its text; and what every program needs that opens a server or an actor."""
+    trees = [parsed(block.text) for block in blocks(page) if block.language == "python"]
+    named = {name for tree in trees for name in names_in(tree, ast.Load)} | NEEDED
+    named |= set(re.findall(r"\w+", FENCE.sub("", page.read_text())))
+    assert {name for tree in trees for name in imports_in(tree)} <= named
 
 
 @pytest.mark.parametrize("block", marked("text"))
 def test_a_block_of_text_is_what_the_example_with_the_code_above_it_prints(block: Block) -> None:
     code = above(block, "python").text
-    assert any(is_part_of(block.text, program) for program in PROGRAMS if is_part_of(code, program)), block.text
+    assert any(is_part_of(block.text, program) for program in PROGRAMS if shows(code, program)), block.text
 
 
 @pytest.mark.parametrize("literal", list(literals()))
@@ -178,7 +216,7 @@ def test_a_block_in_a_docstring_of_the_reference_is_part_of_an_example(literal: 
 @pytest.mark.parametrize("program", sorted((EXAMPLES / "pages").glob("*.py")), ids=lambda path: path.name)
 def test_a_program_for_the_pages_is_shown_on_one(program: Path) -> None:
     source = program.read_text()
-    assert any(is_part_of(block.text, source) for block in BLOCKS if block.language == "python")
+    assert any(shows(block.text, source) for block in BLOCKS if block.language == "python")
 
 
 def test_every_other_example_is_linked_to_by_a_page() -> None:

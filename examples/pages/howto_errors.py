@@ -45,7 +45,7 @@ async def start() -> None:
 
 patient = ServerConfig(
     "indexer",
-    Stdio("indexer-server"),
+    Stdio("indexer-server", ["--index", "/srv/index"]),
     connect_timeout=120,
     restarts=RestartPolicy(
         max_restarts=20, backoff=Backoff(first=5, initial=10, maximum=300, jitter=0.2)

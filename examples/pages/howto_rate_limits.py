@@ -4,9 +4,13 @@ Prints::
 
     answers: 6
     at intervals: True
+    of each user: ['ann', 'bob']
 """
 
 from __future__ import annotations
+
+from collections import defaultdict
+from functools import partial
 
 import trio
 from mcp.server import MCPServer
@@ -50,12 +54,35 @@ limited = ServerConfig(
 )
 
 
+class ForEachUser:
+    """Let the calls of each user begin at intervals of their own."""
+
+    def __init__(self, per_second: float) -> None:
+        new = partial(AtMost, per_second)
+        self.limits: defaultdict[str, AtMost] = defaultdict(new)
+
+    async def __call__(
+        self, request: ToolRequest, call_next: CallNext
+    ) -> CallToolResult:
+        limit = self.limits[str((request.meta or {}).get("user", ""))]
+        return await limit(request, call_next)
+
+
+per_user = ForEachUser(per_second=50)
+shared = ServerConfig("shared", InProcess(search), middleware=[per_user])
+
+
 async def main() -> None:
-    async with open_servers(limited) as servers, trio.open_nursery() as nursery:
-        for word in ("a", "b", "c", "d", "e", "f"):
-            nursery.start_soon(servers["search"].call_tool, "find", {"word": word})
-    print("answers:", len(began))
-    print("at intervals:", max(began) - min(began) > 0.09)
+    async with open_servers(limited, shared) as servers:
+        async with trio.open_nursery() as nursery:
+            for word in ("a", "b", "c", "d", "e", "f"):
+                nursery.start_soon(servers["search"].call_tool, "find", {"word": word})
+        print("answers:", len(began))
+        print("at intervals:", max(began) - min(began) > 0.09)
+        for user in ("ann", "bob"):
+            query = {"word": f"one for {user}"}
+            await servers["shared"].call_tool("find", query, meta={"user": user})
+        print("of each user:", [*per_user.limits])
 
 
 trio.run(main)

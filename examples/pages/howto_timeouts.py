@@ -42,10 +42,10 @@ from mcp_actors import (
 )
 from mcp_actors.config import CallNext
 
-indexer = MCPServer("indexer", log_level="WARNING")
-files = MCPServer("files", log_level="WARNING")
 finder = MCPServer("finder", log_level="WARNING")
 attempts = iter(range(1, 10))
+indexer = MCPServer("indexer", log_level="WARNING")
+files = MCPServer("files", log_level="WARNING")
 protected = ["thesis.txt"]
 
 
