@@ -1,32 +1,25 @@
-"""Enforce the deadlines of requests, and count how they end.
+"""Enforce the deadlines of requests, and count how requests end.
 
-All requests of callers to one server share its `Calls`, on whichever connection: the deadlines (`Deadlines`), the
-counts of outcomes and durations (`LatencyCounts`; `Latency` is their snapshot), and the retry tokens and the circuit
-breaker of ``_rules``. A group has one `DeadlineTimer`, which the `DeadlineActor` runs in a task.
+A deadline belongs to a call, not to a connection. Its clock starts with the call, includes the time in the queue, and
+runs while the server is disconnected or a full pipe blocks the write. So one task per group (`DeadlineTimer`) enforces
+all deadlines, answering in the server's place: the caller gets the error at once; then the request is withdrawn from
+the queue, or cancelled at the server. Only an isolated retry that still connects is enforced by its caller.
 
-The record owns the `Calls`. Callers begin and end deadlines, and so does `request_internally` for requests of a
-connection's own, which are not counted; health checks, the requests of a connect and `Unsubscribe` have none. A
-connection, its requests and the questions of the server renew, suspend and hold them. The timer answers an expired
-request by the kernel's `PendingCall`, and calls `Deadlines.on_timeout` if it was sent. This file uses Trio's clock, and
-`Deadlines.begin` refuses callers outside Trio, or in other threads. It imports no record, session or connection, and
-logs nothing.
+All requests to a server have the same timeout, so they expire in the order in which they began, and a FIFO queue
+replaces a timer per request. Time without progress has a queue, too; renewing moves an entry to the end. People stop
+the clocks, and the order survives:
 
-Theory of operation
--------------------
-A deadline belongs to the call, not to the connection: it starts with the call, includes the time in the queue, and
-holds while the server is disconnected or a full pipe blocks the write. One task of the group (`DeadlineTimer`),
-independent of all connections, therefore enforces the deadlines of all messages; while an isolated retry connects, its
-caller does. The timer answers in the server's place: the caller gets its error at once; then the request is withdrawn
-from the queue or, if it was sent, cancelled at the server.
+=========================================  ============================================================
+a person                                   stops
+=========================================  ============================================================
+is asked to sign in                        ``request_timeout`` of all requests to the server; an older request gets back
+at least as much as a newer
+answers a question of the server           both limits of the request in question; the queue skips the few such requests
+=========================================  ============================================================
 
-All requests to one server have the same timeout, so they expire in the order in which they began, and a FIFO queue
-replaces one timer per request. The same holds for the time without progress: renewing it moves an entry to the end.
-What has come is read before requests expire: an answer that was there when its deadline was judged counts.
-
-While a person is asked to sign in, the ``request_timeout`` of all requests to that server stops. A request that began
-before another one is given at least as much time back, so their order stays. While a person answers a question of the
-server, that of the request stops for which it asks. The queue skips such requests: they are few, and looked at one by
-one.
+Owns: the deadlines and counts of one server, on whichever connection; the timer's task.
+Writes: answers of expired requests, through the kernel's `PendingCall`.
+Calls: kernel, _attempts, _rules.
 """
 
 from __future__ import annotations
@@ -58,19 +51,19 @@ if TYPE_CHECKING:
 Limit = Literal["request_timeout", "progress_timeout"]
 
 READ_FIRST: Final = 100
-"""Steps of the event loop for what has come before requests expire, two milliseconds if nothing has. An answer needs a
-few; a long one is read in pieces."""
+"""Event loop steps in which arrived answers are read before requests expire; two milliseconds if idle. An answer
+needs a few steps; a long answer is read in pieces."""
 
 
 @define(eq=False)
 class InTask:
-    """An attempt in the task of its caller, which runs middleware there; it may send several messages.
+    """An attempt in the task of its caller, where middleware may send several messages.
 
     Attributes:
-        scope: the scope around it.
-        calls: its messages that have no answer yet.
-        latest: the latest of all its messages.
-        error: its end, if that was decided from outside.
+        scope: the scope around the attempt.
+        calls: its unanswered messages.
+        latest: its latest message.
+        error: its end, if decided from outside.
     """
 
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -80,45 +73,41 @@ class InTask:
 
     @property
     def handed_over(self) -> bool:
-        """True while a message of it is at the server."""
+        """True while the server has a message of this attempt."""
         return any(call.handed_over for call in self.calls)
 
     @property
     def actor(self) -> str | None:
-        """The name of the actor that has the latest of its messages; None before the first."""
+        """The name of the actor with the latest message; None before the first."""
         return None if self.latest is None else self.latest.actor
 
     def expire(self, exc: BaseException) -> bool:
-        """Cancel it: its caller gets this exception."""
+        """Cancel the attempt: its caller gets this exception."""
         self.error = exc
         self.scope.cancel("the end of its request was decided")
         return True
 
     def withdraw(self) -> None:
-        """Do nothing: its task is cancelled by itself."""
+        """Do nothing: `expire` has cancelled the task."""
 
 
 @define(eq=False)
 class Deadline:
-    """The deadline of one request with all its attempts; a context manager around that request.
+    """The deadline of one request with all its attempts; a context manager around the request.
 
     Attributes:
-        keeper: the server's deadlines.
         operation: the protocol's method and its main argument: ``"tools/call 'search'"``.
-        began: when the request was made.
-        at: when it times out.
-        own: True for a request of our own, such as a new list of tools: it is not finished before the server leaves.
-        idle_at: when it times out without progress; infinite unless that is limited and the request was sent.
-        call: the message of the current or latest attempt, or the middleware that sends its messages.
-        begun: the number of messages of this attempt, sent by middleware, that have ended and may have had an effect.
-        expired: True after it has timed out.
+        own: True for the client's internal requests, such as a new list of tools: leaving does not wait for them.
+        idle_at: when the request times out without progress; infinite if unlimited or not sent.
+        call: the message of the latest attempt, or the middleware that sends its messages.
+        begun: how many messages of this attempt, sent by middleware, have ended and may have had an effect.
         limit: the limit that has expired.
-        asked: seconds of its time that do not count, because a person was asked. While a question of the server is
-            open, the time at which that began is missing from them.
+        asked: seconds that do not count, because a person was asked. While a question is open, its start time has been
+            subtracted here.
         questions: for each open question of the server to a person, the most that `asked` may become.
-        tries: the number of attempts so far, with the one that is under way.
+        tries: the number of attempts, the current included.
         since: when the present retry is due; None for the first attempt.
-        observed: the attempt under way, for observers; None without an observer, and after its end.
+        observed: the current attempt, for observers; None without an observer, and at the end.
     """
 
     keeper: Deadlines
@@ -139,28 +128,27 @@ class Deadline:
 
     @property
     def sent(self) -> bool:
-        """True while an attempt is at the server, or on its way there."""
+        """True while an attempt is at the server, or on its way."""
         return self.call is not None and self.call.handed_over
 
     @property
     def actor(self) -> str | None:
-        """The name of the actor that has the latest attempt; None before the first."""
+        """The name of the actor with the latest attempt; None before the first."""
         return None if self.call is None else self.call.actor
 
     def is_pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> bool:
-        """Return True for a caller's request that is in flight, with one of these actors if any are given.
-
-        With ``queued``, return True for any request of a caller.
+        """Return True for a caller's request in flight, at one of these actors if given; with ``queued``, for any
+        caller's.
         """
         return not self.own and (queued or (self.sent if actors is None else self.is_at(actors)))
 
     def is_at(self, actors: Container[object]) -> bool:
-        """Return True while one of these actors has a message of it."""
+        """Return True while one of these actors has a message of the request."""
         calls = self.call.calls if isinstance(self.call, InTask) else () if self.call is None else (self.call,)
         return any(call.handed_over and call.actor in actors for call in calls)
 
     def renew(self) -> None:
-        """Restart the time without progress: the request was handed to the session, or progress arrived."""
+        """Restart the time without progress: the session has the request, or progress arrived."""
         keeper = self.keeper
         if keeper._progress_timeout is not None and self in keeper._requests:
             self.idle_at = trio.current_time() + keeper._progress_timeout
@@ -169,8 +157,8 @@ class Deadline:
             keeper.timer.wake_by(self.idle_at, keeper)
 
     def wait_again(self, failure: Exception, delay: float) -> None:
-        """Note that an attempt has failed and that the request waits so many seconds for another one."""
-        attempt, self.observed = self.observed, None  # an observer may want the program to exit
+        """Note a failed attempt; another follows in `delay` seconds."""
+        attempt, self.observed = self.observed, None  # an observer may raise SystemExit
         if attempt is not None:
             attempt.failed(failure, last=False)
         self.begun = 0
@@ -186,7 +174,7 @@ class Deadline:
         self.keeper._idle.pop(self, None)
 
     def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
-        """Call a function after some seconds, the same for all requests; at once if the request has its outcome."""
+        """Call a function after `seconds`, equal for all requests; at once if the request has its outcome."""
         if self in self.keeper._requests:
             self.keeper._late[fn] = trio.current_time() + seconds, self  # middleware may send several messages at once
             self.keeper.timer.wake_by(trio.current_time() + seconds, self.keeper)
@@ -194,21 +182,20 @@ class Deadline:
             fn()
 
     def fail(self, failure: Exception) -> None:
-        """Note that the last attempt has failed."""
         if (attempt := self.observed) is not None:
             self.observed = None
             attempt.failed(failure, last=True)
 
     def handed_over(self, replica: str) -> None:
-        """Note that a connection has taken the attempt, if that is observed."""
+        """Note that a connection has taken the attempt."""
         if (attempt := self.observed) is not None:
             if attempt.sent_at is None:
-                # In the step of the caller, the message has no `PendingCall` yet, and the clock need not be read again.
+                # In the step of the caller there is no `PendingCall` yet, and no need to read the clock again.
                 attempt.sent_at = self.began if self.call is None else trio.current_time()
             attempt.replica = replica
 
     def put_back(self) -> None:
-        """Note that the message waits in the mailbox again, because nothing of it was sent."""
+        """Note that the message waits in the mailbox again, unsent."""
         if self.observed is not None and not self.begun:
             self.observed.sent_at = self.observed.request_id = None
 
@@ -216,9 +203,8 @@ class Deadline:
         return self
 
     def end(self, *_: object) -> None:
-        """Forget the deadline: the request has its outcome."""
         self.call = None
-        if (attempt := self.observed) is not None:  # its caller has left: each other end has been reported
+        if (attempt := self.observed) is not None:  # its caller has left: all other ends have been reported
             self.observed = None
             attempt.cancelled()
         self.keeper.end(self)
@@ -232,17 +218,15 @@ class Deadlines:
     Args:
         server: the server's name.
         request_timeout: seconds for a whole request; None disables the limit.
-        progress_timeout: seconds without progress after a request was sent; None disables the limit.
-        timer: the timer of the group. None for a server without one, whose deadlines nothing enforces.
+        progress_timeout: seconds without progress after sending; None disables the limit.
+        timer: the timer of the group. Without a timer, nothing enforces deadlines.
 
     Attributes:
-        server: the server's name.
-        timer: see above.
-        note_quiet: True if `quiet_since` is kept, which costs a request a look at the clock.
-        quiet_since: the last time at which a caller's request ended.
-        on_timeout: called with the deadline and the error of each sent request that times out.
-        outage: describes why the server does not serve, with the error that keeps it down; an empty text while it does.
-        observed: what the attempts of requests share if they are observed. Set by the record.
+        note_quiet: True keeps `quiet_since`, at the price of reading the clock per request.
+        quiet_since: when a caller's request last ended.
+        on_timeout: called with deadline and error of each sent request that times out.
+        outage: returns why the server does not serve, and the error behind; an empty text while serving.
+        observed: state shared by observed attempts. Set by the record.
     """
 
     def __init__(
@@ -269,9 +253,9 @@ class Deadlines:
         self.set_limits(request_timeout, progress_timeout)
 
     def set_limits(self, request_timeout: float | None, progress_timeout: float | None) -> None:
-        """Change the timeouts, also those of the requests that wait: theirs count from the call, as before.
+        """Change the timeouts, also for waiting requests, still counted from the call.
 
-        The time without progress begins anew when the next progress arrives.
+        Time without progress starts again with the next progress.
         """
         self._request_timeout, self._progress_timeout = request_timeout, progress_timeout
         self._limit = math.inf if request_timeout is None else request_timeout
@@ -280,7 +264,6 @@ class Deadlines:
         self._reckon(self._requests)
 
     def _reckon(self, requests: Iterable[Deadline]) -> None:
-        """Compute when requests time out."""
         for deadline in requests:
             deadline.at = deadline.began + self._limit + max(deadline.questions or (deadline.asked,))
         self.timer.wake_by(self.next(), self)
@@ -288,16 +271,16 @@ class Deadlines:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def begin(self, request: Any, *, own: bool = False) -> Deadline:
-        """Start the deadline of a request. Use it as a context manager, or call its `end`.
+        """Start the deadline of a request: a context manager, or call its `end`.
 
         Args:
-            request: the `Request`, which gets it.
-            own: see `Deadline`. Then its attempts are not observed.
+            request: the `Request`, which gets the deadline.
+            own: see `Deadline`. Own attempts are not observed.
 
         Raises:
             RuntimeError: the caller is outside Trio. Every request of a user begins here.
         """
-        # Before anything is changed, because the Trio run of another thread has a clock too.
+        # Check the thread before changing anything: the Trio run of another thread has a clock, too.
         timer = self.timer
         if get_ident() != timer.thread:
             raise outside_trio(f"server {self.server!r}")
@@ -314,7 +297,6 @@ class Deadlines:
         return deadline
 
     def end(self, deadline: Deadline) -> None:
-        """Forget the deadline of a request that has its outcome."""
         self._requests.pop(deadline, None)
         if self._idle:
             self._idle.pop(deadline, None)
@@ -330,16 +312,16 @@ class Deadlines:
             self.quiet_since = trio.current_time()
 
     def settled(self) -> None:
-        """Wake the tasks that wait until requests are settled: one has its outcome, or waits for another attempt."""
+        """Wake `wait_settled`: a request has its outcome, or waits for another attempt."""
         if self._settled is not None:
             self._settled.set()
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Stop the ``request_timeout`` of all requests while a person is asked to sign in, one at a time.
+        """Stop the ``request_timeout`` of all requests while a person signs in, one at a time.
 
-        The time without progress goes on. It runs only for requests that were sent. Those are isolated attempts, which
-        have a connection of their own and do not wait for the person.
+        Time without progress continues, but only sent requests have it: isolated attempts, whose connections do not
+        wait for the person.
         """
         self._asking_since = since = trio.current_time()
         try:
@@ -352,14 +334,18 @@ class Deadlines:
 
     @contextmanager
     def answering(self, actor: str, known: Deadline | None, most: float | None = None) -> Iterator[None]:
-        """Stop the time without progress while a server waits for our answer; all time if a person gives it.
+        """Stop the time without progress while a server waits for the client's answer; both limits if a person answers.
 
         Args:
             actor: the actor of the connection.
-            known: the request for which the server asks. None if it does not say that; then all count that it has.
-            most: seconds that a request may be given in all for the answers of people, or a server that asks again and
-                again could hold it. None if no person answers.
+            known: the request behind the question; None, if the server does not say, means all its requests.
+            most: the total seconds of people's answers for each request, or a server could hold a request by asking
+                forever. None if no person answers.
         """
+        # Questions of one request overlap, and end in any order. `asked` counts their union once: the first question
+        # subtracts its start, the last adds its end, and between the two `_reckon` uses the limit instead. Each
+        # question keeps a limit in `questions`, so closing one does not shorten another. A request that ended meanwhile
+        # stays out of `_asked`: no one would remove it again.
         key, asked = known or actor, list[Deadline]()
         if most is not None:
             asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
@@ -384,32 +370,32 @@ class Deadlines:
                     each.renew()
 
     def _is_held(self, deadline: Deadline) -> bool:
-        """Return True while a server waits for an answer to a question that belongs to a request."""
+        """Return True while a server waits for an answer on behalf of a request."""
         return deadline in self._held or deadline.is_at(self._held)
 
     def pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> int:
         """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
 
-        With the names of actors, only those count that they have.
+        With the names of actors, count only requests at these.
         """
-        requests = tuple(self._requests)  # in one step, because other threads ask too
+        requests = tuple(self._requests)  # in one step, because other threads may call this
         return sum(deadline.is_pending(queued=queued, actors=actors) for deadline in requests)
 
     async def wait_settled(self, *, queued: bool, actors: Container[str | None] | None = None) -> None:
         """Wait until no requests are `pending`."""
         while any(deadline.is_pending(queued=queued, actors=actors) for deadline in self._requests):
-            if self._settled is None or self._settled.is_set():  # else another task waits for the same
+            if self._settled is None or self._settled.is_set():  # else another task waits already
                 self._settled = trio.Event()
             await self._settled.wait()
 
     def any_sent_before(self, time: float, actor: str) -> bool:
-        """Return True if a request that began by `time` was sent, to that actor, and has not expired."""
+        """Return True if the actor has a request that began by `time` and has not expired."""
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
         return any(deadline.is_at((actor,)) for deadline in older)
 
     def leave(self) -> None:
-        """Forget the server, which has ended. Attempts that a program has kept show what is known of it now."""
-        self.timer.used.pop(self, None)  # it has no request any more that could expire
+        """Forget the ended server. Attempts kept by a program show its last known facts."""
+        self.timer.used.pop(self, None)  # no request is left to expire
         self.on_timeout, self.outage = (lambda *_: None), (lambda: ("", None))
         if (observed := self.observed) is not None:
             facts = observed.describe(self.server)
@@ -418,7 +404,7 @@ class Deadlines:
     # --- the timer --------------------------------------------------------------------------------------------------
 
     def next(self) -> float:
-        """Return the time at which the next request expires, unless it ends before that."""
+        """Return when the next request expires, unless it ends before."""
         running = self._requests if self._asking_since is None else ()
         first = next((each for each in running if each not in self._asked), None)
         first_asked = min((each.at for each in self._asked if running), default=math.inf)
@@ -427,9 +413,13 @@ class Deadlines:
         idle_at = first_idle.idle_at if first_idle else math.inf
         return min(first.at if first else math.inf, first_asked, idle_at, first_late)
 
-    @trio.lowlevel.enable_ki_protection  # a Ctrl-C in the midst would lose an answer
+    @trio.lowlevel.enable_ki_protection
     def expire(self, now: float) -> None:
-        """Answer the requests whose time is over; first those that have an answer."""
+        """Answer expired requests; requests with an answer first."""
+        # An answered request may still wait here: its result is held until the progress callback has seen all reports
+        # (`hurry`). That answer counts, so it is delivered before, and instead of, a timeout. `end` comes before
+        # answering: nothing may find the deadline again. Without the protection above, a Ctrl-C between the two would
+        # lose the answer, and the caller would wait forever.
         while self._late and next(iter(self._late.values()))[0] <= now:
             hurry = next(iter(self._late))
             del self._late[hurry]
@@ -447,10 +437,7 @@ class Deadlines:
                 deadline.call.expire(self.failure(deadline))
 
     def _due(self, now: float) -> dict[Deadline, Limit]:
-        """Return the requests to answer, with the limit that has expired; the earlier one if both have.
-
-        A limit that is stopped has not expired, whatever time is noted for it.
-        """
+        """Return expired requests with their limits, the earlier if both have expired; stopped limits never expire."""
         due: dict[Deadline, Limit] = {}
         for deadline in self._requests if self._asking_since is None else ():
             if deadline.at <= now:
@@ -465,10 +452,7 @@ class Deadlines:
         return due
 
     def failure(self, deadline: Deadline) -> RequestTimedOut:
-        """Return the error for a request that has timed out.
-
-        Its cause is what keeps the server down, if that is why the request was not sent.
-        """
+        """Return the error of a request that has timed out, caused by the outage if that prevented sending."""
         limit = deadline.limit
         cause: Exception | None = None
         if limit == "progress_timeout":
@@ -508,22 +492,20 @@ class DeadlineTimer:
         self.thread: int = get_ident()
         self.at: float = math.inf
         self._sleep = trio.CancelScope()
-        # Those that have a request, because of many servers few are used. A removed server must not be held here: its
-        # credentials would be, too.
+        # Only servers with requests: of many, few are in use. Holding a removed server would hold its credentials.
         self.used: dict[Deadlines, None] = {}
 
     @property
     def lives_here(self) -> bool:
-        """True if the caller is in the thread of the group."""
         return get_ident() == self.thread
 
     def wake_by(self, time: float, deadlines: Deadlines) -> None:
-        """Look at these deadlines at a time, or earlier; never if it is infinite."""
+        """Check these deadlines by `time`, perhaps earlier; never if infinite."""
         if time == math.inf:
             return
         self.used[deadlines] = None
-        # The deadline of the scope is often that of a request which has ended: an early wake-up now and then costs less
-        # than moving the deadline at every request.
+        # The request behind the scope's deadline has often ended. An early wake-up costs less than moving the deadline
+        # at each request.
         if time < self.at:
             self.at = self._sleep.deadline = time
 
@@ -535,30 +517,30 @@ class DeadlineTimer:
                 with trio.CancelScope(deadline=self.at) as self._sleep:
                     await trio.sleep_forever()
             else:
-                # The program may have been held up (a blocked loop, SIGSTOP, a breakpoint), so that an answer has come
-                # in time and was not read. Trio runs this task and the readers in any order, so they go first: in steps
-                # and not for a time, because a program may be held up again.
+                # The program may have been held up (a blocked loop, SIGSTOP, a breakpoint) while an answer arrived in
+                # time, unread. Trio runs this task and the readers in any order, so yield to the readers first, or
+                # answered requests would time out. Yield steps and not seconds, because the program may be held up
+                # again. `now` is from before these steps: no deadline expires during them.
                 for _ in range(READ_FIRST):
                     await trio.lowlevel.checkpoint()
                 for each in tuple(self.used):
                     each.expire(now)
 
     def close(self) -> None:
-        """Let middleware that still runs keep its time by itself, because the group is closed."""
+        """Let running middleware enforce its own deadline, because the group is closed."""
         for deadline in [deadline for each in self.used for deadline in each._requests]:
             if isinstance(deadline.call, InTask):
                 deadline.call.scope.deadline = deadline.at
 
 
 class DeadlineActor(Actor):
-    """Owns the task that enforces deadlines. It takes no messages."""
+    """Owns the task that enforces deadlines. Takes no messages."""
 
     def __init__(self, timer: DeadlineTimer) -> None:
         self.timer = timer
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Run the task, which outlives every connection."""
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self.timer.run, name=self.ref.name)
             yield
@@ -568,23 +550,20 @@ class DeadlineActor(Actor):
 
 # --- Count the requests to one server and their durations, in bounded memory ------------------------------------------
 
-# Theory of operation
-# -------------------
-# Exact percentiles would need every duration. Instead each duration is counted in a bucket; the bounds of the buckets
-# grow by 2 % from one to the next. A percentile is reported as the middle of its bucket, so its error is at most 1 %.
-# (This is the histogram of DDSketch, Masson et al. 2019, with a relative accuracy of 1 %.) From a microsecond to a day
-# there are 1273 buckets, of which a server uses some dozens; the first and the last also count shorter and longer
-# durations. Counting takes one logarithm and one dict entry.
+# Exact percentiles would need every duration. Instead, buckets count durations, and the bounds of buckets grow by 2 %.
+# A percentile is the middle of its bucket, so its error is at most 1 % (DDSketch, Masson et al. 2019). From a
+# microsecond to a day there are 1273 buckets, of which a server uses some dozens; the first and the last also count
+# what is shorter or longer. Counting takes one logarithm and one dict entry.
 
 
 _SHORTEST: Final = 1e-6
-"""Seconds. The way through the mailbox alone takes ten times as long."""
+"""Seconds. The mailbox alone takes ten times as long."""
 
 _LONGEST: Final = 86_400.0
-"""Seconds. A day."""
+"""Seconds."""
 
 _GROWTH: Final = 1.02
-"""The ratio of the upper bounds of neighbouring buckets. The error is ``(g - 1) / (g + 1)``, 0.99 %."""
+"""The ratio of neighbouring bounds. The error is ``(g - 1) / (g + 1)``, 0.99 %."""
 
 _PER_E: Final = 1 / math.log(_GROWTH)
 _MIDDLE: Final = 2 / (_GROWTH + 1)
@@ -593,15 +572,15 @@ _LAST: Final = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_E)
 
 @frozen(kw_only=True)
 class Latency:
-    """A snapshot of how many requests to a server ended, how, and after which time.
+    """A snapshot: how many requests to a server have ended, how, and after how long.
 
-    Percentiles cover the requests that had a result. They are in seconds, accurate to 1 % from a microsecond to a day,
-    and None before the first result.
+    Percentiles cover requests with a result, in seconds, accurate to 1 % from a microsecond to a day. All are None
+    before the first result.
 
     Attributes:
-        done: the number of requests that had a result, one with ``is_error`` included.
-        failed: the number of requests that raised an error, the server's own errors included. Requests whose caller
-            left count in neither.
+        done: the number of requests with a result, including ``is_error`` results.
+        failed: the number of requests that raised an error, including the server's. Requests whose caller left count in
+            neither.
         p50: the median.
         p95: the 95th percentile.
         p99: the 99th percentile.
@@ -616,13 +595,12 @@ class Latency:
 
 @define(eq=False)
 class LatencyCounts:
-    """Counts the requests to one server while it is in its group."""
+    """Counts the requests to one server while the server is in its group."""
 
     _failed: int = field(default=0, init=False)
     _buckets: dict[int, int] = field(factory=dict, init=False)
 
     def done(self, seconds: float) -> None:
-        """Count a result that took so many seconds."""
         if seconds <= _SHORTEST:  # a mock clock may even say 0
             bucket = 0
         elif seconds >= _LONGEST:
@@ -632,14 +610,11 @@ class LatencyCounts:
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def failed(self) -> None:
-        """Count an error, without its duration, which often is just one of our own timeouts."""
+        """Count an error, but not its duration: often just the client's own timeout."""
         self._failed += 1
 
     def snapshot(self) -> Latency:
-        """Return the counts so far, in some dozens of steps however many requests there were.
-
-        Any thread may call it while the event loop counts, so everything is computed from one copy.
-        """
+        """Return the counts. Any thread may call this while the event loop counts, so compute from one copy."""
         buckets = self._buckets.copy()
         done = sum(buckets.values())
         p50, p95, p99 = _percentiles(buckets, done, 50, 95, 99)
@@ -647,13 +622,13 @@ class LatencyCounts:
 
 
 def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float | None]:
-    """Return the times at these percentages, which must ascend; each has the rank ``ceil(share * done / 100)``."""
+    """Return the times at ascending percentages; each has the rank ``ceil(share * done / 100)``."""
     times: list[float | None] = []
     below = 0
     for bucket in sorted(buckets):
         below += buckets[bucket]
         while len(times) < len(shares) and below * 100 >= shares[len(times)] * done:
-            # The middle of the bucket: the value with the same relative distance to both of its bounds.
+            # The middle has the same relative distance to both bounds.
             times.append(_SHORTEST * _GROWTH**bucket * _MIDDLE if bucket else _SHORTEST)
     return times or [None] * len(shares)
 
@@ -662,12 +637,12 @@ def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float
 
 
 class Calls:
-    """The state of the policies of one server, for all its requests; written by their callers.
+    """The state of one server's policies, for all its requests; written by their callers.
 
     Attributes:
-        deadlines: their deadlines, also while the server is down.
+        deadlines: the deadlines, also while the server is down.
         tokens: the rest of the retry budget.
-        breaker: the circuit breaker, if one is configured.
+        breaker: the circuit breaker, if configured.
         latency: counts of outcomes and durations.
     """
 
@@ -677,7 +652,7 @@ class Calls:
         self._begin_anew(config)
 
     def configure(self, config: ServerConfig) -> None:
-        """Take over a changed configuration, also for the requests that wait."""
+        """Take over a changed configuration, also for waiting requests."""
         self.deadlines.set_limits(config.request_timeout, config.progress_timeout)
         self._begin_anew(config)
 

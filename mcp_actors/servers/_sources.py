@@ -1,39 +1,21 @@
-"""Read the sources of a group, and compare what they give.
+"""Read, merge and compare the configurations of a group.
 
-`Sources` keeps the arguments of a group and the last reading of each source. It looks at sources, reads them, and runs
-jobs in their threads. `merge` puts the servers of several sources together (`Given`). `compare` finds how a new
-configuration differs from the servers of the group, and `change_lines` describes that for the log.
+A source is a file, a directory, a database or code of the program. Each may block, hang, fail, or change during a
+reading, and none may stop a running server by accident. So:
 
-The group makes the `Sources`, and applies what is found. ``_watch`` asks for changes, notes here what was refused, and
-has tables written by `Sources.tell`. The lifecycle actor compares with what is here, and marks all sources as due when
-an added server was removed. The bridge uses `anchored`. A source is a file, a directory, a database or code of the
-program. The file raises or returns `ConfigError`. It uses the configuration, reads the environment for overrides, and
-logs the problems of a reading. It imports no other file of ``servers`` and nothing of the kernel.
+- Each source has a worker thread; all are read concurrently. Looks, followed readings and writes end within `PATIENCE`
+  seconds; opening and `ServerGroup.reload` wait without a limit. After a failed look, only the follower of the source
+  and `reload` look again: a table behind a dead network delays the files only once.
+- Everything is read, merged and validated (`merge`) before the group changes anything. The group keeps a reading,
+  together with its look, in the step in which it begins to apply both (`Sources.adopt`). If the source fails later, its
+  servers stay as they are, and the error is reported; only opening and `reload` raise the error of a file given as an
+  argument.
+- A cancelled, failed or refused reading leaves its sources *due*: the next look differs from the kept look, or the kept
+  reading is incomplete (`Sources.is_due`).
 
-Theory of operation
--------------------
-A source blocks, so every call of one runs in a worker thread: one thread for each source, and all sources are read at
-the same time. A thread that hangs is abandoned when its caller is cancelled, and is not joined: a database that hangs
-cannot keep a group open. A look, a reading for a group that follows its sources, and the writing of states must end
-within `PATIENCE` seconds; opening and `ServerGroup.reload` wait without a limit. A source that has not answered in time
-is asked again when its thread has ended, and fails at once until then. One whose last look has failed is looked at
-again only by the task that follows it, and by `ServerGroup.reload`: a table behind a dead network delays the files only
-once.
-
-A source is looked at before it is read. A change between the two is then found by the next look; in the opposite
-order it would be lost. Two readings ask each source in the order in which they began. They may end in the other
-order: the older one has read a file and waits for a table that hangs, when the newer one reads the file and no longer
-waits for this table. So each reading has a number, and one whose content of any source is older than the kept one is
-not used (`Sources.is_outdated`).
-
-Everything is read, merged and validated before the group changes anything (`merge`). The reading is kept
-(`Sources.adopt`) in the step in which the group begins to apply it, when nothing can refuse it any more. It replaces a
-source that cannot be reached later, or a file that cannot be parsed: the servers of that stay as they are, and the
-error is reported. Only opening and `ServerGroup.reload` raise the error of a file that is an argument.
-
-The look and what was read after it are kept together or not at all (`Reading`). So a reading that was cancelled or
-refused, or that failed, leaves its sources *due*: a look that is not the kept one, or a kept reading that lacks
-something, is a reason to read again (`Sources.is_due`).
+Owns: a group's arguments, the last reading of each source, and a thread per source.
+Writes: the log; a table only by a job given to `Sources.tell`.
+Calls: config.
 """
 
 from __future__ import annotations
@@ -61,16 +43,16 @@ from ..config._template import check_variables, written_at
 logger = Log("mcp_actors.servers")
 
 Configured: TypeAlias = ServerConfig | LoadedConfig | Source | str | os.PathLike[str] | Mapping[str, Any]
-"""An argument of `open_servers`: a server, a source, a result of `load_config`, or a path or mapping for it."""
+"""An argument of `open_servers`."""
 
 T = TypeVar("T")
 
 OF_CODE: Final = "the arguments of open_servers"
-"""Names the source of servers that are configured in Python."""
+"""Names the source of servers configured in Python."""
 
 
 PATIENCE: Final = 30.0
-"""Seconds within which a followed source must answer, whatever timeouts it has of its own."""
+"""Seconds within which a followed source must answer, whatever timeouts the source has."""
 
 
 @define(eq=False)
@@ -79,11 +61,10 @@ class Sources:
 
     Attributes:
         strict: whether every entry is required.
-        env_file: the ``.env`` file for files and mappings, or None.
-        configs: the arguments that the group was opened or reloaded with last.
+        configs: the arguments of the last opening or reload.
         changed: set when `configs` are replaced.
-        tried: the look at each source before it was read last, whether or not that reading was used.
-        refused: the error of the followed reading that the group has refused; None once a reading is used.
+        tried: the look before the last reading of each source, used or not.
+        refused: the error for which the group refused a followed reading; None once a reading is used.
     """
 
     strict: bool
@@ -108,18 +89,18 @@ class Sources:
     async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Given:
         """Read every configuration, in threads where that may block.
 
-        **Cancellation**: leaves at once and abandons a thread that waits for a slow file system or database.
+        **Cancellation**: leaves at once and abandons hanging threads.
 
         Args:
             configs: what to read.
-            lenient: whether this is a reading of a group that follows its sources. Files that cannot be used keep what
-                they gave last then, as tables and directories always do, and what has not changed is not read again.
+            lenient: whether the group follows its sources. Then unusable files keep their last content, as tables and
+                directories always do, and unchanged sources are not read again.
             whole: whether files and mappings must be valid as a whole.
 
         Raises:
-            ConfigError: a file cannot be read, an argument is not a configuration, two sources or servers share a
-                name, or a required entry (any entry if `strict`) cannot be used. The first such error is raised; the
-                others are notes.
+            ConfigError: a file cannot be read, an argument is not a configuration, two sources or servers share a name,
+                or a required entry (any entry if `strict`) cannot be used. The first error is raised; notes list the
+                rest.
         """
         paired = self._paired(configs)
         _check_names(source.name for _, source in paired if source is not None)
@@ -148,7 +129,7 @@ class Sources:
 
     @property
     def statuses(self) -> tuple[SourceStatus, ...]:
-        """A snapshot of each source that the group uses. Any thread may ask."""
+        """A snapshot of each source in use. Any thread may ask."""
         return tuple(self._status(name, reading) for name, reading in self._last.items())
 
     def _status(self, name: str, reading: Reading) -> SourceStatus:
@@ -160,23 +141,24 @@ class Sources:
         return SourceStatus(name=name, read_at=at, error=error, refused=refused, current=current)
 
     def is_outdated(self, given: Given) -> bool:
-        """Return True if the group uses newer content of one of its sources. Then all of them are read again."""
+        """Return True, and mark all sources due, if the group already uses newer content of any source."""
         last = self._last
+        # A slow older reading may end after a newer reading was adopted: both ran at once, and the newer did not wait
+        # for a hanging source. Compare numbers per source and not per reading, because the newer may have kept old
+        # content of the hanging source. Applying the older reading would silently undo a change that the group already
+        # runs.
         outdated = any(name in last and last[name].number > each.number for name, each in given.read.items())
         if outdated:
             self.mark_due()
         return outdated
 
     def adopt(self, given: Given, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
-        """Keep a reading that the group uses from now on, and log its problems.
+        """Keep a reading that the group begins to use; log its problems, and return the new errors.
 
         Args:
             given: the reading.
             configs: what was read.
-            again: True logs no error a second time while its source is the same. No warning is logged a second time.
-
-        Returns:
-            The errors that are new.
+            again: True logs no error twice while its source is unchanged. Warnings are never logged twice.
         """
         for name, reading in given.read.items():
             if name not in self._last or self._last[name].number != reading.number:
@@ -196,10 +178,10 @@ class Sources:
         return [problem for key in new if isinstance(problem := problems[key], ConfigError)]
 
     async def look(self, source: Source) -> Hashable:
-        """Return the stamp of a source; the text of the error is the stamp of one that cannot be reached.
+        """Return the stamp of a source; if unreachable, the text of the error.
 
         Raises:
-            NoThread: no thread could be started for it.
+            NoThread: no thread could be started.
         """
         look = await self._ask(source, lambda: self._look(source), patient=False)
         if isinstance(look, NoThread):
@@ -207,42 +189,36 @@ class Sources:
         return _stamp(look)
 
     def is_due(self, source: Source, stamp: Hashable) -> bool:
-        """Return True unless the group uses all that a source with this stamp gives.
+        """Return True unless the group uses everything that a source with this stamp has.
 
-        A refused change that was taken back is a change too: the next reading says that nothing is refused any more.
+        Taking back a refused change is a change, too: only the next reading clears `refused`.
         """
         last = self._last.get(source.name)
         taken_back = self.refused is not None and self.tried.get(source.name) != stamp
         return last is None or last.due or last.stamp != stamp or taken_back
 
     def mark_due(self) -> None:
-        """Read all sources again, although they look the same: they may have what the group has left out."""
+        """Read all sources again, even if unchanged: they may have servers that the group left out."""
         self._last = {name: reading._replace(due=True) for name, reading in self._last.items()}
 
     def _paired(self, configs: Iterable[Configured]) -> list[tuple[Configured, Source | None]]:
-        """Return each configuration with the source that it is, or that is made of it."""
         return [(config, self._source_of(config)) for config in configs]
 
     def _source_of(self, config: Configured) -> Source | None:
-        if isinstance(config, ServerConfig):  # nearly all are, and looking for the methods of a source is slow
+        if isinstance(config, ServerConfig):  # the usual case; looking for a source's methods is slow
             return None
         if isinstance(config, (str, os.PathLike)):
             return configuration.FileSource(config, env_file=self.env_file)
         return config if isinstance(config, Source) and not isinstance(config, type) else None
 
     async def _given_directly(self, config: Configured, *, whole: bool) -> Part:
-        """Return the part of an argument other than a source.
-
-        Raises:
-            ConfigError: it is not a configuration.
-        """
         if isinstance(config, ServerConfig):
             return Part(LoadedConfig((config,), source=OF_CODE), Rank.CODE)
         if isinstance(config, LoadedConfig):
             return Part(config, Rank.FILE, strict=whole)
         if isinstance(config, Mapping):
             job = partial(configuration.load_config, config, env_file=self.env_file)
-            # A thread only for the file, because a small mapping takes less time than the way there.
+            # Only the file needs a thread: starting one takes longer than parsing a small mapping.
             loaded = job() if self.env_file is None else await run_in_thread(job)
             return Part(loaded, Rank.FILE, strict=whole)
         remedy = 'write ServerConfig("name", Stdio("command")) or "mcp.json"'
@@ -252,12 +228,12 @@ class Sources:
         raise ConfigError(f"open_servers {problem}", source="open_servers")
 
     async def tell(self, source: Source, job: Callable[[], None]) -> ConfigError | None:
-        """Run a job in the thread of a source. Return the error if it fails, or takes too long."""
+        """Run a job in the thread of a source. Return the error if the job fails or takes too long."""
         return await self._ask(source, lambda: _asked(source, job), patient=False)
 
     async def _read(self, source: Source, found: dict[str, _Found], lenient: bool) -> None:
-        """Look at a source and read it; if `lenient`, only if it is due, and if the last look has not failed."""
-        # Before it waits for the thread, and again in the thread, where another call may have failed meanwhile.
+        """Look at a source and read it; if `lenient`, only if due, and if the last look succeeded."""
+        # Check before waiting for the thread, and again within: another call may have failed meanwhile.
         if lenient and (failing := self._failing.get(source.name)) is not None:
             found[source.name] = _Found(str(failing), failing)
             return
@@ -265,6 +241,9 @@ class Sources:
         def question() -> _Found | ConfigError:
             if lenient and (failing := self._failing.get(source.name)) is not None:
                 return failing
+            # Look first: a source may change at any moment. A change after the look makes the next look differ, and so
+            # is read later. A look after the reading could already see the change, and the old content would pass as
+            # current forever.
             look = self._look(source)
             last = self._last.get(source.name)
             if lenient and last is not None and not isinstance(look, ConfigError) and not self.is_due(source, look):
@@ -277,7 +256,6 @@ class Sources:
         found[source.name] = _Found(str(answer), answer) if isinstance(answer, ConfigError) else answer
 
     def _look(self, source: Source) -> Hashable | ConfigError:
-        """Look at a source, in its thread, and note whether that has failed."""
         look = _asked(source, source.look)
         if isinstance(look, ConfigError):
             self._failing[source.name] = look
@@ -286,30 +264,33 @@ class Sources:
         return look
 
     def _kept(self, source: Source, found: _Found, number: int, *, lenient: bool, is_file: bool) -> Reading:
-        """Return what a source gives, and for what it cannot give what it gave last, unless it is a file.
+        """Return the content of a source; where there is none, the last content, except for a file.
 
         Raises:
-            ConfigError: it is a file that cannot be read, and the reading is not `lenient`.
+            ConfigError: a file cannot be read, and the reading is not `lenient`.
         """
         content, last = found.content, self._last.get(source.name)
         if isinstance(content, Reading):
-            return last or content  # without a last one, `ServerGroup.reload` has replaced the sources meanwhile
+            return last or content  # None if `ServerGroup.reload` has replaced the sources meanwhile
         if isinstance(content, ConfigError) and is_file and not lenient:
             raise content
         before = {} if last is None else {loaded.source: loaded for loaded in last.parts}
         if isinstance(content, ConfigError):
-            # Nothing is known about any of its parts, so all of them stay.
+            # All parts stay, because nothing is known about any.
             failed = LoadedConfig((), (content,), source=source.name, failed={source.name: content})
             before[source.name] = _lasting(failed, before.get(source.name))
             return Reading(tuple(before.values()), found.stamp, due=True, number=0 if last is None else last.number)
-        # A file may have been invalid or, for want of a descriptor, out of reach: it is read again in either case.
+        # A file may have been invalid, or out of reach for want of a descriptor: read again in either case.
         due = any(each.source in each.failed for each in content)
         if lenient or not is_file:
             content = tuple(_lasting(each, before.get(each.source)) for each in content)
         return Reading(content, found.stamp, due, number)
 
     async def _ask(self, source: Source, question: Callable[[], T], patient: bool) -> T | ConfigError:
-        """Run a call of a source; the error of one that is not answered in time is returned."""
+        # A blocked thread cannot be stopped, only abandoned. The limiter of one token keeps a second call off a thread
+        # that still runs: each look would otherwise abandon another thread. So after a timeout the source counts as
+        # silent, and fails at once, until the abandoned thread returns its token. Cancelling the caller does not mark
+        # the source: the next call may wait for the thread.
         thread = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
         if source.name not in self._silent or not thread.borrowed_tokens:
             with trio.move_on_after(math.inf if patient else PATIENCE):
@@ -324,7 +305,7 @@ class Sources:
 
 
 class _Found(NamedTuple):
-    """The look at a source, and what it gave then; the last reading if it was not read, because it looks the same."""
+    """The look at a source and its content; the last reading instead of content if the look is unchanged."""
 
     stamp: Hashable
     content: tuple[LoadedConfig, ...] | Reading | ConfigError
@@ -335,11 +316,7 @@ async def _in_thread(question: Callable[[], T], thread: trio.CapacityLimiter) ->
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Refuse two sources of one name: everything that is kept of a source is kept by its name.
-
-    Raises:
-        ConfigError: a name is repeated.
-    """
+    """Raise ConfigError for two sources with the same name, under which everything about a source is kept."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -349,7 +326,7 @@ def _check_names(names: Iterable[str]) -> None:
 
 
 def _lasting(loaded: LoadedConfig, last: LoadedConfig | None) -> LoadedConfig:
-    """Return a part with the servers that it gave last, if it has none because it is not valid as a whole."""
+    """Return a part; with its last servers if the new content is invalid as a whole."""
     if last is None or loaded.source not in loaded.failed:
         return loaded
     return evolve(loaded, servers=last.servers, failed={**last.failed, **loaded.failed})
@@ -363,7 +340,7 @@ def _stamp(look: Hashable | ConfigError) -> Hashable:
 
 
 def _asked(source: Source, question: Callable[[], T]) -> T | ConfigError:
-    """Return the answer of a source, or the error. A source of the user may raise anything."""
+    """Return the answer of a source, or the error. A user's source may raise anything."""
     try:
         return question()
     except ConfigError as error:
@@ -374,11 +351,7 @@ def _asked(source: Source, question: Callable[[], T]) -> T | ConfigError:
 
 
 def _content(source: Source) -> tuple[LoadedConfig, ...]:
-    """Read a source.
-
-    Raises:
-        ConfigError: it returns something else.
-    """
+    """Read a source; raise ConfigError if `read` returns the wrong type."""
     content: object = source.read()
     found = type(content).__name__
     if isinstance(content, (tuple, list)):
@@ -394,7 +367,7 @@ def _content(source: Source) -> tuple[LoadedConfig, ...]:
 
 
 def anchored(argument: T) -> T | str:
-    """Return a path as an absolute one, because the program may enter another directory; anything else as it is."""
+    """Return a path as an absolute path, because the program may change its directory; anything else as is."""
     if not isinstance(argument, (str, os.PathLike)):
         return argument
     try:
@@ -404,10 +377,9 @@ def anchored(argument: T) -> T | str:
 
 
 def anchored_options(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a door of `open_servers`, by their names, with absolute paths.
+    """Return the arguments of `open_servers`, by name, with absolute paths.
 
-    For the doors on asyncio and in threads, which pass on all arguments that they do not adapt. They start Trio later:
-    the program may have entered another directory by then.
+    The bridge and `sync` start Trio later, and the program may have changed its directory by then.
     """
     store = given["catalog_store"]
     if isinstance(store, (str, os.PathLike)) and store:
@@ -420,11 +392,10 @@ class Part(NamedTuple):
     """The content of one argument, or of one file of a directory.
 
     Attributes:
-        loaded: the servers and errors.
-        rank: which part wins if several have a server of the same name.
-        strict: whether it must be valid as a whole.
-        stamp: the look at its source before it was read; None if it has none.
-        home: the name of the source that it is a part of; None if it is the whole of an argument.
+        rank: decides which part wins if several have a server of the same name.
+        strict: whether the part must be valid as a whole.
+        stamp: the look before the reading; None without a source.
+        home: the name of the source; None for the whole of an argument.
     """
 
     loaded: LoadedConfig
@@ -435,7 +406,6 @@ class Part(NamedTuple):
 
     @property
     def source(self) -> str:
-        """The name of its source."""
         return self.home or self.loaded.source
 
 
@@ -446,9 +416,9 @@ class SourceStatus:
     Attributes:
         name: the path of the file or directory, or the name of the table.
         read_at: when its content was last read and used, in UTC.
-        error: why it, or an entry of it, cannot be used; None if all of it is used.
-        refused: True if the group goes on with what it read before, for example because a required entry is invalid.
-        current: True if the group runs what was written there at the last look.
+        error: why the source, or an entry, cannot be used; None if everything is used.
+        refused: True if the group keeps its previous reading, for example because a required entry is invalid.
+        current: True if the group runs what the last look found.
     """
 
     name: str
@@ -464,12 +434,10 @@ class SourceStatus:
 
 
 class Reading(NamedTuple):
-    """The content of a source, and the look at it before it was read.
+    """The content of a source, and the look before reading.
 
     Attributes:
-        parts: the servers and errors.
-        stamp: the look.
-        due: whether the source, or a file in it, could not be used as a whole, so that it is to be read again.
+        due: whether to read again, because the source, or a file in a directory, could not be used as a whole.
         number: counts the readings of the group, in the order in which they began.
     """
 
@@ -484,12 +452,11 @@ class Given:
     """The servers of a group, and the entries that could not be loaded.
 
     Attributes:
-        servers: the configurations, in the order in which they were given.
-        failed: the error of each server, file or table that could not be loaded, by its name.
-        problems: what is to be logged, if the group uses this configuration: each with the stamp of its source.
-        read: what each source gave, by the name of the source.
+        servers: in the order of the arguments.
+        failed: the error of each server, file or table that could not be loaded, by name.
+        problems: log messages for when the group uses this configuration, each with the stamp of its source.
         homes: the name of the source of each server.
-        sources: the names of the sources, also of those that have no server.
+        sources: the names of all sources, even without servers.
     """
 
     servers: list[ServerConfig] = Factory(list)
@@ -500,7 +467,7 @@ class Given:
     sources: frozenset[str] = frozenset()
 
     def ignore(self, names: Collection[str]) -> None:
-        """Note as a problem that servers with these names are not taken from here, as `ServerGroup.add` came first."""
+        """Note as a problem that servers with these names are ignored here, because `ServerGroup.add` came first."""
         for config in self.servers:
             if config.name in names:
                 home = self.homes[config.name]
@@ -508,7 +475,7 @@ class Given:
                 self.problems.append((None, f"{problem}; rename or remove one of the two"))
 
     def refuse_unset(self, old: Mapping[str, ServerConfig]) -> None:
-        """Note as failed what has changed and needs a variable that is not set: such a server is left as it is."""
+        """Note as failed, and leave as is, each changed server that needs an unset variable."""
         for config in self.enabled:
             if config != old.get(config.name, config):
                 try:
@@ -519,19 +486,18 @@ class Given:
 
     @property
     def enabled(self) -> list[ServerConfig]:
-        """The enabled servers."""
         return [config for config in self.servers if config.enabled]
 
 
 def merge(parts: Iterable[Part], *, strict: bool) -> Given:
-    """Put the parts of a configuration together. Of several servers of the same name, the first source wins.
+    """Merge the parts of a configuration. Of several servers with the same name, the first source wins.
 
-    A name that several parts of one source have, as the files of a directory, is an error, and none of them is used:
-    any of them may be the one that was meant.
+    A name in several parts of one source, such as two files of a directory, is an error, and none of these servers is
+    used: any may be the intended one.
 
     Raises:
-        ConfigError: one part has two servers of the same name, or a required entry (any entry if `strict`) cannot be
-            used, or a part that must be valid is not. The first such error is raised; the others are notes.
+        ConfigError: one part has two servers of the same name, a required entry (any entry if `strict`) cannot be used,
+            or a part that must be valid is not. The first error is raised; notes list the rest.
     """
     parts = tuple(_without_repeated(tuple(parts)))
     given, winners = Given(sources=frozenset(part.source for part in parts)), _winners(parts)
@@ -559,7 +525,7 @@ def merge(parts: Iterable[Part], *, strict: bool) -> Given:
 
 
 def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
-    """Yield the parts with an error instead of each server whose name another part of the same source has."""
+    """Yield the parts; a name in two parts of the same source is an error instead of a server."""
     places: dict[tuple[str, str], dict[str, None]] = {}
     for part in parts:
         if part.home is not None:
@@ -589,7 +555,7 @@ def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
 
 
 def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
-    """Add an error for each variable that overrides a value of no server, or of several, which then are not used."""
+    """Add an error for each variable that overrides values of no server, or of several; drop these servers."""
     if all(part.rank is Rank.CODE for part in parts):
         return  # the variables are for another group of this program
     names = dict.fromkeys((*(config.name for config in given.servers), *given.failed))
@@ -600,7 +566,7 @@ def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
 
 
 def _winners(parts: Iterable[Part]) -> dict[str, Part]:
-    """Return the part that has each server, also if its entry there is not valid, or is disabled."""
+    """Return the part that defines each name, even if the entry is invalid or disabled."""
     winners: dict[str, Part] = {}
     for part in sorted(parts, key=lambda part: part.rank):
         for name in (*(config.name for config in part.loaded.servers), *part.loaded.failed):
@@ -615,11 +581,10 @@ class Difference(NamedTuple):
     """The servers of a group that differ from a new configuration.
 
     Attributes:
-        added: the new ones, in the new order.
-        removed: the names of those that are gone, in the old order.
-        changed: those that differ, in the new order.
-        unchanged: the names of all others: in the new order, then those whose new entries are invalid, and those that
-            are kept in any case.
+        added: the new servers, in the new order.
+        removed: the names of removed servers, in the old order.
+        changed: the changed servers, in the new order.
+        unchanged: all remaining names: in the new order, then servers whose new entries are invalid or ignored.
         servers: all servers in the new order.
     """
 
@@ -632,16 +597,14 @@ class Difference(NamedTuple):
 
     @property
     def order(self) -> tuple[str, ...]:
-        """The names of all servers in the new order."""
         return tuple(config.name for config in self.servers)
 
 
 def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = ()) -> Difference:
     """Compare the servers of a group with a new configuration.
 
-    Two configurations are the same if they are equal, secrets included. A server whose new entry is invalid is left as
-    it is: a slip of the pen in one entry must not stop the server that it is about. So is a server with a name in
-    `keep`, whatever the new configuration says of it.
+    Configurations are compared with their secrets. A server with an invalid new entry stays as is, because a typo must
+    not stop a server. So does a server with a name in `keep`, whatever the new configuration says.
     """
     now = {config.name: config for config in new.enabled if config.name not in keep}
     kept = tuple(name for name in old if name not in now and (name in new.failed or name in keep))
@@ -655,7 +618,6 @@ def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = 
 
 
 def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
-    """Return the names of the fields in which two configurations of a server differ."""
     compared = (field.name for field in fields(ServerConfig) if field.eq)
     return tuple(name for name in compared if getattr(old, name) != getattr(new, name))
 
@@ -663,12 +625,12 @@ def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
 def change_lines(
     old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: Difference, new: Given
 ) -> list[tuple[int, str]]:
-    """Describe a difference for people: the level and the text of one line for each source. No line has a value.
+    """Describe a difference for people: level and text of one line for each source. No line has a value.
 
     Args:
         old: the former servers.
-        homes: the name of the source of each of them.
-        difference: how the new ones differ.
+        homes: the name of the source of each former server.
+        difference: how the new servers differ.
         new: the new configuration.
     """
     what: dict[str, list[str]] = {}
