@@ -1,21 +1,15 @@
 """Enforce the deadlines of requests, and count how requests end.
 
-A deadline belongs to a call, not to a connection. Its clock starts with the call, includes the time in the queue, and
-runs while the server is disconnected or a full pipe blocks the write. So one task per group (`DeadlineTimer`) enforces
-all deadlines, answering in the server's place: the caller gets the error at once; then the request is withdrawn from
-the queue, or cancelled at the server. Only an isolated retry that still connects is enforced by its caller.
+A deadline belongs to a call, not to a connection: the clock starts with the call, includes the queue, and runs while
+the server is disconnected or a full pipe blocks the write. So one task per group (`DeadlineTimer`) enforces all
+deadlines in place of the servers. The caller gets the error at once; then the request is withdrawn from the queue, or
+cancelled at the server. Only while an isolated retry connects does its caller enforce the deadline.
 
-All requests to a server have the same timeout, so they expire in the order in which they began, and a FIFO queue
-replaces a timer per request. Time without progress has a queue, too; renewing moves an entry to the end. People stop
-the clocks, and the order survives:
-
-=========================================  ============================================================
-a person                                   stops
-=========================================  ============================================================
-is asked to sign in                        ``request_timeout`` of all requests to the server; an older request gets back
-at least as much as a newer
-answers a question of the server           both limits of the request in question; the queue skips the few such requests
-=========================================  ============================================================
+All requests to a server have the same timeout, so they expire in the order of their calls, and a FIFO queue replaces a
+timer per request. Time without progress has a second queue; renewing moves an entry to the end. A sign-in stops
+``request_timeout`` for all requests to the server, and gives an older request at least as much time back, which keeps
+the order. A question to a person stops both limits of the request behind the question; the queues skip such requests,
+which are few.
 
 Owns: the deadlines and counts of one server, on whichever connection; the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.
@@ -51,8 +45,8 @@ if TYPE_CHECKING:
 Limit = Literal["request_timeout", "progress_timeout"]
 
 READ_FIRST: Final = 100
-"""Event loop steps in which arrived answers are read before requests expire; two milliseconds if idle. An answer
-needs a few steps; a long answer is read in pieces."""
+"""Event loop steps in which arrived answers are read before requests expire; two milliseconds if idle. A long answer
+needs several."""
 
 
 @define(eq=False)
@@ -60,10 +54,9 @@ class InTask:
     """An attempt in the task of its caller, where middleware may send several messages.
 
     Attributes:
-        scope: the scope around the attempt.
-        calls: its unanswered messages.
-        latest: its latest message.
-        error: its end, if decided from outside.
+        calls: the unanswered messages.
+        latest: the latest message.
+        error: the end, if decided from outside.
     """
 
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -78,11 +71,9 @@ class InTask:
 
     @property
     def actor(self) -> str | None:
-        """The name of the actor with the latest message; None before the first."""
         return None if self.latest is None else self.latest.actor
 
     def expire(self, exc: BaseException) -> bool:
-        """Cancel the attempt: its caller gets this exception."""
         self.error = exc
         self.scope.cancel("the end of its request was decided")
         return True
@@ -96,16 +87,14 @@ class Deadline:
     """The deadline of one request with all its attempts; a context manager around the request.
 
     Attributes:
-        operation: the protocol's method and its main argument: ``"tools/call 'search'"``.
-        own: True for the client's internal requests, such as a new list of tools: leaving does not wait for them.
+        operation: the protocol's method and main argument: ``"tools/call 'search'"``.
+        own: True for internal requests, such as for a new list of tools: leaving does not wait for them.
         idle_at: when the request times out without progress; infinite if unlimited or not sent.
-        call: the message of the latest attempt, or the middleware that sends its messages.
+        call: the message of the latest attempt, or the middleware that sends messages.
         begun: how many messages of this attempt, sent by middleware, have ended and may have had an effect.
-        limit: the limit that has expired.
-        asked: seconds that do not count, because a person was asked. While a question is open, its start time has been
-            subtracted here.
-        questions: for each open question of the server to a person, the most that `asked` may become.
-        tries: the number of attempts, the current included.
+        asked: seconds that do not count, because a person was asked; less the start time while a question is open.
+        questions: for each open question to a person, the most that `asked` may become.
+        tries: the number of attempts, including the current.
         since: when the present retry is due; None for the first attempt.
         observed: the current attempt, for observers; None without an observer, and at the end.
     """
@@ -133,13 +122,10 @@ class Deadline:
 
     @property
     def actor(self) -> str | None:
-        """The name of the actor with the latest attempt; None before the first."""
         return None if self.call is None else self.call.actor
 
     def is_pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> bool:
-        """Return True for a caller's request in flight, at one of these actors if given; with ``queued``, for any
-        caller's.
-        """
+        """Return True for a caller's request in flight (at one of these actors, if given); with ``queued``, for any."""
         return not self.own and (queued or (self.sent if actors is None else self.is_at(actors)))
 
     def is_at(self, actors: Container[object]) -> bool:
@@ -216,7 +202,6 @@ class Deadlines:
     """The deadlines of all requests to one server.
 
     Args:
-        server: the server's name.
         request_timeout: seconds for a whole request; None disables the limit.
         progress_timeout: seconds without progress after sending; None disables the limit.
         timer: the timer of the group. Without a timer, nothing enforces deadlines.
@@ -225,7 +210,7 @@ class Deadlines:
         note_quiet: True keeps `quiet_since`, at the price of reading the clock per request.
         quiet_since: when a caller's request last ended.
         on_timeout: called with deadline and error of each sent request that times out.
-        outage: returns why the server does not serve, and the error behind; an empty text while serving.
+        outage: returns why the server does not serve, with the error; an empty text while serving.
         observed: state shared by observed attempts. Set by the record.
     """
 
@@ -338,14 +323,14 @@ class Deadlines:
 
         Args:
             actor: the actor of the connection.
-            known: the request behind the question; None, if the server does not say, means all its requests.
+            known: the request behind the question; None means all requests at the actor.
             most: the total seconds of people's answers for each request, or a server could hold a request by asking
                 forever. None if no person answers.
         """
-        # Questions of one request overlap, and end in any order. `asked` counts their union once: the first question
-        # subtracts its start, the last adds its end, and between the two `_reckon` uses the limit instead. Each
-        # question keeps a limit in `questions`, so closing one does not shorten another. A request that ended meanwhile
-        # stays out of `_asked`: no one would remove it again.
+        # Questions of one request may overlap, and `asked` counts their union once: the first subtracts the time at its
+        # start, the last adds the time at its end. Between the two that sum is meaningless, so `_reckon` uses the
+        # limit; all open questions share the largest, so closing one shortens nothing. A request that has ended stays
+        # out of `_asked`: only its end would remove it.
         key, asked = known or actor, list[Deadline]()
         if most is not None:
             asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
@@ -416,10 +401,10 @@ class Deadlines:
     @trio.lowlevel.enable_ki_protection
     def expire(self, now: float) -> None:
         """Answer expired requests; requests with an answer first."""
-        # An answered request may still wait here: its result is held until the progress callback has seen all reports
-        # (`hurry`). That answer counts, so it is delivered before, and instead of, a timeout. `end` comes before
-        # answering: nothing may find the deadline again. Without the protection above, a Ctrl-C between the two would
-        # lose the answer, and the caller would wait forever.
+        # An answered request may wait for its progress callback (`hurry`). The answer counts, so it replaces the
+        # timeout. Look these functions up before `end`, which forgets them, and end before answering, so that no
+        # deadline expires twice. Without the protection above, a Ctrl-C in between would lose the answer, and the
+        # caller would wait forever.
         while self._late and next(iter(self._late.values()))[0] <= now:
             hurry = next(iter(self._late))
             del self._late[hurry]
@@ -518,9 +503,9 @@ class DeadlineTimer:
                     await trio.sleep_forever()
             else:
                 # The program may have been held up (a blocked loop, SIGSTOP, a breakpoint) while an answer arrived in
-                # time, unread. Trio runs this task and the readers in any order, so yield to the readers first, or
-                # answered requests would time out. Yield steps and not seconds, because the program may be held up
-                # again. `now` is from before these steps: no deadline expires during them.
+                # time, unread. Trio runs this task and the readers in any order, so let the readers go first, or
+                # answered requests would time out. Count steps, not seconds: the program may be held up again. `now`
+                # stays: a deadline that passes meanwhile gets its own steps.
                 for _ in range(READ_FIRST):
                     await trio.lowlevel.checkpoint()
                 for each in tuple(self.used):
@@ -550,10 +535,9 @@ class DeadlineActor(Actor):
 
 # --- Count the requests to one server and their durations, in bounded memory ------------------------------------------
 
-# Exact percentiles would need every duration. Instead, buckets count durations, and the bounds of buckets grow by 2 %.
-# A percentile is the middle of its bucket, so its error is at most 1 % (DDSketch, Masson et al. 2019). From a
-# microsecond to a day there are 1273 buckets, of which a server uses some dozens; the first and the last also count
-# what is shorter or longer. Counting takes one logarithm and one dict entry.
+# Exact percentiles would need every duration. Instead, buckets whose bounds grow by 2 % count durations; a percentile
+# is the middle of its bucket, at most 1 % off (DDSketch, Masson et al. 2019). From a microsecond to a day there are
+# 1273 buckets, of which a server uses some dozens; the first and the last also count what is shorter or longer.
 
 
 _SHORTEST: Final = 1e-6
@@ -595,8 +579,6 @@ class Latency:
 
 @define(eq=False)
 class LatencyCounts:
-    """Counts the requests to one server while the server is in its group."""
-
     _failed: int = field(default=0, init=False)
     _buckets: dict[int, int] = field(factory=dict, init=False)
 
@@ -640,10 +622,8 @@ class Calls:
     """The state of one server's policies, for all its requests; written by their callers.
 
     Attributes:
-        deadlines: the deadlines, also while the server is down.
         tokens: the rest of the retry budget.
         breaker: the circuit breaker, if configured.
-        latency: counts of outcomes and durations.
     """
 
     def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:

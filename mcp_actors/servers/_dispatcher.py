@@ -1,26 +1,18 @@
-"""Carry the messages between a session and its link.
+"""Carry messages between a session and its link.
 
-The SDK's `ClientSession` runs above `LinkDispatcher`, by its public parameter ``dispatcher``. That session handles what
-the server sends unasked, and sends a few requests of its own. All requests of a `Session` go through
-`LinkDispatcher.exchange`. `Reports` delivers reports of progress to the callback of one request, and the last part
-writes OpenTelemetry spans of requests (`RequestSpan`); plain requests over a pipe, which go past the session, use these
-two parts only.
+The SDK's `ClientSession` uses this by its public parameter ``dispatcher``, for unasked messages and few requests. All
+requests of a `Session` go through `LinkDispatcher.exchange`. Plain requests over a pipe bypass the session and use only
+progress (`Reports`) and tracing (`RequestSpan`).
 
-The negotiation makes the dispatcher, and the SDK runs it in a task group. It uses the link, the table of requests that
-the link has, and ``_eras`` to check large messages. It writes the progress token and the trace into the params of a
-request. It starts a task for each request of the server and for work of a request (`start_soon`), and logs failures of
-the handlers and of progress callbacks. `Reports` renews, suspends and hurries deadlines, and settles a message by the
-kernel's `Later`. When reading ends, it marks the link as closing and fails all requests that wait. It imports no record
-or actor.
+Order is the hard part. Requests wait in the table of the link. Over a pipe and SSE, the reading task settles a request
+in the step in which the answer arrives; streamable HTTP and modern in-process servers answer the caller's task
+directly. Notifications are passed on in the step of their arrival: in order, and before the answer that follows. User
+code runs in other tasks: one for the progress of a request, and one for each request of the server.
 
-Theory of operation
--------------------
-A request waits in the table of its link. Over a pipe and over SSE, the task that reads settles it in the step in which
-the answer arrives; streamable HTTP and a modern in-process server give the answer to the task of the caller directly.
-Reports of progress and other notifications are passed on in the step in which they arrive, too. So they are handled in
-their order, and before the answer that follows them. A progress callback runs in a task of its request, also one that
-the SDK is given. Each request of the server has a task, which is cancelled if the server withdraws its request or the
-connection ends.
+Owns: these tasks.
+Writes: params of requests (progress token, trace); deadlines, by progress; the log; at the end, fails all requests of
+the link.
+Calls: transports, _eras.
 """
 
 from __future__ import annotations
@@ -91,24 +83,20 @@ logger = Log("mcp_actors.servers")
 
 
 MISFIT: Final = {"_meta": 0}
-"""Params that no message may have: in place of large invalid ones, so that the SDK finds one error only."""
+"""Replaces large invalid params: no message may have this, so the SDK finds just one error."""
 
 TRAFFIC: Final = "mcp_actors.traffic"
-"""The logger of all messages; that of one server is below it and has its name."""
+"""The parent logger of all messages; each server has a child logger."""
 
 MAX_TRAFFIC: Final = 4000
-"""Characters of a message that are logged."""
+"""Characters of a logged message."""
 
 FROM_CLIENT: Final = TransportContext(kind="client", can_send_request=False)
 
 
 @define(eq=False)
 class Incoming:
-    """The `DispatchContext` of one message of the server. Nothing may be sent on behalf of it alone.
-
-    Attributes:
-        request_id: the id of the message; None if it is a notification.
-    """
+    """The `DispatchContext` of a server's message, on whose behalf nothing may be sent."""
 
     request_id: RequestId | None = None
     transport: TransportContext = FROM_CLIENT
@@ -119,15 +107,15 @@ class Incoming:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> Json:
-        """Refuse: nothing in this package sends a request on behalf of a message of the server."""
+        """Refuse: this package sends no request on behalf of a server's message."""
         raise NotImplementedError
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Refuse, likewise."""
+        """Refuse, as `send_raw_request` does."""
         raise NotImplementedError
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Do nothing: a server does not ask how far its own question is."""
+        """Do nothing: servers do not ask for the progress of their questions."""
 
 
 NOTIFICATION: Final = Incoming()
@@ -135,11 +123,11 @@ NOTIFICATION: Final = Incoming()
 
 @define(eq=False)
 class ServerQuestion:
-    """A question of the server, as the callback for it sees it: the SDK's session is between them.
+    """A question of the server, for the callback beyond the SDK's session.
 
     Attributes:
-        attempt: the attempt whose request the server asks for; None if that is unknown.
-        failure: the error for the caller of that request, if the question has no answer.
+        attempt: the attempt behind the question; None if unknown.
+        failure: the error for the attempt's caller, if the question has no answer.
     """
 
     attempt: Deadline | None = None
@@ -147,11 +135,11 @@ class ServerQuestion:
 
 
 CURRENT_QUESTION: Final[ContextVar[ServerQuestion]] = ContextVar("question", default=ServerQuestion())  # noqa: B039 - unchanged
-"""The question that a task answers."""
+"""The question that the running task answers."""
 
 
 class CarriedFailure(MCPError):
-    """Carries the failure of a request through the SDK's session, which knows no other errors."""
+    """Carries the failure of a request through the SDK's session, which only knows MCPError."""
 
     def __init__(self, failure: Exception, error: ErrorData) -> None:
         super().__init__(error.code, error.message, error.data)
@@ -159,7 +147,7 @@ class CarriedFailure(MCPError):
 
 
 def carried(exc: Exception) -> Exception:
-    """Return the failure that an exception of the SDK's session carries; any other exception as it is."""
+    """Return the failure that an exception carries; any other exception as is."""
     return next((each.failure for each in (exc, exc.__cause__) if isinstance(each, CarriedFailure)), exc)
 
 
@@ -167,18 +155,15 @@ class LinkDispatcher(Dispatcher[TransportContext]):
     """The requests and messages of one connection.
 
     Args:
-        link: the link to the server.
-        server: the name of the server.
-        describe: returns the attributes that the span of a request has besides those of the SDK.
-        join_handler: makes the running task part of the request that it was started for, as the kernel sees it.
+        describe: returns additional attributes for the span of a request.
+        join_handler: makes the running task part of its request, for the kernel.
 
     Attributes:
-        link, server: see above.
         claimed: the types of results that extensions read. Written by the session, as the next two.
-        refusals: the requests of a server that nothing answers, by method, each with the SDK's refusal.
-        version: the protocol version of the session, by which messages of the server are read.
-        traffic: the logger of all messages; None if they are not logged. If they are, each request has a task, because
-            one that is only a line is not logged.
+        refusals: the methods of a server's requests without a callback, each with the SDK's refusal.
+        version: the protocol version by which messages of the server are read.
+        traffic: the logger of all messages, or None. With a logger, each request has a task: the path without a task
+            does not log.
     """
 
     def __init__(
@@ -211,7 +196,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> Json:
-        """Send a request of the SDK's session, and return the result of its answer.
+        """Send a request of the SDK's session, and return the result.
 
         Raises:
             mcp.MCPError: the answer is an error, the request timed out, or the connection has ended.
@@ -233,17 +218,17 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         raise MCPError(REQUEST_TIMEOUT, f"Request {method!r} timed out")
 
     async def exchange(self, request: RequestUnderWay, request_id: RequestId | None = None) -> Json:
-        """Send a request, and return the result of its answer.
+        """Send a request, and return the result.
 
-        **Cancellation**: the server is asked to cancel a request that was sent.
+        **Cancellation**: the server is asked to cancel a sent request.
 
         Args:
-            request: the request, apart from its id and the token for its progress.
-            request_id: its id; None gives it a new one.
+            request: the request, without id and progress token.
+            request_id: the id; None assigns a new id.
 
         Raises:
             mcp.MCPError, ServerError, ConnectionOver: as for `Link.exchange`.
-            ValueError: a request with the given id waits already.
+            ValueError: a waiting request has the same id.
         """
         if self._closed:
             raise MCPError(CONNECTION_CLOSED, CLOSED.message)
@@ -281,11 +266,10 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         return result
 
     def _log_traffic(self, direction: str, method: str, request_id: RequestId | None, content: object) -> None:
-        """Log a message, masked and cut, if that was wanted when the connection was opened."""
         if self.traffic is None:
             return
         plain = to_jsonable_python(content, fallback=repr, inf_nan_mode="strings")
-        masked = self.link.masker.data(plain)  # before JSON escapes a part of a credential
+        masked = self.link.masker.data(plain)  # JSON may escape parts of a credential
         text = to_json(masked).decode()[: 2 * MAX_TRAFFIC]
         text = plain_text(self.link.masker(text), limit=MAX_TRAFFIC)
         facts = {"server": self.server, "direction": direction, "method": method, "request_id": request_id}
@@ -293,10 +277,10 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self.traffic.debug("server %r: %s %s %s: %s", self.server, direction, method, request_id, text, extra=extra)
 
     def _check(self, method: str, result: Json) -> None:
-        """Refuse a large invalid result by its first errors, before the SDK builds and prints all of them."""
+        """Refuse a large invalid result by its first errors, before the SDK builds and prints all."""
         version = self.version
         if is_modern(version):
-            result.setdefault("resultType", "complete")  # the specification's default, which the SDK does not know
+            result.setdefault("resultType", "complete")  # the specification's default, unknown to the SDK
         if is_costly(method, version, result):
             bare = dict(result)
             without_later_fields(method, version, bare)
@@ -318,7 +302,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
     # --- incoming ---------------------------------------------------------------------------------------------------
 
-    @trio.lowlevel.enable_ki_protection  # a Ctrl-C in the middle of a message would lose it; the main task gets it
+    @trio.lowlevel.enable_ki_protection
     async def run(
         self,
         on_request: OnRequest,
@@ -327,34 +311,35 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         *,
         task_status: anyio.abc.TaskStatus[None] = anyio.TASK_STATUS_IGNORED,
     ) -> None:
-        """Read what the server sends until the connection ends; then fail all requests that wait.
+        """Read the server's messages until the connection ends; then fail all waiting requests.
 
         **Cancellation**: cancels the tasks that answer the server.
         """
+        # KI protection: a Ctrl-C in the middle of a message would lose the message. The main task gets the Ctrl-C.
         self._on_request, self._on_notify, self._intercept = on_request, on_notify, on_notify_intercept
         try:
             async with open_background() as self._tasks:
                 task_status.started()
                 await self.link.read(self.receive)
-                self._close()  # before the tasks are cancelled, which may take a while: requests fail at once
+                self._close()  # before cancelling tasks, which may take a while: callers must not wait for them
         except trio.Cancelled as exc:
             exc.with_traceback(None)
             raise
         finally:
             self._close()
-            # The SDK's task group keeps the cancellation and this object as cyclic garbage. Nothing else may be there.
+            # The SDK's task group keeps the cancellation and this object as cyclic garbage. Drop all other references.
             self._tasks = None
             del self._on_request, self._on_notify, self._intercept, self.link, self._describe, self._join_handler
 
     def start_soon(self, fn: Callable[[], Awaitable[None]], *, name: str) -> trio.CancelScope | None:
-        """Start a task for a request, in the context variables of the caller. It is cancelled with the connection.
+        """Start a task for a request, in the caller's context variables, cancelled with the connection.
 
-        Return its scope, None if the connection has ended.
+        Return the scope of the task; None if the connection has ended.
         """
 
         async def run() -> None:
-            # The kernel knows by the task of a handler which request a call belongs to. This task belongs to a request
-            # without one. With max_in_flight=1, a call from here would wait for that request, and so for itself.
+            # The kernel finds the request behind a call by the task of its handler, and this task is new. Without
+            # joining, a call from here with max_in_flight=1 would wait for its own request: a deadlock.
             self._join_handler()
             await fn()
 
@@ -366,7 +351,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self.link.table.close()
 
     async def receive(self, message: Unasked, attempt: Deadline | None = None) -> None:
-        """Take a message that the server sends unasked, or for an attempt. It has no checkpoint and never raises."""
+        """Handle an unasked message, or a message for an attempt. Has no checkpoint and never raises."""
         if self._closed:
             return
         self._log_traffic("in", message.method, getattr(message, "id", None), message.params)
@@ -381,11 +366,11 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             return
         method, params = message.method, message.params
         if method == PROGRESS and self.link.table.report(params):
-            return  # no listener wants it, and the SDK would validate it twice more
+            return  # the SDK would validate the report twice more, for no listener
         if method == "notifications/cancelled":
             self._withdraw((params or {}).get("requestId"))
         if method == "notifications/message" and params and "data" not in params and "message" in params:
-            params = {**params, "data": params["message"]}  # as some servers call it
+            params = {**params, "data": params["message"]}  # some servers use this name
         if not fits(method, self.version, params):
             params = MISFIT
         elif run_notify_intercept(self._intercept, method, params):
@@ -396,7 +381,6 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             logger.exception("server %r: handling its %s failed", self.server, method)
 
     def _withdraw(self, request_id: object) -> None:
-        """Cancel the answer to a request that the server has withdrawn."""
         known = comparable_id(request_id)
         if known is not None and (scope := self._questions.get(known)) is not None:
             scope.cancel("the server has withdrawn its request")
@@ -404,7 +388,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
     async def _answer(
         self, message: JSONRPCRequest, key: RequestId, scope: trio.CancelScope, question: ServerQuestion
     ) -> None:
-        """Answer a request of the server, unless it withdraws that, which it may do before this task begins."""
+        """Answer a request of the server, unless withdrawn, perhaps before this task begins."""
         CURRENT_QUESTION.set(question)
         with scope:
             try:
@@ -422,7 +406,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
     async def _answer_to(self, message: JSONRPCRequest) -> JSONRPCResponse | JSONRPCError:
         try:
             if message.method in self.refusals and has_many(message.params):
-                raise MCPError(INVALID_REQUEST, self.refusals[message.method])  # before it is read
+                raise MCPError(INVALID_REQUEST, self.refusals[message.method])  # before reading the params
             check_request(message.method, self.version, message.params)
             result = await self._on_request(Incoming(message.id), message.method, message.params)
         except MCPError as exc:
@@ -443,26 +427,26 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
 
 MAX_WAITING: Final = 1000
-"""Reports that may wait for a slow callback. Then the oldest is dropped, because the latest matter most."""
+"""Reports that may wait for a slow callback. Beyond, the oldest is dropped: the latest matter most."""
 
 MAX_CHARACTERS: Final = 1024 * 1024
-"""Characters of their messages that may wait, likewise. The label of a progress bar is at most a line."""
+"""Characters of waiting messages."""
 
 LAST_REPORTS: Final = 1.0
-"""Seconds that an answer waits for the caller's callback to handle the reports before it."""
+"""Seconds for which an answer waits until the callback has handled earlier reports."""
 
 
 class Reports:
-    """Takes the reports of progress of one request, in the step that reads them.
+    """Takes the progress reports of one request, in the step of reading.
 
-    The callback runs in a task of the session, which is started when a report arrives and ends when none waits. So a
-    request without reports has no such task, and a slow callback delays nothing but itself. It is cancelled
-    `LAST_REPORTS` seconds after the answer, or when the request would time out.
+    A task of the session runs the callback; the task starts with a report and ends when none waits. So requests without
+    reports need no task, and a slow callback delays only itself. The callback is cancelled `LAST_REPORTS` seconds after
+    the answer, or when the request would time out.
 
     Args:
         server: the server's name.
         callback: the caller's callback. Its exceptions are logged and ignored. None only renews the deadline.
-        deadline: the deadline that each report renews; None if the request has none.
+        deadline: renewed by each report; None if the request has none.
     """
 
     def __init__(self, server: str, callback: ProgressCallback | None, deadline: Deadline | None) -> None:
@@ -476,11 +460,10 @@ class Reports:
         self._idle: Callable[[], object] | None = None
 
     def starts(self, start: Callable[..., trio.CancelScope | None], context: Variables) -> None:
-        """Set the function that starts a task with a ``name`` in a scope, and the context variables of the caller."""
+        """Set the function that starts a named task in a scope, and the caller's context variables."""
         self._start = partial(context.run, start)
 
     def __call__(self, progress: float, total: float | None, message: str | None) -> None:
-        """Take a report."""
         if self._deadline is not None:
             self._deadline.renew()
         if self._callback is None or self._idle is not None or len(message or "") > MAX_CHARACTERS:
@@ -506,7 +489,7 @@ class Reports:
             if (idle := self._idle) is not None:
                 idle()
 
-    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
+    @trio.lowlevel.disable_ki_protection  # a callback may compute for long, and Ctrl-C must reach it
     async def _call(self, progress: float, total: float | None, message: str | None) -> None:
         assert self._callback is not None
         try:
@@ -515,19 +498,19 @@ class Reports:
             logger.exception("server %r: a progress callback raised; the request continues", self._server)
 
     def answered(self, later: Later[Any], value: Any, waiting: dict[Reports, None]) -> None:
-        """Settle a message once the callback has seen every report, or `LAST_REPORTS` seconds are over.
+        """Settle a message once the callback has seen every report, or after `LAST_REPORTS` seconds.
 
-        The server has answered: a slow callback must not make the request time out.
+        The server has answered, so a slow callback must not make the request time out.
 
         Args:
             later: the message.
             value: its answer.
-            waiting: the reports of the connection that wait so; they are settled at once if that ends.
+            waiting: the connection's reports that wait like this; the end of the connection settles them.
         """
 
         def settle() -> None:
             waiting.pop(self, None)
-            later.on_cancel = None  # else the two would be cyclic garbage
+            later.on_cancel = None  # else cyclic garbage
             later.reply(value)
 
         if self._deadline is not None:
@@ -535,15 +518,20 @@ class Reports:
         if self.seen:
             settle()
             return
+        # From here, four events may settle the message: the callback catches up (`_deliver`), the caller leaves, the
+        # connection ends (`waiting`), or time is over (`hurry`). `settle` may run twice; only the first reply counts.
+        # Without a checkpoint since `seen`, none is missed; suspended above, the deadline of an answered request cannot
+        # expire.
         self._idle, waiting[self] = settle, None
-        later.on_cancel = lambda _: self.hurry()  # its caller has left
+        later.on_cancel = lambda _: self.hurry()  # the caller has left
         if self._deadline is not None:
-            # A deadline of the callback's own scope would not do: in a thread, for example, it cannot be cancelled.
+            # The deadline of the callback's scope would not do: a callback in a thread, for example, cannot be
+            # cancelled.
             self._deadline.hurry(LAST_REPORTS, self.hurry)
 
     @property
     def seen(self) -> bool:
-        """True if the callback has seen every report."""
+        """True once the callback has seen every report."""
         return self._scope is None
 
     def hurry(self) -> None:
@@ -553,7 +541,7 @@ class Reports:
             idle()
 
     def cancel(self) -> None:
-        """Drop what waits, and cancel the callback: the caller has its result, or has left."""
+        """Drop waiting reports, and cancel the callback: the caller has the result, or has left."""
         self._waiting.clear()
         if self._scope is not None:
             self._scope.cancel("its request has ended")
@@ -561,33 +549,27 @@ class Reports:
 
 # --- OpenTelemetry spans of requests, as the SDK writes them ----------------------------------------------------------
 
-# A span is a child of the caller's span, and is named like ``MCP send tools/call search``. The server learns the trace
-# from ``_meta`` (SEP-414). All of this is skipped if there is neither a tracer provider nor a span of the caller: it
-# would cost a third of a small call.
+# A span is a child of the caller's span, with a name such as ``MCP send tools/call search``. The server learns the
+# trace from ``_meta`` (SEP-414). Without a tracer provider and a span of the caller all this is skipped, because the
+# cost is a third of a small call.
 
 
 _TRACER: Final = trace.get_tracer("mcp-python-sdk")
-"""The tracer, under the SDK's name for its own: a search for the spans of MCP clients finds these too."""
+"""Has the SDK's name, so that a search for spans of MCP clients finds these, too."""
 
 
 def is_traced() -> bool:
-    """Return True if a span of a request would be recorded, or that of the caller passed on to the server."""
-    # A new tracer would tell the same, but takes a fiftieth of a call. The name is private: if it is renamed, each
-    # request has a span that nothing records, and all else works.
-    if getattr(trace, "_TRACER_PROVIDER", trace) is not None:  # a provider was set
+    """Return True if a span would be recorded, or the caller's span passed on."""
+    # Creating a tracer would answer the same, for a fiftieth of a call. If this private name is ever renamed, each
+    # request has an unrecorded span, and all else works.
+    if getattr(trace, "_TRACER_PROVIDER", trace) is not None:
         return True
-    # The context is nearly always empty. To look at it first takes a third of the time of asking for the span.
+    # The context is nearly always empty. Checking that first takes a third of the time.
     return bool(context.get_current()) and trace.get_current_span().get_span_context().is_valid
 
 
 class RequestSpan:
-    """The span of one request, from before it is sent to its answer. Without a provider it is that of its caller.
-
-    Args:
-        request: the request.
-        name: the tool or prompt that it names; anything else for no name.
-        describe: returns attributes of an attempt besides those of the SDK.
-    """
+    """The span of one request, from sending to the answer. Without a provider, the caller's span."""
 
     __slots__ = ("_span",)
 
@@ -602,16 +584,15 @@ class RequestSpan:
             )
 
     def inject(self, meta: Json) -> None:
-        """Write the trace into the ``_meta`` of the request."""
         propagate.inject(meta, self.context)
 
     @property
     def context(self) -> Context:
-        """The context in which this is the current span."""
+        """The context with this as the current span."""
         return context.get_current() if self._span is trace.INVALID_SPAN else trace.set_span_in_context(self._span)
 
     def end(self, failure: BaseException | None = None) -> None:
-        """End the span, with the failure of the request if there is one."""
+        """End the span, with the failure of the request, if any."""
         if isinstance(failure, MCPError) and failure.error is not CLOSED:
             code = str(failure.code)
             self._span.set_attributes({"error.type": code, "rpc.response.status_code": code})

@@ -1,17 +1,14 @@
-"""One session with a server: its requests, and how each is completed.
+"""One session with a server: requests, and their completion.
 
-`Session` sends requests over one connection, those of the handshake too, and knows the protocol version and the
-capabilities of both sides. Above it `Listener`, the SDK's `ClientSession`, reads the notifications and questions of the
-server, and calls the callbacks; below it `LinkDispatcher` carries the messages. `carry_on` finishes a request whose
-answer is a question, in `MAX_ROUNDS` at most, or is for an extension. `LegacyStamp` and `ModernStamp`, the last part,
-make the headers of a request, and write what the protocol version adds to its ``_meta``; for the headers they are given
-the tools of the server.
+`Session` sends requests over one connection and knows what was agreed on. Above, the SDK's `ClientSession` (`Listener`)
+reads unasked messages and calls callbacks; below, `LinkDispatcher` carries messages.
 
-The negotiation makes a session for each link, the actor opens it, and requests send over it. It uses the link,
-``_dispatcher`` and ``_eras``, runs the program's extensions, opens streams of notifications by the SDK
-(`Session.listen`), and imports no record or actor. In the trace of a request it notes a question without a callback,
-and stops the time without progress while a question is answered. Its tasks are those of the SDK's task group, and one
-for each question in `carry_on`. It logs by `Oddities`.
+Hard are answers that are not results: a server may ask a person or a model first, again and again, or leave the rest to
+an extension (`carry_on`).
+
+Owns: the agreed version and capabilities of one connection; a task for each question of a required input.
+Writes: params and headers of requests; the dispatcher's version and types of results; the log, by `Oddities`.
+Calls: config, transports, _dialects, _dispatcher, _eras.
 """
 
 from __future__ import annotations
@@ -88,17 +85,17 @@ _KINDS: Final = {
     ElicitRequest: ("elicitation", "elicitation_callback"),
     ListRootsRequest: ("roots", "list_roots_callback"),
 }
-"""The kinds of input, each with the callback for it."""
+"""The kinds of input, with their callbacks."""
 
 _REFUSALS: Final = {
     "sampling/createMessage": ("sampling_callback", "Sampling not supported"),
     "elicitation/create": ("elicitation_callback", "Elicitation not supported"),
 }
-"""The requests of a server that may be large, each with the callback for it, and the SDK's error if there is none."""
+"""The server's possibly large requests, with their callbacks, and the SDK's error without a callback."""
 
 
 class Callbacks(TypedDict, total=False):
-    """The callbacks of a session: keyword arguments of `ClientSession`, and the capabilities that go with them."""
+    """Keyword arguments of `ClientSession`: the callbacks of a session, and their capabilities."""
 
     message_handler: MessageHandlerFnT
     sampling_callback: SamplingFnT
@@ -108,12 +105,9 @@ class Callbacks(TypedDict, total=False):
 
 
 class Listener(ClientSession):
-    """The SDK's session, as the listener of a connection.
-
-    It runs the callbacks for questions, and adds an error that names the cause if there is no callback.
+    """The SDK's session, listening on a connection.
 
     Attributes:
-        server: the name of the server.
         offered: the names of the configured callbacks.
     """
 
@@ -121,16 +115,16 @@ class Listener(ClientSession):
     offered: frozenset[str]
 
     async def validate_tool_result(self, name: str, result: CallToolResult) -> None:
-        """Accept any result, also of a tool that an extension calls.
+        """Accept any result, even for tools called by an extension.
 
-        The SDK validates a result after the tool has run, and discards an invalid one. For a tool that was not listed
-        it sends a ``tools/list`` of its own. `mcp_actors.catalog.ToolChecks` validates results if so configured.
+        The SDK discards invalid results of a tool that has run, and sends its own ``tools/list`` for unlisted tools. If
+        configured, `mcp_actors.catalog.ToolChecks` validates results.
         """
 
     async def dispatch_input_request(
         self, ctx: ClientRequestContext, request: InputRequest
     ) -> InputResponse | ErrorData:
-        """Answer a question of the server with the callback for it."""
+        """Answer a question of the server by its callback; without a callback, note an error that names the cause."""
         question, response = CURRENT_QUESTION.get(), await super().dispatch_input_request(ctx, request)
         kind, callback = _KINDS[type(request)]
         if isinstance(response, ErrorData) and callback not in self.offered and question.attempt is not None:
@@ -142,22 +136,19 @@ class Session:
     """The session of one connection.
 
     Args:
-        dispatcher: carries its messages.
-        info: how this client introduces itself.
-        callbacks: what the server's messages are passed to.
-        extensions: the extensions that the client supports.
-        declared: the capabilities that the client of a gateway has declared. The server is sent these instead of ours.
+        dispatcher: carries the messages.
+        info: introduces this client.
+        callbacks: receive the server's messages.
+        extensions: supported by the client.
+        declared: the capabilities of a gateway's client, sent to the server instead of this client's.
 
     Attributes:
-        dispatcher: see above.
-        link: the link to the server.
-        listener: the SDK's session.
-        version: the protocol version; the latest with a handshake until one is agreed on.
+        version: the protocol version; until agreed on, the latest with a handshake.
         agreed: the server's answer to ``server/discover`` or ``initialize``; None before.
         stamp: completes each request.
         claims: the types of results that extensions finish at this version.
-        oddities: logs what the server does in a way of its own.
-        return_objects: the tools whose structured content is an object; before 2026-07-28 that of all tools is one.
+        oddities: logs deviations of the server.
+        return_objects: the tools whose structured content is an object; before 2026-07-28 every tool's is.
     """
 
     def __init__(
@@ -176,7 +167,7 @@ class Session:
         self.claims: dict[str, ResultClaim[Any]] = {}
         self.oddities: Oddities = Oddities(dispatcher.server)
         self.return_objects: set[str] = set()
-        self._answered = False  # whether the server itself has named the version, on this connection
+        self._answered = False  # whether the server has named the version, on this connection
         self._info = info
         self._callbacks = callbacks
         self._declared = declared or {}
@@ -196,13 +187,13 @@ class Session:
 
     @asynccontextmanager
     async def open(self) -> AsyncIterator[None]:
-        """Read what the server sends during a block, and pass it on. An exception of the block leaves as itself."""
+        """Read the server's messages during a block, and pass them on. Exceptions of the block leave unwrapped."""
         error: Exception | None = None
         async with self.listener:
             try:
                 yield
             except Exception as exc:
-                error = exc  # carried past the task group of the SDK, which would wrap it
+                error = exc  # the SDK's task group would wrap it
             finally:
                 self.oddities.close()
         if error is not None:
@@ -212,7 +203,6 @@ class Session:
 
     @property
     def modern(self) -> bool:
-        """True if the protocol version is of 2026-07-28 or later."""
         return is_modern(self.version)
 
     @property
@@ -222,23 +212,21 @@ class Session:
 
     @property
     def identity(self) -> Implementation | None:
-        """The name and version of the server, if it has named itself."""
+        """The server's name and version, if given."""
         return self.listener.server_info
 
     @property
     def capabilities(self) -> ServerCapabilities:
-        """The capabilities of the server."""
         return ServerCapabilities() if self.agreed is None else self.agreed.capabilities
 
     @property
     def instructions(self) -> str | None:
-        """The instructions of the server, if it has any."""
         return None if self.agreed is None else self.agreed.instructions
 
     def offers(self, version: str) -> Json:
-        """Return the capabilities of this client at a version: those that it has callbacks and extensions for.
+        """Return the client's capabilities at a version, from its callbacks and extensions.
 
-        An extension that claims results is left out where none of its claims holds: its results would be refused.
+        An extension is left out if all its claims on results fail at this version: its results would be refused.
         """
         given, modern = self._callbacks, is_modern(version)
         extensions = {
@@ -258,10 +246,10 @@ class Session:
         return {name: self._declared.get(name, each) for name, each in _dumped(own).items()}
 
     def adopt(self, agreed: DiscoverResult | InitializeResult) -> None:
-        """Use what a server has answered, from now on.
+        """Use a server's answer from now on.
 
         Raises:
-            RuntimeError: it has no version in common with this client.
+            RuntimeError: the server and this client have no common version.
         """
         self.listener.adopt(agreed)
         assert self.listener.protocol_version is not None
@@ -286,16 +274,16 @@ class Session:
         report: Report | None = None,
         capabilities: Json | None = None,
     ) -> Json:
-        """Send a request, and return the ``result`` of its answer, as it was parsed.
+        """Send a request, and return the parsed ``result`` of the answer.
 
-        **Cancellation**: the server is asked to cancel a request that was sent.
+        **Cancellation**: the server is asked to cancel a sent request.
 
         Args:
             method: the protocol's method.
-            params: its params, without ``_meta``. They are completed in place.
-            attempt: the attempt that it belongs to; None while the connection is opened.
+            params: the params without ``_meta``, completed in place.
+            attempt: the attempt behind the request; None while connecting.
             meta: the caller's ``_meta``.
-            report: takes reports of progress.
+            report: takes progress.
             capabilities: see `ModernStamp.stamp`.
 
         Raises:
@@ -308,7 +296,7 @@ class Session:
         return await self.dispatcher.exchange(RequestUnderWay(method, params, attempt, headers, report))
 
     async def discover(self, version: str = LATEST_MODERN_VERSION) -> DiscoverResult:
-        """Send ``server/discover``, and return the answer. There is no timeout.
+        """Send ``server/discover``, without a timeout, and return the answer.
 
         Raises:
             mcp.MCPError: as for `ask`.
@@ -321,9 +309,9 @@ class Session:
         return self._read_answer("server/discover", version, result)  # type: ignore[no-any-return]  # it is of the class that the method has
 
     async def initialize(self, version: str = LATEST_HANDSHAKE_VERSION) -> InitializeResult:
-        """Send ``initialize``, and return the answer. ``notifications/initialized`` must follow, once it is adopted.
+        """Send ``initialize``, and return the answer. Once adopted, ``notifications/initialized`` must follow.
 
-        A server should answer with a version of its own. One that refuses, and names it, is asked again.
+        A server should answer with a version of its own; a server that refuses and names its version is asked again.
 
         Raises:
             mcp.MCPError, pydantic_core.ValidationError: as for `discover`.
@@ -348,15 +336,15 @@ class Session:
         return answer
 
     def read(self, method: str, result: Json, version: str | None = None) -> Any:
-        """Return a result that was parsed from JSON, as far as it can be understood. What is odd is logged.
+        """Return a parsed result, as far as understood, and log deviations.
 
         Args:
             method: the protocol's method.
-            result: the parsed ``result`` of the answer. It is changed to what was read.
-            version: the protocol version; None for that of the session.
+            result: the ``result`` of the answer, changed in place.
+            version: the protocol version; None for the session's.
 
         Raises:
-            pydantic_core.ValidationError: nothing of it conforms to the protocol.
+            pydantic_core.ValidationError: nothing conforms to the protocol.
         """
 
         def report(problem: ValidationError) -> None:
@@ -375,11 +363,11 @@ class Session:
         return listen(self.listener, **lists)
 
     async def resolve(self, value: Any, tool: str | None) -> Any:
-        """Have the extension finish a result that it claims; return any other result as it is.
+        """Let an extension finish a claimed result; return any other result as is.
 
         Args:
             value: the result.
-            tool: the tool that was called; None for other requests.
+            tool: the called tool; None for other requests.
         """
         claim = self.claims.get(getattr(value, "result_type", None) or "") if self.claims else None
         if claim is None or tool is None or not isinstance(value, claim.model):
@@ -388,7 +376,7 @@ class Session:
         return await claim.resolve(value, context)
 
     def note_tools(self, tools: Sequence[Tool]) -> None:
-        """Note all tools of the server: since 2026-07-28 some of their arguments are headers over HTTP."""
+        """Note all tools of the server: since 2026-07-28, some arguments are headers over HTTP."""
         self.stamp.note_tools(tools)
         self.return_objects = {tool.name for tool in tools if (tool.output_schema or {}).get("type") == "object"}
 
@@ -398,12 +386,11 @@ def _dumped(model: ClientCapabilities | Implementation) -> Json:
 
 
 def _holds(claim: ResultClaim[Any], version: str) -> bool:
-    """Return True if a claim of an extension holds at a protocol version."""
     return is_modern(version) and (claim.protocol_versions is None or version in claim.protocol_versions)
 
 
 def not_offered(server: str, operation: str, kind: str) -> NotSupported:
-    """Return the error for a request during which a server has asked what no callback answers."""
+    """Return the error for a request behind a question without a callback."""
     what = (
         f"server {server!r}: {operation} needs {kind}, which this client does not support, because no callback is "
         f"configured for it; configure callbacks=Callbacks({kind}=…)"
@@ -413,37 +400,35 @@ def not_offered(server: str, operation: str, kind: str) -> NotSupported:
 
 # --- Finish requests whose first answer is not their result -----------------------------------------------------------
 
-# Since 2026-07-28 a server that needs input for an answer (from a model, a person, or about roots) returns a request
-# for input instead of the answer, and is then sent the same request with that input. A result may also be of a type
-# that an extension claims, which then finishes it. Before that, a server may refuse a request until a person has opened
-# some pages (−32042), and reports when they are done.
+# Since 2026-07-28 a server that needs input (from a model, a person, or about roots) answers with a request for input,
+# and then gets the original request again with that input. A result may also have a type claimed by an extension, which
+# finishes the request. Before, a server may refuse a request until a person has opened some pages (−32042), and reports
+# when they are done.
 
 
 MAX_ROUNDS: Final = 10
-"""Requests for input that a server may send for one answer: the default of the SDKs of all languages."""
+"""Requests for input per answer: the default of the SDKs of all languages."""
 
 AT_ONCE: Final = 100
-"""Questions that are begun in one step. A server may not have as many open, so it is refused before the next ones."""
+"""Questions begun in one step. A server may not have as many open, so a refusal stops the rest."""
 
 FIRST_DELAY: Final = 0.05
-"""Seconds before a request is repeated for a server that asks nothing, as in the SDK. They double each time."""
+"""Seconds before repeating a request whose server asks nothing, as in the SDK; doubled each time."""
 
 LAST_DELAY: Final = 0.25
-"""The maximum of these seconds."""
+"""The most seconds of these."""
 
 
 class Rounds:
-    """Counts the requests for input of one request."""
-
     def __init__(self) -> None:
         self._delay = FIRST_DELAY
         self.begun: int = 0
 
     async def begin(self, value: InputRequiredResult) -> None:
-        """Count another one. If it asks nothing, wait before the request is sent again.
+        """Count a round. If the server asks nothing, wait before the request is sent again.
 
         Raises:
-            InputRequiredRoundsExceededError: there were too many.
+            InputRequiredRoundsExceededError: too many rounds.
         """
         if self.begun == MAX_ROUNDS:
             raise InputRequiredRoundsExceededError(MAX_ROUNDS)
@@ -462,16 +447,16 @@ async def carry_on(
     resend: Callable[[Json], Awaitable[Any]],
     attempt: Deadline | None = None,
 ) -> Any:
-    """Answer the questions of a result that requires input, round by round; return the last result.
+    """Answer a server's questions round by round; return the last result.
 
     **Cancellation**: cancels the user's callbacks.
 
     Args:
         session: the session.
-        tool: the tool that was called; None for other requests.
-        value: the first result. If it requires no input, it is of a type that an extension claims.
-        resend: sends the request again, with further params, and returns its result.
-        attempt: the attempt that it belongs to.
+        tool: the called tool; None for other requests.
+        value: the first result: either requires input, or has a type claimed by an extension.
+        resend: sends the request again, with further params, and returns the result.
+        attempt: the attempt behind the request.
 
     Raises:
         CarriedFailure, ServerError, mcp.MCPError: a question was refused, or the request has failed.
@@ -493,7 +478,7 @@ async def carry_on(
 
 
 def pages_of(error: MCPError) -> list[ElicitRequestURLParams]:
-    """Return the pages that a person must open before a request can succeed; none for another error."""
+    """Return the pages that a person must open before a request can succeed; empty for other errors."""
     if error.code == URL_ELICITATION_REQUIRED:
         with suppress(ValidationError):
             found: ElicitationRequiredErrorData = bounded(ElicitationRequiredErrorData).validate_python(error.data)
@@ -508,14 +493,14 @@ async def open_pages(
     wait: Callable[[list[str]], Awaitable[None]],
     attempt: Deadline | None,
 ) -> str:
-    """Have a person open pages, and wait until all are done; return why they are not, or nothing.
+    """Ask a person to open pages, and wait until all are done; return the reason for a failure, or "".
 
     Args:
         session: the session.
         pages: the pages.
-        seconds: how long the server may take to report that they are done.
+        seconds: how long the server may take to report completion.
         wait: waits for the reports of pages with these ids.
-        attempt: the attempt that was refused.
+        attempt: the refused attempt.
     """
     if "elicitation_callback" not in session.listener.offered:
         return "no callback is configured for it; configure callbacks=Callbacks(elicitation=…)"
@@ -540,7 +525,6 @@ async def open_pages(
 
 
 def pages_required(server: str, operation: str, refusal: MCPError, why: str) -> MCPError:
-    """Return the error for a request that needs a person at some pages."""
     named = " and ".join(dict.fromkeys(mask_url(each.url).partition("?")[0] for each in pages_of(refusal)))
     what = f"server {server!r}: {operation} needs a person at {plain_text(named, limit=PROBLEM)}: {plain_text(why)}"
     return MCPError(refusal.code, f"{what}; open the URLs in its data, then send the request again", refusal.data)
@@ -562,11 +546,14 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
         else:
             answers[key] = response
 
+    # A refused question cancels all, and its error is raised below, outside the nursery, so callers see no exception
+    # group. A server may send thousands of questions in one message: without the checkpoint, all callbacks would start
+    # before a refusal could stop any. Cancelled here comes from a refusal, or from the caller.
     async with trio.open_nursery(strict_exception_groups=True) as questions:
         for number, (key, request) in enumerate(requests.items(), 1):
             questions.start_soon(answer, key, request)
             if number % AT_ONCE == 0:
-                await trio.lowlevel.checkpoint()  # raises if one of them was refused, which has cancelled all
+                await trio.lowlevel.checkpoint()
     if refused is not None:
         error, failure = refused
         raise MCPError.from_error_data(error) if failure is None else CarriedFailure(failure, error)
@@ -575,18 +562,18 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
 
 # --- Complete requests as each protocol era wants them ----------------------------------------------------------------
 
-# Up to 2025-11-25 a request has a header for its version. Since 2026-07-28 a server remembers nothing of a client, so
-# each request names the version, the client and its capabilities in ``_meta``. Over HTTP its method, what it names, and
-# the arguments that the tool's schema marks are headers too.
+# Up to 2025-11-25 a request has a header for the version. Since 2026-07-28 servers remember nothing of a client, so
+# each request names version, client and capabilities in ``_meta``. Over HTTP, headers repeat the method, the named
+# object, and arguments marked in the tool's schema.
 
 
 @frozen
 class LegacyStamp:
-    """Completes requests up to 2025-11-25, where a handshake has said the rest."""
+    """Completes requests up to 2025-11-25, after a handshake."""
 
     version: str
     members: bytes | None = None
-    """The ``_meta`` of every request as a member of JSON text; None if it has none."""
+    """The ``_meta`` of every request as a member of JSON text; None without ``_meta``."""
 
     def stamp(self, method: str, params: Json, capabilities: Json | None = None) -> dict[str, str]:
         """Complete the params of a request, and return its headers. The handshake has named the capabilities."""
@@ -598,7 +585,7 @@ class LegacyStamp:
 
 @define(eq=False)
 class ModernStamp:
-    """Completes requests since 2026-07-28, each of which says everything."""
+    """Completes requests since 2026-07-28, all self-contained."""
 
     version: str
     _meta: Json
@@ -616,7 +603,7 @@ class ModernStamp:
         Args:
             method: the protocol's method.
             params: the params.
-            capabilities: the capabilities that it names, of another client; None for those of this one.
+            capabilities: another client's capabilities; None for this client's.
         """
         params["_meta"] = {**(params.get("_meta") or {}), **self._meta}
         if capabilities is not None:
@@ -630,12 +617,12 @@ class ModernStamp:
         return headers
 
     def note_tools(self, tools: Sequence[Tool]) -> None:
-        """Note all tools of the server, whose schemas say which of their arguments are headers."""
+        """Note all tools of the server, whose schemas mark arguments that are headers."""
         self._schemas = {tool.name: tool.input_schema for tool in tools}
         self._mirrored.clear()
 
     def _mirrored_by(self, tool: str) -> Mapping[tuple[str, ...], str]:
-        """Return which arguments of a tool are headers; nothing if the tool is not listed."""
+        """Return which arguments of a tool are headers; empty for unlisted tools."""
         if tool not in self._schemas:
             return {}
         if tool not in self._mirrored:
@@ -647,7 +634,6 @@ Stamp: TypeAlias = LegacyStamp | ModernStamp
 
 
 def modern_stamp(version: str, info: Implementation, capabilities: Json) -> ModernStamp:
-    """Return the stamp of a version since 2026-07-28."""
     return ModernStamp(
         version,
         {
