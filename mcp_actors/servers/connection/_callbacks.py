@@ -1,36 +1,22 @@
 """Run the user's callbacks for requests and notifications of a server.
 
-Parts: `open_callbacks`, which the actor enters; answers to questions (`Questions`), with a check of the pages that a
-person is sent to; notifications (`NotificationFeed`, `Notifications`) and their limit per second (`NotificationMeter`);
-and the call of a callback in a task, with a timeout (`CallbackTasks`).
+Callbacks may block, fail, call the same server, or ignore cancellation. So each runs in a task apart from the waiting
+task (`CallbackTasks`), and
 
-The actor is its only user. It reads the configuration and the callbacks of the record, adds a listener there, and emits
-`Flooded` by it. While a callback answers a question of an unknown request, the time without progress of all requests
-stops; while a person answers, their whole time does. It returns its answers to the session, and refuses questions
-beyond `MAX_QUESTIONS`. Since 2026-07-28 it writes the reason why a request fails into the `ServerQuestion`. It logs
-failures, refusals, floods and dropped notifications. It uses no mailbox, link or `ServerActor`, except `join_handler`,
-which it is given.
+- its timeout holds whatever it does, even reading from a terminal in a thread
+- a cancelled question (withdrawn, or the connection ends) leaves at once, and cancels the callback
+- its exception is logged and answered with an error, and does not end the connection
+- it cannot keep a process alive: the actor's owner task enters `open_callbacks` before the link and leaves it after the
+  link
 
-Theory of operation
--------------------
-A task waits for the answer to each question of a server (sampling, elicitation, roots). In the legacy era the task
-belongs to the connection; since 2026-07-28 it is one of the request for which the server asks. The callback itself runs
-in another task (`CallbackTasks`). So:
+A callback runs in the context variables of the waiting task: the caller's, if the protocol names the request behind the
+question (since 2026-07-28, and over streamable HTTP with the answer to a request), else those in which the group was
+opened. Notifications wait in a queue per callback, at a limited rate.
 
-- its timeout holds whatever it does, even if it reads from a terminal in a thread
-- if the waiting task is cancelled (the server withdraws its question, or the connection ends), it leaves at once, and
-  the callback is cancelled too
-- an exception of a callback is logged and answered with an error, and does not end the connection
-
-These tasks are started outside of the link, because a callback that cannot be cancelled must not keep a process
-alive. Ownership: the owner task of the actor enters `open_callbacks` before the link and leaves it after the link.
-
-A callback runs in the context variables of the task that waits for it. Since 2026-07-28, and over streamable HTTP if
-the question comes with the answer to a request, these are the variables of the caller of that request. A process in the
-legacy era and a server over SSE do not say which request a question belongs to, and they are the variables in which the
-group was opened.
-
-Notifications (logging, any message) are queued in a `NotificationFeed` for each callback, at a limited rate.
+Owns: callback tasks and queued notifications of one connection.
+Writes: deadlines, held while a server waits; errors into `ServerQuestion`; the log; a listener, and the event
+`Flooded`.
+Calls: config, servers, servers.record, servers.requests.
 """
 
 from __future__ import annotations
@@ -93,7 +79,7 @@ T = TypeVar("T")
 async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
     """Run the callbacks of a server for the duration of one connection.
 
-    On leaving, notifications that have arrived are delivered for a moment; then all callbacks are cancelled.
+    On leaving, deliver arrived notifications for a moment; then cancel all callbacks.
 
     Args:
         record: the record of the connection.
@@ -117,10 +103,10 @@ async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], No
 
 
 MAX_QUESTIONS: Final = 64
-"""Maximum of open questions of one server: the default of ``max_in_flight``."""
+"""The most open questions of one server: the default of ``max_in_flight``."""
 
 _NOT_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
-"""Characters that browsers drop or take for others, so that they open another page than a program reads."""
+"""Characters that browsers drop or replace, and so open another page than a program reads."""
 
 
 class Questions:
@@ -129,7 +115,7 @@ class Questions:
     Args:
         record: the record of the connection.
         tasks: runs the callbacks.
-        join_handler: makes the running task count as part of the current handler (`Actor.join_handler`).
+        join_handler: makes the running task part of the current handler (`Actor.join_handler`).
     """
 
     def __init__(self, record: ConnectionRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
@@ -142,7 +128,7 @@ class Questions:
         self._refused = 0
 
     def for_session(self) -> Callbacks:
-        """Return the callbacks for the session, which advertises exactly the capabilities that have a callback."""
+        """Return the callbacks for the session, which advertises exactly their capabilities."""
         callbacks = self._callbacks
         given: Callbacks = {}
         if callbacks.sampling is not None:
@@ -167,13 +153,13 @@ class Questions:
     ) -> T | ErrorData:
         """Answer a question with a callback, or with an error if the callback fails.
 
-        **Cancellation**: happens if the server withdraws the question or the connection ends. Cancels the callback.
+        **Cancellation**: the server withdrew the question, or the connection ended. Cancels the callback.
         """
         if self._questions >= MAX_QUESTIONS:
             return self._refuse(kind)
-        # In the legacy era this is a task of the SDK, outside of the handler of the request that the server works on.
-        # If the callback calls the same server, the kernel must know that it does so within that request; otherwise
-        # with max_in_flight=1 the call would wait for itself for ever.
+        # In the legacy era this is a task of the SDK, outside the handler of the server's current request. If the
+        # callback calls the same server, the kernel must count that call as part of the request; otherwise, with
+        # max_in_flight=1, the call would wait for itself forever.
         self._join_handler()
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         deadlines, seconds = self._record.calls.deadlines, self._callbacks.timeout
@@ -192,7 +178,7 @@ class Questions:
             self._questions -= 1
         if isinstance(answer, (*answers, ErrorData)):
             try:
-                # Here, where it fails one question: in the task that sends the answer, it would end the connection.
+                # Here an error fails one question; in the task that sends the answer, the whole connection.
                 to_json(answer)
             except PydanticSerializationError as exc:
                 reason = "returned an answer that cannot be written as JSON"
@@ -203,14 +189,14 @@ class Questions:
         return self._failed(kind, reason)
 
     def _failed(self, kind: str, reason: str, cause: Exception | None = None, code: int = INTERNAL_ERROR) -> ErrorData:
-        """Return the error of a callback that failed, without its text, which may be confidential."""
+        """Return the error of a failed callback, without its possibly confidential text."""
         logger.error("server %r: the %s callback %s", self._server, kind, reason, exc_info=cause)
         what = f"the server asked for {kind}, and the callback for it {reason}; fix the callback, then repeat"
         self._fail_request(f"{what} the request", ServerError, cause)
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
     def _refuse_page(self, problem: str) -> ErrorData:
-        """Refuse a question that sends a person to a page, before a callback can open it."""
+        """Refuse a question about a page before a callback can open the page."""
         what = f"the server asks a person to open a page {problem}; report that to its operator"
         logger.warning("server %r: %s", self._server, what)
         self._fail_request(what)
@@ -230,10 +216,10 @@ class Questions:
         return ErrorData(code=INTERNAL_ERROR, message=f"too many open questions (limit: {MAX_QUESTIONS})")
 
     def _fail_request(self, what: str, error: type[ServerError] = ServerError, cause: Exception | None = None) -> None:
-        """Note the error for the caller of the request that the question belongs to.
+        """Note the error for the caller of the request behind the question.
 
-        The modern era has no message for the failure of a callback. The request that needed the answer ends in its own
-        task, and the SDK raises an error of its own for it. The caller gets this one instead.
+        The modern era has no message for a failed callback, and the SDK raises its own error; the caller gets this
+        error instead.
         """
         question = CURRENT_QUESTION.get()
         if question.attempt is not None:
@@ -242,10 +228,10 @@ class Questions:
 
 
 def problem_of_page(url: str) -> str | None:
-    """Return why a browser must not open the page that a server names, as the end of a sentence; None if it may."""
+    """Return why a browser must not open a server's page, as the end of a sentence, or None."""
     try:
         parts = urlsplit(url)
-        _ = parts.port  # which raises ValueError if it is not one
+        _ = parts.port  # raises ValueError
     except ValueError:
         return "without a valid URL"
     if _NOT_IN_URL.search(url) or parts.scheme not in ("http", "https") or not parts.hostname:
@@ -257,22 +243,19 @@ def problem_of_page(url: str) -> str | None:
 
 
 LAST_NOTIFICATIONS: Final = 1.0
-"""Seconds to wait for the delivery of earlier notifications when a connection ends. They may say why a server died."""
+"""Seconds for delivery when a connection ends. The last notifications may say why a server died."""
 
 MAX_BYTES: Final = 8 * 1024 * 1024
-"""Approximate bytes of the notifications that may wait for a slow callback. Ordinary ones take a thousandth of it."""
+"""Approximate bytes of notifications waiting for a slow callback. Ordinary ones take a thousandth."""
 
 
 class NotificationFeed(Feed[tuple[Any, Context]]):
-    """Queues notifications, and delivers them in a task of its own.
+    """Queues notifications, and delivers them in a task.
 
     Args:
         server: the name of the server.
         kind: the kind of the callback, for messages.
-        deliver: delivers a notification, in the context in which it arrived. It handles its own exceptions.
-
-    Attributes:
-        dropped: the number of dropped notifications.
+        deliver: delivers a notification, in the context of its arrival; handles its own exceptions.
     """
 
     def __init__(self, server: str, kind: str, deliver: Callable[[tuple[Any, Context]], Awaitable[None]]) -> None:
@@ -282,7 +265,6 @@ class NotificationFeed(Feed[tuple[Any, Context]]):
         super().__init__(deliver, max_size=MAX_BYTES, on_drop=self._drop)
 
     def hear(self, notification: Any) -> None:
-        """Queue a notification."""
         size, _, _ = measured(notification, MAX_BYTES)
         self.put((notification, copy_context()), size)
 
@@ -300,12 +282,7 @@ class NotificationFeed(Feed[tuple[Any, Context]]):
 
 
 class Notifications:
-    """Passes the notifications of one connection to the callbacks.
-
-    Args:
-        record: the record of the connection.
-        tasks: runs the callbacks.
-    """
+    """Passes the notifications of one connection to the callbacks."""
 
     def __init__(self, record: ConnectionRecord, tasks: CallbackTasks) -> None:
         self._record = record
@@ -322,7 +299,7 @@ class Notifications:
         fn: Callable[[CallbackContext, Any], Awaitable[None] | None] | None,
         argument: Callable[[Any], Any],
     ) -> NotificationFeed | None:
-        """Start the feed of a callback, whose second argument is made from the message; None without a callback."""
+        """Start the feed of a callback, whose second argument comes from the message; None without a callback."""
         if fn is None:
             return None
 
@@ -352,7 +329,7 @@ class Notifications:
             self._messages.hear(message)
 
     def _is_below_level(self, level: LoggingLevel) -> bool:
-        """Return True for a message that was not asked for: not every server keeps to its level, or has one."""
+        """Return True for an unwanted message: some servers ignore their level, or have none."""
         opening = self._record.opening
         lowest = None if opening.own_levels else opening.log_level
         return lowest is not None and LEVELS.index(level) < LEVELS.index(lowest)
@@ -371,7 +348,7 @@ class Notifications:
         self._record.life.emit(Flooded, limit=self._meter.limit)
 
     async def finish(self) -> None:
-        """Wait a moment until the notifications that arrived before the end of the connection were delivered."""
+        """Wait a moment for the delivery of notifications."""
         with trio.move_on_after(LAST_NOTIFICATIONS):
             for feed in (self._logs, self._messages):
                 if feed is not None:
@@ -393,24 +370,22 @@ class Notifications:
 
 # --- Limit the notifications per second of a server -------------------------------------------------------------------
 
-# A pure decision: no clock, no tasks.
-
 
 WINDOW: Final = 1.0
-"""Seconds that the limit is for."""
+"""Seconds."""
 
 
 @define
 class NotificationMeter:
     """Counts the notifications of one connection, second by second.
 
-    A *flood* begins with the first notification over the limit. It ends with the first that arrives after a second
-    without one over the limit.
+    A *flood* begins with the first notification over the limit, and ends with the first after a second within the
+    limit.
 
     Attributes:
-        limit: the maximum of notifications per second.
+        limit: the most notifications per second.
         flooded: True during a flood.
-        dropped: the number of refused notifications in this flood, or in the last.
+        dropped: the number of refused notifications in this flood, or the last.
     """
 
     limit: int
@@ -420,7 +395,7 @@ class NotificationMeter:
     _count: int = field(default=0, init=False)
 
     def admit(self, now: float) -> bool:
-        """Count a notification that arrives now; return True if it is within the limit."""
+        """Count a notification; return True if within the limit."""
         if now - self._began >= WINDOW:
             calm = self._count <= self.limit or now - self._began >= 2 * WINDOW
             self.flooded = self.flooded and not calm
@@ -448,7 +423,7 @@ class CallbackTasks:
     Attributes:
         server: the name of the server.
         timeout: seconds for one call.
-        background: starts their tasks, and cancels them when it is closed.
+        background: starts the tasks, and cancels them when closed.
     """
 
     server: str
@@ -456,23 +431,27 @@ class CallbackTasks:
     background: Background
 
     async def call(self, kind: str, fn: Callable[[], Awaitable[T]], context: Context | None = None) -> T:
-        """Call a callback in a task of its own; wait for it and return its result.
+        """Call a callback in another task; wait, and return the result.
 
-        **Cancellation**: cancels the callback too, without waiting until it has unwound.
+        **Cancellation**: cancels the callback, without waiting for its cleanup.
 
         Args:
             kind: the kind of the callback, for messages.
             fn: calls the callback.
-            context: the context variables for it; None for those of the calling task.
+            context: the context variables for the callback; None for those of the calling task.
 
         Raises:
-            TookTooLong: it timed out. It is cancelled, and not waited for.
-            Exception: the exception that it raised, without a group around it.
+            TookTooLong: the callback timed out, and is cancelled but not awaited.
+            Exception: the callback's exception, without a group around.
         """
         call = _Call(fn, self.server, kind)
         start = partial(self.background.start_soon, call.run, name=f"{self.server}:{kind}")
         start() if context is None else context.run(start)
         try:
+            # Wait for an event, not in a nursery around the callback: a nursery waits for the callback's cleanup, and a
+            # callback that swallows Cancelled, or reads in a thread, would hold the connection. So the timeout ends
+            # this wait at once, `cancel` below only asks the callback to stop, and the background awaits it, after the
+            # link is closed.
             with trio.move_on_after(self.timeout):
                 await call.done.wait()
         finally:
@@ -484,7 +463,7 @@ class CallbackTasks:
 
 @define(eq=False)
 class _Call(Generic[T]):
-    """One call. `done` is set when it has returned or raised, or was cancelled.
+    """One call. `done` is set at its end, even if cancelled.
 
     A `KeyboardInterrupt` or `SystemExit` passes through and ends the program, which also cancels the waiting task.
     """
@@ -496,7 +475,7 @@ class _Call(Generic[T]):
     done: trio.Event = field(factory=trio.Event)
     result: outcome.Value[T] | outcome.Error | None = None
 
-    @trio.lowlevel.disable_ki_protection  # so that Ctrl-C can interrupt a callback that computes for long
+    @trio.lowlevel.disable_ki_protection  # a callback may compute for long, and Ctrl-C must reach it
     async def run(self) -> None:
         try:
             with self.scope:
@@ -504,8 +483,8 @@ class _Call(Generic[T]):
         except Exception as exc:
             self._raised(exc)
         except trio.Cancelled as exc:
-            # Without a cancellation of this task, the exception comes from another task, through code that passes on
-            # its outcome. Raising it here would end everything around, as if this task had been cancelled.
+            # If this task was not cancelled, the exception comes from another task, through code that passes on its
+            # outcome. Raising it here would end everything around, as if this task had been cancelled.
             if trio.current_effective_deadline() == -math.inf:
                 raise
             self._raised(caused_by(RuntimeError("raised the trio.Cancelled of another task"), exc))

@@ -1,34 +1,33 @@
 """Negotiate the protocol era with a server, in limited time.
 
-`Negotiation`, one for each connect of the actor, makes the session and agrees on an era; `Answers` are those of a
-process to the two requests. `Patience`, the second part, bounds an attempt to connect and the wait of callers for it;
-`open_patience` first waits for the turn to connect, in the `Capacity` of the group.
-
-It sends its requests by the session, and introduces this client (`OURS`, by the metadata of the package). It starts its
-tasks where the actor says; those that watch the start of a process are in a background of their own. It writes into the
-record the era that the next connect begins with, the link of a process that connects, and that a connect is overdue. It
-ends the turn when the server is connected or a process is overdue. It may mark a link as lost whose process has exited.
-It logs the fall-back to the legacy era, and uses no mailbox and no request of a caller.
+Servers of the legacy era may ignore, refuse, or die of ``server/discover``; silence may mean a slow start.
+`Negotiation` agrees on an era for each connect; `Patience` bounds each attempt, and the wait of callers.
 
 Theory of operation
 -------------------
-A process is sent ``server/discover``. If it has read that and does not answer for a while, it is sent ``initialize`` as
-well, on the same connection; at once if ``server/discover`` fails or lists no modern version. But an error that lists
-only versions without a handshake ends the negotiation. The first usable result decides; a later one stays in `Answers`,
-unused. Silence does not end a process before its time-outs have expired (`Patience`): the process or its machine may be
-slow, or it may be a relay for a server that has not started yet.
+=================================================  ===============================================================
+a process                                          then
+=================================================  ===============================================================
+reads ``server/discover``, stays silent            also gets ``initialize``, on the same connection
+answers with an error, or no modern version        also gets ``initialize``, at once
+refuses and lists only versions without handshake  fails
+exits                                              is started again as a legacy server: some exit at this request,
+                                                   and servers of the Python SDK before 1.9 at the next message
+stays silent until all time-outs have expired      is started again as a legacy server; earlier, the process or its
+                                                   machine may be slow, or relay to a server that starts
+=================================================  ===============================================================
 
-A process is started once more, as a legacy server, if ``server/discover`` made it exit. Some servers do not survive
-that request, and servers made with the Python SDK before 1.9 exit at the message that follows it. The same is done if a
-process has read both requests and stays silent until its time-outs have expired.
+The first usable result decides.
 
-A gateway begins with ``initialize`` for a server that may ask its client (`Opening.legacy_first`). If that is refused,
-as by a server whose remembered era is over, ``server/discover`` follows.
+Over HTTP and in process, ``initialize`` follows an error, no modern version, or no answer in time. An error with a
+common modern version repeats ``server/discover`` instead; an error with only versions without a handshake fails the
+connect. A failure of the transport says nothing about the era, and ends the connect. A gateway whose server may ask its
+client begins with ``initialize`` (`Opening.legacy_first`); ``server/discover`` follows a refusal.
 
-Over HTTP and for in-process servers the requests follow each other: `initialize` is sent if ``server/discover`` was
-answered with an error or without a modern version, or not in time. If the error lists a modern version that this client
-has, ``server/discover`` is sent once more instead; if it lists only versions without a handshake, the connect fails. A
-failure of the transport says nothing about the era and ends the connect.
+Owns: the tasks that watch a process until connected; requests run in tasks of the connection.
+Writes: in the record, the era of the next connect, the connecting link, and overdue; its turn to connect; a link whose
+process has exited.
+Calls: config, servers, transports.
 """
 
 from __future__ import annotations
@@ -83,24 +82,24 @@ logger = Log("mcp_actors.servers")
 
 
 OURS: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
-"""How this client introduces itself to servers, unless it is configured (``client_info``)."""
+"""Introduces this client to servers, unless configured (``client_info``)."""
 
 ANSWER_SHARE: Final = 1 / 10
-"""Part of ``connect_timeout`` that a process has for its answer to ``server/discover``, from having read it until it is
-sent ``initialize`` too: 3 s of the default 30. Servers answer in milliseconds or never."""
+"""The part of ``connect_timeout`` for a process to answer ``server/discover``, once read, before ``initialize``
+follows: 3 s of the default 30. Servers answer in milliseconds or never."""
 
 UNBOUNDED: Final = 30.0
-"""Used instead of ``connect_timeout`` to compute the delay before ``initialize`` if that is None."""
+"""Replaces a ``connect_timeout`` of None in the computation of this delay."""
 
 KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
-"""Exit codes of a process that was killed from outside: by an operator, or because memory ran out."""
+"""Exit codes of a process killed from outside: by an operator, or for lack of memory."""
 
 DISCOVER_TIMEOUT: Final = 10.0
-"""Seconds for the answer to ``server/discover`` of a server that is not a process, as in the SDK."""
+"""Seconds to answer ``server/discover`` for servers without a process, as in the SDK."""
 
 
 class Negotiation:
-    """The eras that one connect tries; records the one that the next connect begins with."""
+    """The eras that one connect tries; records the first era of the next connect."""
 
     def __init__(self, record: ConnectionRecord) -> None:
         self._record = record
@@ -113,12 +112,11 @@ class Negotiation:
         self._unanswered = False
 
     def patience(self) -> AbstractAsyncContextManager[Patience]:
-        """Bound the attempt that is about to begin."""
+        """Bound the next attempt."""
         self._asked_both = False
         return open_patience(self._record, began=self._began, hurried=self._hurried)
 
     def session(self, link: Link, callbacks: Callbacks, join_handler: Callable[[], None]) -> Session:
-        """Return the session for this link."""
         config = self._record.config
         extensions = [AdaptedExtension(each) for each in config.extensions]
         info, declared = self._record.server.client_info or OURS, self._record.opening.declared
@@ -129,7 +127,7 @@ class Negotiation:
         """Agree on an era and adopt it.
 
         Raises:
-            mcp.MCPError, ServerError, ConnectionOver, ValidationError, NoCommonVersion, RuntimeError: it failed.
+            mcp.MCPError, ServerError, ConnectionOver, ValidationError, NoCommonVersion, RuntimeError: no agreement.
         """
         if self._era == ASK:
             await (self._ask_both(session, patience, tasks) if session.link.pid is not None else self._ask(session))
@@ -166,7 +164,7 @@ class Negotiation:
         await session.notify(INITIALIZED)
 
     async def _ask(self, session: Session) -> None:
-        """Send ``server/discover``; ``initialize`` if the server does not know it, or does not answer in time."""
+        """Send ``server/discover``; ``initialize`` if unknown to the server, or unanswered in time."""
         version = LATEST_MODERN_VERSION
         for again in (True, False):
             refusal = None
@@ -189,7 +187,7 @@ class Negotiation:
             try:
                 await self._shake_hands(session, await session.initialize())
             except MCPError as exc:
-                # The server was slow to start, and has become a modern one by `server/discover` meanwhile.
+                # The server was slow to start, and `server/discover` has made it modern meanwhile.
                 if not again or (common := _common_version(exc)) is None:
                     raise exc from refusal
                 version, self._unanswered = common, False
@@ -197,10 +195,10 @@ class Negotiation:
             return
 
     async def _ask_both(self, session: Session, patience: Patience, tasks: Background) -> None:
-        """Send ``server/discover`` to a process, later ``initialize`` too; adopt the first usable result."""
+        """Send a process ``server/discover``, later ``initialize``, too; adopt the first usable result."""
         answers, name = Answers(), self._record.config.name
-        # These tasks live as long as the connection: a late answer then still finds its request and is dropped. A
-        # shorter scope would cancel a request on the wire, which the protocol forbids for `initialize`.
+        # These tasks live as long as the connection, so a late answer still finds its request and is dropped. A shorter
+        # scope would cancel a request on the wire, which the protocol forbids for `initialize`.
         tasks.start_soon(answers.take_discover, session, name=f"{name}:server/discover")
         tasks.start_soon(self._wait_for_answer, answers, patience, name=f"{name}:probe")
         # No checkpoint between `outcome()` and `wait_change()`: an answer in between would be missed, and nothing else
@@ -242,14 +240,14 @@ class Negotiation:
         return True
 
     def succeeded(self, session: Session) -> None:
-        """Remember the era of the server; forget it if only ``initialize`` was answered."""
+        """Remember the server's era; forget it if only ``initialize`` was answered."""
         if self._record.config.protocol == "auto":
             era = era_of(session.discovered, session.version, session.identity, self._era)
             self._record.opening.era = None if self._unanswered else era
 
     def failed(self, error: BaseException | None) -> None:
-        """Remember or forget the era after a failed connect. Without an `error`, the connect has timed out."""
-        self._record.opening.legacy_first &= error is not None  # else it may not answer ``initialize`` at all
+        """Remember or forget the era after a failed connect. An `error` of None means a timeout."""
+        self._record.opening.legacy_first &= error is not None  # else the server may never answer ``initialize``
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
             self._record.opening.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
@@ -257,12 +255,7 @@ class Negotiation:
 
 @define(eq=False)
 class Answers:
-    """The answers of a process to the two requests that negotiate its era.
-
-    Attributes:
-        discover: its answer to ``server/discover``: a result, or the error; None before that.
-        initialize: its answer to ``initialize``, likewise.
-    """
+    """The answers of a process to the two requests: a result, an error, or None before."""
 
     discover: DiscoverResult | Exception | None = None
     initialize: InitializeResult | Exception | None = None
@@ -271,13 +264,13 @@ class Answers:
 
     @property
     def initialize_is_due(self) -> bool:
-        """Return True once ``initialize`` may be sent: ``server/discover`` was answered, or its time is over."""
+        """True once ``server/discover`` was answered, or its time is over."""
         return self._permitted or self.discover is not None
 
     def outcome(self) -> DiscoverResult | InitializeResult | Exception | None:
-        """Return the result to adopt, or the error of the negotiation; None while neither is certain.
+        """Return the result to adopt, or the error; None while undecided.
 
-        The modern era wins if both answers came in the same step.
+        If both answers came in the same step, the modern era wins.
         """
         if isinstance(self.discover, DiscoverResult) and any(map(is_modern, self.discover.supported_versions)):
             return self.discover
@@ -285,11 +278,10 @@ class Answers:
             return self.discover
         if isinstance(self.initialize, InitializeResult) or self.discover is not None:
             return self.initialize
-        # A modern server may refuse `initialize` before it answers `server/discover`, so an error decides nothing yet.
+        # A modern server may refuse `initialize` before answering `server/discover`, so an error decides nothing yet.
         return None
 
     async def take_discover(self, session: Session) -> None:
-        """Send ``server/discover`` and store the answer."""
         try:
             self.discover = await session.discover()
         except (MCPError, ValidationError) as exc:
@@ -297,7 +289,6 @@ class Answers:
         self._note_change()
 
     async def take_initialize(self, session: Session) -> None:
-        """Send ``initialize`` and store the answer."""
         try:
             self.initialize = await session.initialize()
         except (MCPError, ValidationError) as exc:
@@ -305,12 +296,10 @@ class Answers:
         self._note_change()
 
     def permit(self) -> None:
-        """Allow ``initialize`` to be sent."""
         self._permitted = True
         self._note_change()
 
     async def wait_change(self) -> None:
-        """Wait for the next answer or permission."""
         await self._changed.wait()
 
     def _note_change(self) -> None:
@@ -319,54 +308,51 @@ class Answers:
 
 
 def _common_version(error: Exception) -> str | None:
-    """Return the newest modern version that the error lists as one of the server, and this client has too."""
+    """Return the newest modern version of this client that the error lists, if any."""
     offered = offered_versions(error) or ()
     return next((each for each in reversed(MODERN_PROTOCOL_VERSIONS) if each in offered), None)
 
 
 def _no_common_version(error: Exception) -> bool:
-    """Return True if the error lists the versions of the server, and ``initialize`` cannot negotiate any of them."""
+    """Return True if the error lists only versions that ``initialize`` cannot negotiate."""
     offered = offered_versions(error)
     return offered is not None and not any(each in HANDSHAKE_PROTOCOL_VERSIONS for each in offered)
 
 
 def _exited_after_discover(link: Link) -> bool:
-    """Return True if ``server/discover`` made a process exit.
-
-    False if it exited before it read the request, or was killed.
-    """
-    heard = link.heard is not False  # if the system does not report it, the request may have been read
+    """Return True if ``server/discover`` made a process exit; False if unread, or if killed."""
+    heard = link.heard is not False  # unless reported otherwise, assume that the request was read
     return link.lifeline.lost and link.lifeline.failure is None and heard and link.obituary().exit_code not in KILLED
 
 
 # --- Bound one attempt to connect, and the waiting for it -------------------------------------------------------------
 
-# A connection without a child process has ``connect_timeout`` for everything. A process has ``startup_timeout`` from
-# its start, and ``connect_timeout`` from the moment it has read its input. Silence counts as a failure only when both
-# have expired, because the reader may be a relay (``docker run -i``, ``ssh``) for a server that has not started yet.
-# After the first answer ``connect_timeout`` counts alone.
+# Without a child process, a connection has ``connect_timeout`` for everything. A process has ``startup_timeout`` from
+# its start, and ``connect_timeout`` from reading its input. Silence is a failure only once both have expired, because
+# the reader may be a relay (``docker run -i``, ``ssh``) for a server that has not started yet. After the first answer
+# only ``connect_timeout`` counts.
 #
-# Callers wait for an optional server for at most ``connect_timeout``. After that the server is *overdue*: it goes on
-# connecting, and the program goes on without it. Its turn is over too: another server may begin to connect.
+# Callers wait at most ``connect_timeout`` for an optional server. Then the server is *overdue*: it keeps connecting,
+# the program continues without it, and another server may begin to connect.
 
 
 LOOK_EVERY: Final = 0.1
-"""Seconds between two checks whether a process has read its input. The system has no event for that."""
+"""Seconds between checks of whether a process has read its input: the system has no event."""
 
 
 class Patience:
     """The time of one attempt to connect.
 
     Attributes:
-        scope: the scope around the attempt; its deadline is when the attempt is over.
-        read: set when a process has read the first message; at once if the system does not report that.
+        scope: the scope around the attempt; its deadline ends the attempt.
+        read: set when a process has read the first message; at once if the system does not report reading.
 
     Args:
         config: the configuration of the server.
         life: the state of the server.
-        began: the time at which the whole connect began.
-        hurried: True if an earlier process has used up its time-outs, so this one is not taken for a relay.
-        turn: its turn to connect.
+        began: when the whole connect began.
+        hurried: True if an earlier process has used up its time-outs, so this process is not taken for a relay.
+        turn: the turn to connect.
     """
 
     def __init__(self, config: ServerConfig, life: ConnectionLife, *, began: float, hurried: bool, turn: Turn) -> None:
@@ -388,7 +374,7 @@ class Patience:
 
     @asynccontextmanager
     async def follow(self, link: Link) -> AsyncIterator[None]:
-        """Give a process ``startup_timeout`` from its start, until it has read its input."""
+        """Give a process ``startup_timeout`` from its start, until its input is read."""
         if link.pid is None:
             yield
             return
@@ -403,15 +389,15 @@ class Patience:
             yield
 
     def watch_reading(self, link: Link) -> None:
-        """Give a process at least ``connect_timeout`` from the moment it has read all its input.
+        """Give a process at least ``connect_timeout`` after reading all its input.
 
-        If the system does not report that, ``startup_timeout`` bounds the whole attempt.
+        If the system does not report reading, ``startup_timeout`` bounds the whole attempt.
         """
         self._watchers.start_soon(self._watch_reading, link, name=f"{self._config.name}:startup")
 
     async def _watch_reading(self, link: Link) -> None:
         self._has_read = False
-        # A message that is sent in this step is in the pipe only after this. An empty pipe now would prove nothing.
+        # A message of this step is in the pipe only later. An empty pipe now would prove nothing.
         await trio.sleep(LOOK_EVERY)
         while link.heard is False:  # noqa: ASYNC110 - there is no event, see LOOK_EVERY
             await trio.sleep(LOOK_EVERY)
@@ -422,20 +408,25 @@ class Patience:
             self.scope.deadline, self._limit = deadline, "connect_timeout"
 
     async def _watch_exit(self, link: Link) -> None:
-        """Give up a process that has exited when no child of it can be the server.
+        """Give up an exited process once no child can be the server.
 
-        A helper that it has left behind may hold its stdout open, so that this does not end. But a server has to read.
+        A leftover helper may hold stdout open, so the end of stdout alone does not prove the exit. But a server has to
+        read stdin.
 
         Raises:
-            anyio.EndOfStream: no process is left that could answer.
+            anyio.EndOfStream: no process is left to answer.
         """
         exited = trio.Event()
         link.lifeline.on_exit = exited.set
         if not link.lifeline.exited:
             await exited.wait()
+        # The exit of the process is not the end: a wrapper may leave the real server running, and its last output may
+        # be unread. So poll until either stdout has ended (`lost`: the reader raises its own error, so return) or every
+        # reader of stdin is gone. Then the link is lost, and the obituary must be complete before raising: the error
+        # quotes the exit code and stderr.
         closed = False
         while not closed:
-            await trio.sleep(LOOK_EVERY)  # meanwhile the end of its stdout is read, unless there is such a helper
+            await trio.sleep(LOOK_EVERY)
             if link.lifeline.lost:
                 return
             closed = link.input_closed
@@ -446,26 +437,25 @@ class Patience:
     async def _note_overdue(self, link: Link) -> None:
         await trio.sleep_until(self._overdue_at)
         if self.scope.deadline <= (close := self._overdue_at + self._config.stop_timeout):
-            await trio.sleep_until(close)  # the attempt is about to fail: callers get its error, not "still connecting"
+            await trio.sleep_until(close)  # about to fail: callers get that error, not "still connecting"
         if not self._answered:
-            self._turn.end()  # or a few slow servers would keep all others from connecting
+            self._turn.end()  # or a few slow servers would block all others
             self._life.note_overdue(still_connecting(self._config.name, self._connect, link))
 
     def answered(self) -> None:
-        """Note the first answer of the server; the rest of the attempt has ``connect_timeout``."""
+        """Note the server's first answer; ``connect_timeout`` bounds the rest of the attempt."""
         if self._link is not None and not self._answered:
             self._answered = True
             self.scope.deadline, self._limit = trio.current_time() + self._connect, "connect_timeout"
 
     def connected(self) -> None:
-        """Lift the deadline, and stop watching the process: the server is connected."""
+        """Lift the deadline, and stop watching the process."""
         self._turn.end()
         self.scope.deadline = math.inf
         if self._link is not None:
             self._watchers.cancel("the server is connected")
 
     def over(self) -> TimedOut:
-        """Return the error of an attempt that timed out."""
         if self._limit == "connect_timeout" or self._startup == self._connect:
             return TimedOut("connect_timeout", self._connect, self._has_read)
         return TimedOut("startup_timeout", self._startup, self._has_read)
@@ -473,7 +463,7 @@ class Patience:
 
 @asynccontextmanager
 async def open_patience(record: ConnectionRecord, *, began: float, hurried: bool) -> AsyncIterator[Patience]:
-    """Wait for the turn of a server to connect, and bound its attempt until `Patience.connected` is called.
+    """Wait for a server's turn to connect, and bound the attempt until `Patience.connected` is called.
 
     Raises:
         TimedOut: the attempt took too long.

@@ -1,25 +1,19 @@
 """Receive changes of resources and lists, in either era of the protocol.
 
-`Subscribe` and `Unsubscribe` are messages to the actor, `Connection` has the subscriptions of one connection, and
-`ResourceStream` is the stream of one subscription to a modern server. `ChangeStream`, the last part, keeps the stream
-open over which a modern server announces changed lists.
+========  ================================================  ==============================================
+era       a subscription                                    changed lists
+========  ================================================  ==============================================
+legacy    one request per resource and connection           arrive unasked
+modern    one stream and one task per subscription          one stream per connection (`ChangeStream`)
+========  ================================================  ==============================================
 
-The actor makes a `ChangeStream` and, by `renew_subscriptions`, a `Connection`; refs send `Subscribe`. The tasks run in
-`Incoming.tasks`. They send messages through the mailbox, and open streams by the session. They read which subscriptions
-the record has, put changes, gaps and refusals into these, and pass gaps between two streams of lists to the listeners.
-An attempt of a task that fails is logged, some at DEBUG only, and repeated unless it was refused or the connection has
-ended; a caller gets the error of its own attempt, for example `NotSupported` or `LimitExceeded`. No failure ends the
-connection; but the actor is called if the endpoint is gone.
+A caller's `Subscribe` goes through the mailbox: like any request it has a deadline, and waits while the server is down.
+Tasks of the connection send the same message again for earlier subscriptions, and for ended streams. Failures here
+never end the connection: tasks log and repeat failed attempts, unless refused; a caller gets the error.
 
-Theory of operation
--------------------
-In the legacy era one request per resource and connection subscribes, and the server sends notifications unasked. Since
-2026-07-28 the answer to the request is a stream; one task per subscription reads it. A stream that has ended is opened
-again as long as the connection lasts.
-
-A caller that subscribes sends a `Subscribe` through the mailbox, so it has a deadline and waits while the server is
-down, as any request does. For subscriptions that were accepted before the connection begins, and for those whose stream
-has ended, tasks of the connection (`Incoming.tasks`) send the same message.
+Owns: the subscriptions and streams of one connection, with their tasks (in `Incoming.tasks`).
+Writes: changes, gaps and refusals into subscriptions; gaps between streams of lists to listeners; the mailbox; the log.
+Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 
 from __future__ import annotations
@@ -75,16 +69,16 @@ Args = TypeVarTuple("Args")
 
 
 RESUBSCRIBE_BACKOFF: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed attempt, or from the end of a stream that was short, to the next attempt."""
+"""Seconds from a failed attempt, or the end of a short stream, to the next attempt."""
 
 LASTING_SUBSCRIPTION: Final = 60.0
-"""Seconds after which a stream counts as stable: the next one is opened at once. Proxies end streams after minutes."""
+"""Seconds after which a stream is stable, and reopened at once. Proxies end streams after minutes."""
 
 RENEWALS: Final = 8
-"""Subscriptions that are renewed at a time. There may be hundreds, and the mailbox is for the requests of callers."""
+"""Concurrent renewals. There may be hundreds, and the mailbox is for callers."""
 
 UNSUBSCRIBE_TIMEOUT: Final = 1.0
-"""Seconds for one ``resources/unsubscribe``: while it waits, it counts against ``max_in_flight``, which may be 1."""
+"""Seconds for one ``resources/unsubscribe``, which counts against ``max_in_flight``, perhaps 1."""
 
 
 @define(eq=False)
@@ -101,17 +95,17 @@ class Subscribe(Request[None]):
     of_the_session: ClassVar[bool] = True
 
     async def send(self, session: Session, record: ConnectionRecord) -> None:
-        """Subscribe to each of the resources, or open a stream for all of them.
+        """Subscribe to each resource, or open a stream for all.
 
         Raises:
-            NotSupported: the server does not announce changes, or not those of these resources.
+            NotSupported: the server does not announce changes, or not for these resources.
             mcp.MCPError: as for `Request.send`.
         """
         if self.subscription not in record.subscriptions:
             return  # the subscription has ended while this request waited
         require("resources_subscribe", session.capabilities, record.config.name, self.operation)
         connection = record.subscriptions.connection
-        assert isinstance(connection, Connection)  # requests are handled only while there is one
+        assert isinstance(connection, Connection)  # requests are handled only while connected
         if connection.session is not session:
             await connection.pass_on(self.subscription)  # another replica has the subscriptions
             return
@@ -121,15 +115,14 @@ class Subscribe(Request[None]):
 
 @define(eq=False)
 class Unsubscribe(Request[None]):
-    """Unsubscribe from one resource of a legacy server that has no subscription any more."""
+    """Unsubscribe from one resource of a legacy server without further subscriptions."""
 
     operation: ClassVar[str] = "resources/unsubscribe"
 
     async def send(self, session: Session, record: ConnectionRecord) -> None:
-        """Send ``resources/unsubscribe``; a failure has no consequences."""
         connection = record.subscriptions.connection
         if connection is not None:
-            with trio.move_on_after(10):  # another subscription may have its turn, and the server not answer it
+            with trio.move_on_after(10):  # the server may not answer another subscription, whose turn this is
                 await connection.unsubscribe()
 
 
@@ -138,11 +131,8 @@ class Connection:
     """The subscriptions of one connection.
 
     Attributes:
-        session: the session of the connection.
-        link: the link of the connection.
-        tasks: runs its tasks.
-        record: the record of the connection.
-        actor: the actor of the server, whose mailbox takes its requests.
+        tasks: runs renewals and streams.
+        actor: the actor of the server, whose mailbox takes the requests.
     """
 
     session: Session
@@ -162,14 +152,13 @@ class Connection:
 
     @property
     def modern(self) -> bool:
-        """True if each subscription has a stream."""
         return self.session.modern
 
     async def pass_on(self, subscription: Subscription) -> None:
-        """Have a subscription established that another replica was asked for.
+        """Pass a subscription to the replica that has the subscriptions.
 
         Raises:
-            ConnectionLost: that replica is lost; another one has the subscriptions from now on.
+            ConnectionLost: the replica is lost; another takes over the subscriptions.
             LimitExceeded, NotSupported, mcp.MCPError: as for `establish`.
         """
         request = Subscribe(subscription)
@@ -181,11 +170,9 @@ class Connection:
             raise ConnectionLost(f"{problem}; subscribe again", server=name) from exc.__cause__
 
     async def establish(self, request: Subscribe) -> None:
-        """Subscribe to the resources of a subscription, as `listen` or `subscribe` does."""
         await (self.listen(request.subscription, request.operation) if self.modern else self.subscribe(request))
 
     def forget(self, subscription: Subscription) -> None:
-        """Unsubscribe in the background."""
         self._early_ends.pop(subscription, None)
         if not self.modern:
             self._forgotten += subscription.uris
@@ -195,11 +182,13 @@ class Connection:
 
     # --- legacy: one request per resource ---------------------------------------------------------------------------
 
-    # `subscribe` and `unsubscribe` exclude each other (`_turn`): two subscriptions may share a resource, and while one
-    # of them unsubscribes, the server may handle the requests of the other in any order.
+    # `subscribe` and `unsubscribe` exclude each other (`_turn`): two subscriptions may share a resource, and the server
+    # may handle concurrent requests in any order. An unsubscribe that overtakes another's subscribe would silence a
+    # live subscription. So `unsubscribe` checks `wants` again when its turn has come, and sends one request per turn:
+    # others go first.
 
     async def subscribe(self, request: Subscribe) -> None:
-        """Subscribe to those resources that this connection has not subscribed to yet."""
+        """Subscribe to resources new to this connection."""
         async with self._turn:
             for uri in request.subscription.uris:
                 if uri not in self._subscribed and self.record.subscriptions.wants(uri):
@@ -207,18 +196,18 @@ class Connection:
                     try:
                         await self.session.ask("resources/subscribe", {"uri": uri}, attempt=request.deadline)
                     except Exception:
-                        self._asked.discard(uri)  # refused; a cancelled request may have subscribed
+                        self._asked.discard(uri)  # refused; a cancelled request stays, because it may have subscribed
                         raise
                     self._subscribed.add(uri)
 
     def note_gap(self) -> None:
-        """Report that changes may have been missed between two streams of a legacy server over HTTP."""
+        """Report possibly missed changes between two streams of a legacy server over HTTP."""
         for subscription in self.record.subscriptions.to_renew():
             if self._subscribed.issuperset(subscription.uris):
                 subscription.missed()
 
     async def unsubscribe(self) -> None:
-        """Unsubscribe from one resource without a subscription. Other requests are sent before the next one."""
+        """Unsubscribe from one resource without a subscription."""
         self._sending = False
         try:
             async with self._turn:
@@ -233,7 +222,7 @@ class Connection:
             self._send_unsubscribe()
 
     def _send_unsubscribe(self) -> None:
-        """Send the next `Unsubscribe`; one at a time, however many subscriptions end together."""
+        """Send the next `Unsubscribe`; one at a time, even if many subscriptions end together."""
         if self._sending or not self._forgotten or self.record.subscriptions.connection is not self:
             return
         self._sending = True
@@ -270,12 +259,12 @@ class Connection:
     # --- modern: one stream per subscription ------------------------------------------------------------------------
 
     async def listen(self, subscription: Subscription, operation: str) -> None:
-        """Open a stream for a subscription that has none.
+        """Open a stream for a subscription without a stream.
 
         **Cancellation**: closes the stream.
 
         Raises:
-            LimitExceeded: the maximum number of streams is open.
+            LimitExceeded: the maximum of streams is open.
             NotSupported, ConnectionLost, mcp.MCPError: the stream cannot be opened.
         """
         if subscription in self._streams:
@@ -293,9 +282,9 @@ class Connection:
             raise
 
     def _keep_room_for_requests(self, operation: str) -> None:
-        """Limit the streams: each takes an HTTP connection, and without a free one no request could be sent."""
+        """Limit the streams: each takes an HTTP connection, and requests need a free connection."""
         bound = self.link.max_connections
-        taken = 2 if lists_that_change(self.session) else 1  # the stream of changed lists, and one for requests
+        taken = 2 if lists_that_change(self.session) else 1  # changed lists, and requests
         if bound is not None and len(self._streams) >= bound - taken:
             name = self.record.config.name
             raise LimitExceeded(
@@ -306,7 +295,7 @@ class Connection:
             )
 
     def _ended(self, stream: ResourceStream) -> None:
-        """Open a stream again that has ended, unless it was closed from this side or never accepted."""
+        """Reopen an ended stream, unless closed from this side or never accepted."""
         subscription = stream.subscription
         if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
             return
@@ -322,7 +311,7 @@ class Connection:
             self._start(self._renew, subscription, 0)
 
     async def _renew(self, subscription: Subscription, failures: int) -> None:
-        """Subscribe again, until that succeeds or is refused for good."""
+        """Subscribe again, until success or a final refusal."""
 
         async def attempt() -> None:
             if subscription in self.record.subscriptions:
@@ -348,7 +337,6 @@ class Connection:
 def renew_subscriptions(
     session: Session, link: Link, tasks: Background, record: ConnectionRecord, actor: ActorRef
 ) -> AbstractContextManager[None]:
-    """Keep subscriptions renewed during a connection."""
     connection = Connection(session, link, tasks, record, actor)
     link.lifeline.on_gap.append(connection.note_gap)
     return record.subscriptions.connected(connection)
@@ -362,10 +350,7 @@ class ResourceStream(Handle):
     """The stream of one subscription, and the task that keeps it open.
 
     Attributes:
-        server: the name of the server.
-        session: the session of the connection.
-        subscription: the subscription.
-        on_end: called when the stream has ended, whichever side has closed it.
+        on_end: called when the stream has ended, closed by either side.
         scope: the scope of the task; cancel it to close the stream.
         opened: set when the server has accepted or refused the stream.
     """
@@ -387,14 +372,13 @@ class ResourceStream(Handle):
 
     @property
     def lasted(self) -> float:
-        """Seconds since the server has accepted the stream."""
+        """Seconds since acceptance."""
         return 0.0 if self._began is None else trio.current_time() - self._began
 
     async def run(self) -> None:
-        """Keep the stream open until one of the two sides closes it."""
         try:
             with self.scope:
-                # Else `listen` would leave a coroutine without an owner, if the session has been closed meanwhile.
+                # If the session was closed meanwhile, `listen` would leave a coroutine that is never awaited.
                 await trio.lowlevel.checkpoint_if_cancelled()
                 async with self.session.listen(resource_subscriptions=self.subscription.uris) as stream:
                     self._began = trio.current_time()
@@ -407,13 +391,16 @@ class ResourceStream(Handle):
             self._error = carried(exc) if isinstance(exc, MCPError) else None
         finally:
             self.opened.set()
+        # After `opened`: a waiting `Connection.listen` still sees this stream. If the task was cancelled from outside,
+        # Cancelled passes here and nothing is reopened; the scope swallows only its own cancellation (`forget`), whose
+        # stream `_ended` no longer finds.
         self.on_end(self)
 
     def check(self, operation: str) -> None:
         """Raise the error of a stream that was refused, or accepted for some resources only.
 
         Raises:
-            NotSupported: the server does not announce changes of some of the resources.
+            NotSupported: the server does not announce changes of some resources.
             ConnectionLost, mcp.MCPError: the server did not accept the stream.
         """
         if not self.acknowledged:
@@ -432,27 +419,26 @@ class ResourceStream(Handle):
 
 # --- Keep the stream open over which a modern server announces changed lists ------------------------------------------
 
-# Since 2026-07-28 a server sends these notifications only over a stream that the client opens
-# (``subscriptions/listen``). One task per connection, in the tree of the actor's owner, keeps it open for the lists
-# that the server says can change. The SDK passes these notifications to the same handler as those of an older server,
-# so listeners see no difference and this task only consumes the stream. A server never repeats what happened without a
-# stream, so each time the stream is opened again, listeners receive `NotificationsMissed`.
+# Since 2026-07-28 a server sends these notifications only over a stream opened by the client
+# (``subscriptions/listen``). One task per connection keeps a stream open for the lists that can change. The SDK passes
+# the notifications to the same handler in both eras, so this task only consumes. A server never repeats changes from
+# before a stream, so after each reopening listeners receive `NotificationsMissed`.
 #
-# A server that refuses the stream is used without it: its tools are listed at every connect.
+# A server that refuses the stream is used without: its tools are listed at every connect.
 
 
 HEAD_START: Final = 0.25
-"""Seconds that a connect waits for the stream before it lists the tools, so that no change between the two is missed.
-If the stream opens later, the tools are listed again."""
+"""Seconds for which a connect waits for the stream before listing tools, so no change in between is missed. If the
+stream opens later, the tools are listed again."""
 
 RECONNECT_BACKOFF: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from the end of a stream to the next."""
+"""Seconds between two streams."""
 
 LASTING: Final = 30.0
-"""Seconds after which a stream counts as stable: the next one is opened at once, and the back-off starts anew."""
+"""Seconds after which a stream is stable: reopened at once, with a new back-off."""
 
 REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
-"""Error codes of a server that does not support the stream."""
+"""Error codes of servers without support for the stream."""
 
 
 class Lists(TypedDict, total=False):
@@ -464,11 +450,11 @@ class Lists(TypedDict, total=False):
 
 
 AFTER_END: Final = 0.001
-"""Seconds between the end of a stable stream and the next one: nearly at once."""
+"""Seconds before a stable stream is reopened."""
 
 
 def lists_that_change(session: Session) -> Lists:
-    """Return the lists for which a server needs a stream; none for a server of the legacy era."""
+    """Return the lists for which a server needs a stream; none in the legacy era."""
     if not session.modern:
         return {}
     can, lists = session.capabilities, Lists()
@@ -483,12 +469,12 @@ def lists_that_change(session: Session) -> Lists:
 
 @define(eq=False)
 class ChangeStream:
-    """The stream of one connection over which the server announces changed lists.
+    """The stream over which one connection's server announces changed lists.
 
     Args:
         server: the name of the server.
         session: the session of the connection.
-        incoming: runs the task, and passes notifications on.
+        incoming: runs the task, and passes on notifications.
         lists: the lists that may change.
         on_gone: called if the endpoint is gone.
     """
@@ -509,18 +495,18 @@ class ChangeStream:
         self._listed = True
 
     async def _run(self) -> None:
-        # A connect that was cancelled may have closed the session already, before this task ran. `listen`
-        # would then leave a coroutine that is never awaited.
+        # A cancelled connect may have closed the session before this task ran. `listen` would then leave a coroutine
+        # that is never awaited.
         await trio.lowlevel.checkpoint_if_cancelled()
         going_on = True
         while going_on:
             going_on = await keep_trying(self._consume, RECONNECT_BACKOFF, self._describe, level=logging.DEBUG)
-            # A stream often ends because the connection does, and then this task is cancelled a step or two later. The
-            # SDK would leave a coroutine without an owner if a session that has just ended was asked for a stream.
+            # A stream often ends with the connection, which cancels this task a step or two later. Asking the ended
+            # session for another stream would leave such a coroutine, too.
             await trio.sleep(AFTER_END)
 
     async def _consume(self) -> None:
-        """Open a stream and consume it until it ends; raise the reason unless it was stable."""
+        """Consume a stream until its end; raise the reason unless the stream was stable."""
         opened_at = math.inf
         error: Exception = SubscriptionLost("closed by the server")
         try:
@@ -533,7 +519,7 @@ class ChangeStream:
                     pass
         except Exception as exc:
             error = carried(exc)
-        self._opened.set()  # also if it was never opened: then `begin` has nothing to wait for
+        self._opened.set()  # release `begin`, even without a stream
         if isinstance(error, ConnectionOver):
             self.on_gone(error)
         if trio.current_time() - opened_at < LASTING:
@@ -548,7 +534,7 @@ class ChangeStream:
 
 
 def _is_refusal(error: Exception) -> bool:
-    """Return True if the server does not support the stream; False if it ended, or failed to open this time."""
+    """Return True if the server does not support the stream; False if the stream ended, or failed this time."""
     match error:
         case SubscriptionLost() if isinstance(error.__cause__, MCPError):
             return error.__cause__.code in REFUSALS
