@@ -1,15 +1,12 @@
 """Decide which listed tools may be shown and called.
 
-`Admission` decides by the names and patterns of a `ToolFilter` and by the pins of its accepted tools, and takes the
-approval of reviewed `ToolChanges`. It outlives connections: a reconnect does not make changed tools acceptable.
-`KnownTool` is a listed tool with its hash and its immutable form; `known_tools` makes them of a listing. The last part
-(`fingerprint`, `launch_pin`) identifies a configured server across runs of a program.
+An `Admission` outlives connections: a reconnect does not make changed tools acceptable. Servers control how long
+filtering, freezing and hashing of tools take, so `Admission.prepare` and `known_tools` work tool by tool, with
+checkpoints; everything else is a short synchronous step. Pins of an earlier run come from the group's memory.
 
-The catalogue of a server owns an `Admission`, and shows what that admits. Refs and requests check calls by it, requests
-filter lists, refs show the changes, and the group asks how many tools wait for approval, and the command line how many
-the filter hides. The memory and the roster of a group give it pins from an earlier run, or from before a removal. It
-uses the configuration and the ``catalog`` room, and imports no session, record or connection. It raises `ToolNotFound`,
-logs nothing and opens no file. `Admission.prepare` and `known_tools` may have checkpoints; the rest is synchronous.
+Owns: the accepted pins and the judged listing of a server.
+Writes: nothing.
+Calls: catalog, config.
 """
 
 from __future__ import annotations
@@ -38,19 +35,19 @@ if TYPE_CHECKING:
 
 
 _NAMED: Final = 5
-"""Misspelled names of a filter that one log line has, with the nearest names."""
+"""Misspelled names of a filter in one log line."""
 
 
 @frozen(kw_only=True)
 class ToolChanges:
-    """A server's tools that are hidden until they are approved (``ServerConfig(on_tool_change="block")``).
+    """A server's tools that are hidden until approved (``ServerConfig(on_tool_change="block")``).
 
     Attributes:
         server: the server's name.
-        tools: the hidden definitions as the server lists them, for review.
+        tools: the hidden definitions as listed by the server, for review.
         added: the names of tools that were never accepted.
         changed: the names of tools that were accepted with another definition.
-        removed: the names of accepted tools that are not listed any more. They need no approval.
+        removed: the names of accepted tools that are no longer listed, and need no approval.
         identity_changed: whether the server's command or URL has changed.
     """
 
@@ -68,7 +65,7 @@ class ToolChanges:
 
 
 class _Verdicts(dict[str, bool]):
-    """The verdicts of a filter, by the names of tools. Each is asked for once, because patterns take time."""
+    """The verdicts of a filter, by the names of tools, each computed once: patterns take time."""
 
     def __init__(self, of: ToolFilter) -> None:
         super().__init__()
@@ -80,14 +77,11 @@ class _Verdicts(dict[str, bool]):
 
 
 class Admission:
-    """Decides which tools of one server are admitted.
+    """Decides which tools of a server are admitted.
 
     Attributes:
         accepted: the pins of the accepted tools; None before the first listing, which is trusted.
-        identity: the pin of the server's command or URL; None for a server in this process.
-
-    Args:
-        config: the server's configuration.
+        identity: the pin of the server's command or URL; None for an in-process server.
     """
 
     def __init__(self, config: ServerConfig) -> None:
@@ -102,14 +96,14 @@ class Admission:
         self._callable: frozenset[str] | None = None
 
     def configure(self, config: ServerConfig) -> PinVerdict | None:
-        """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged by it.
+        """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged anew.
 
-        So is the known listing, if tools are hidden until they are approved: a new filter may show more of them.
+        If tools need approval, so is the known listing: a new filter may show more.
 
         Returns:
-            The difference between the known listing and the accepted tools, if it is a new one to report.
+            The difference between the known listing and the accepted tools, if new.
         """
-        _ = self.identity  # kept for the known listing, which the new command or URL has not given
+        _ = self.identity  # the known listing keeps its identity: the new command or URL has listed nothing
         self._config, self._filter, self._policy = config, config.tool_filter, config.on_tool_change
         self._verdicts = _Verdicts(config.tool_filter)
         verdict = None
@@ -121,22 +115,22 @@ class Admission:
         return verdict
 
     def copy_for_isolated(self) -> Admission:
-        """Return a copy for an isolated attempt, with the tools that are accepted now."""
+        """Return a copy for an isolated attempt, with the tools accepted now."""
         other = Admission(self._config)
         other.accepted, other._callable = self.accepted, self._callable
         return other
 
     @cached_property
     def identity(self) -> str | None:
-        # Computed when first needed: while servers start, their processes need the processor more.
+        # Computed late: while servers start, their processes need the processor more.
         return launch_pin(self._config)
 
     # --- listings ---------------------------------------------------------------------------------------------------
 
     async def prepare(self, listed: Iterable[KnownTool]) -> None:
-        """Filter a listing tool by tool, with checkpoints, before it counts: `filtered` is a part of one step.
+        """Filter a listing tool by tool, with checkpoints, ahead of the step that uses `filtered`.
 
-        **Cancellation**: leaves at the next tool. There is no checkpoint if the list is short.
+        **Cancellation**: leaves at the next tool. A short list has no checkpoint.
         """
         if self._filter.shows_all:
             return
@@ -148,17 +142,15 @@ class Admission:
             self._verdicts = verdicts
 
     def filtered(self, listed: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
-        """Return the tools that the filter shows."""
         verdicts = self._verdicts
         return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if verdicts[t.name]])
 
     @property
     def filtered_out(self) -> int:
-        """The number of listed tools that the filter hides."""
         return len(self._listed) - len(self.filtered(self._listed))
 
     def misnamed(self) -> str | None:
-        """Describe the names in the filter that no listed tool has, with the nearest ones; None if there are none."""
+        """Describe the filter's names that no listed tool has, with the nearest names; None without any."""
         named = (*(self._filter.allow or ()), *self._filter.deny)
         if not named:
             return None
@@ -168,14 +160,14 @@ class Admission:
         return plain_text(shown) if missing else None
 
     def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
-        """Admit the configured ``static_tools`` that the filter shows."""
+        """Admit the configured ``static_tools`` shown by the filter."""
         shown = self.filtered(declared)
         if self._policy == "block":
             self._callable = frozenset(tool.name for tool in shown)
         return shown
 
     def admit(self, listed: tuple[KnownTool, ...]) -> PinVerdict | None:
-        """Judge a listing by the accepted tools. Return the difference if it is a new one to report."""
+        """Judge a listing by the accepted tools. Return the difference, if new."""
         self._listed = listed
         if self._policy == "allow":
             return None
@@ -185,15 +177,15 @@ class Admission:
         return verdict if verdict and verdict != before else None
 
     def judge_by(self, accepted: Pins) -> None:
-        """Judge every listing, the first one included, by these pins; empty pins accept nothing."""
+        """Judge every listing, including the first, by these pins; empty pins accept nothing."""
         self.accepted = accepted
 
     def restore(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
         """Judge the listing of an earlier run by the pins of that run."""
         self.accepted = accepted
         self.admit(listed)
-        # `admit` accepts a listing for which there are no pins. A remembered one must not count as accepted: it would
-        # be trusted without having been listed in this run.
+        # Without pins, `admit` accepts a listing. A remembered listing must not count as accepted: it would be trusted
+        # without having been listed in this run.
         self.accepted = accepted
 
     def _judge(self) -> PinVerdict:
@@ -208,7 +200,7 @@ class Admission:
         return self._shown(self.filtered(self._listed), self._hidden)
 
     def admissible(self, listed: tuple[KnownTool, ...]) -> Iterable[KnownTool]:
-        """Return the tools of any listing, possibly an outdated one, that may be shown and called."""
+        """Return which tools of any listing, even an outdated one, may be shown and called."""
         if listed is self._listed:
             return self.admitted()
         if self._policy != "block" or self.accepted is None:
@@ -235,15 +227,14 @@ class Admission:
 
     @property
     def waiting(self) -> int:
-        """The number of tools that wait for approval."""
         return len(self._hidden)
 
     def check_call(self, name: str) -> None:
         """Refuse a call of a hidden tool.
 
         Raises:
-            ToolNotFound: the filter hides the tool; or, with ``on_tool_change="block"``, it is not accepted or not
-                listed.
+            ToolNotFound: the filter hides the tool; or, with ``on_tool_change="block"``, the tool is not accepted or
+                not listed.
         """
         server = self._config.name
         if not self._filter.shows(name):
@@ -264,7 +255,6 @@ class Admission:
     # --- approval ---------------------------------------------------------------------------------------------------
 
     def changes(self) -> ToolChanges:
-        """Return the tools that wait for approval."""
         verdict = self._verdict
         if verdict is None or self._policy != "block":
             return ToolChanges(server=self._config.name)
@@ -279,7 +269,7 @@ class Admission:
         )
 
     def approve(self, changes: ToolChanges, names: tuple[str, ...]) -> None:
-        """Accept reviewed tools: the named ones or all. A tool that has changed since the review stays hidden.
+        """Accept reviewed tools: the named tools, or all. A tool changed since the review stays hidden.
 
         Raises:
             ToolNotFound: a named tool is not among the changes, or they belong to another server.
@@ -316,37 +306,34 @@ def _with_nearest(name: str, listed: Iterable[KnownTool]) -> str:
 
 # --- A listed tool with its hash and immutable form -------------------------------------------------------------------
 
-# Freezing and hashing a schema takes time that the server controls, up to its limits, and deriving names takes some
-# too. All this is therefore done tool by tool with checkpoints in between. The later steps (which tools are new,
-# hidden, shown) compare only names and hashes, so each fits in one synchronous step.
-#
-# The hash of a remembered tool is computed when it is first needed, which may be never (`KnownTool.remembered`).
+# The steps after freezing and hashing (new, hidden, or shown) compare only names and hashes, so each fits in one
+# synchronous step. The hash of a remembered tool is computed when needed, perhaps never (`KnownTool.remembered`).
 
 
 @frozen(eq=False)
 class KnownTool:
-    """One tool of one server. Two are equal if they are the same JSON (plain Python equality takes 1 for true).
+    """A server's tool. Equal tools are the same JSON; Python equality would take 1 for true.
 
     Attributes:
-        tool: the tool as the server lists it; never modified.
-        entry: what snapshots of the group's catalogue show of it.
-        name: the tool's name on its server.
+        tool: the tool as listed by the server; never modified.
+        entry: the entry in the group's catalogue.
+        name: the name on the server.
     """
 
     tool: Tool
     entry: CatalogEntry = field(repr=False)
-    name: str  # not a property, because each listing is searched by it several times
+    name: str  # a field and not a property, because listings are searched by name several times
 
     @classmethod
     def of(cls, server: str, tool: Tool, naming: str = DEFAULT_NAMING) -> Self:
-        """Freeze and hash a tool, and derive its public name from the template of the group."""
+        """Freeze and hash a tool, and derive its public name from the group's template."""
         known = cls(tool, CatalogEntry.of(server, tool, naming), tool.name)
         _ = known.pin
         return known
 
     @classmethod
     def remembered(cls, server: str, tool: Tool, naming: str) -> Self:
-        """Do the same for a tool that a server has listed in an earlier run, but for the hash."""
+        """Do the same, without the hash, for a tool listed in an earlier run."""
         return cls(tool, CatalogEntry.of(server, tool, naming, remembered=True), tool.name)
 
     @cached_property
@@ -357,7 +344,7 @@ class KnownTool:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, KnownTool):
             return NotImplemented
-        # The models are not compared: that would be a long step for thousands of them.
+        # Do not compare the models: for thousands of tools that would be a long step.
         return self.pin == other.pin and _beyond_pin(self.tool) == _beyond_pin(other.tool)
 
 
@@ -369,12 +356,12 @@ def _beyond_pin(tool: Tool) -> object:
 async def known_tools(
     server: str, tools: Iterable[Tool], naming: str, before: Iterable[KnownTool]
 ) -> tuple[KnownTool, ...]:
-    """Do as `KnownTool.of` for each tool. Of several tools with one name only the first counts.
+    """Apply `KnownTool.of` to each tool. Of several tools with the same name only the first counts.
 
-    A tool that was known before and has not changed is the same object as before. So lists that hardly differ are
-    compared quickly, and when one replaces the other, not all tools are released in one step.
+    An unchanged tool stays the same object as before. So similar lists are compared quickly, and replacing a list does
+    not release all tools in one step.
 
-    **Cancellation**: leaves at the next tool. There is no checkpoint if the list is short.
+    **Cancellation**: leaves at the next tool. A short list has no checkpoint.
     """
     known: dict[str, KnownTool] = {}
     earlier = {each.name: each for each in before}
@@ -383,7 +370,7 @@ async def known_tools(
         if tool.name not in known:
             now, then = KnownTool.of(server, tool, naming), earlier.get(tool.name)
             if then is not None and then == now:
-                then.entry.prepare()  # it may have been remembered only
+                then.entry.prepare()  # perhaps only remembered so far
                 now = then
             known[tool.name] = now
             await time_slice.checkpoint()
@@ -392,16 +379,16 @@ async def known_tools(
 
 # --- Identify a configured server across runs of a program ------------------------------------------------------------
 
-# The identity comes from the configuration as written, with nothing resolved. It contains no value of ``env``, headers
-# or ``auth``, and masked arguments and URLs only, because a short credential can be found from its hash by trying.
+# The identity comes from the configuration as written, with nothing resolved. Without values of ``env``, headers or
+# ``auth``, and with masked arguments and URLs: short credentials can be guessed from their hash.
 
 
 def fingerprint(config: ServerConfig) -> str | None:
-    """Return a hexadecimal key for what is remembered of a server; None for a server in this process.
+    """Return a hexadecimal key for the memory of a server; None for an in-process server.
 
-    A server from a configuration file is identified by the file and its name there, not by its command. A file that
-    suddenly starts another program under that name is therefore noticed, and programs with different files do not
-    disturb each other. A server configured in code is identified by its name and its `launch_identity`.
+    A server from a configuration file is identified by file and name, not by command. A file that suddenly starts
+    another program under the same name is noticed, and programs with different files do not disturb each other. A
+    server configured in code is identified by name and `launch_identity`.
     """
     identity = launch_identity(config.transport)
     if identity is None:
@@ -412,7 +399,6 @@ def fingerprint(config: ServerConfig) -> str | None:
 
 
 def launch_pin(config: ServerConfig) -> str | None:
-    """Return the pin of a server's command or URL; None for a server in this process."""
     identity = launch_identity(config.transport)
     return None if identity is None else identity_pin({"launch": digest({"name": config.name, **identity})})
 
@@ -420,7 +406,7 @@ def launch_pin(config: ServerConfig) -> str | None:
 def launch_identity(transport: Transport) -> dict[str, object] | None:
     """Return a server's command or URL as JSON-like data.
 
-    None for a server in this process: the next run has nothing to recognize it by.
+    None for an in-process server: the next run could not recognize the server.
     """
     match transport:
         case Stdio(command=command, args=args, cwd=cwd, env=env, env_from=env_from):

@@ -1,15 +1,12 @@
 """Build the errors of connects, connections and requests.
 
-Four parts: a connect that failed or takes long (with `TimedOut`, which the negotiation raises), a connection that was
-lost, a request that was sent, and a request that was not sent, or a start that a stop has overtaken. Most functions
-return an error; `still_connecting` returns the text of a warning. Some translate exceptions of the SDK, of the
-transports or of pydantic.
+An error has to name the server, the event and a remedy, often from an exception of the SDK, a transport or pydantic,
+and the last words of a dead process; no credential may appear. Deadlines, breakers and lifecycles build the errors of
+their own data.
 
-The connection and the refs raise the results, settle requests with them, end a connection with them, or note them in
-the record. The functions read the link, the configuration, the masker and the `ServerLife` that they are given;
-`unavailable` also reads the wall clock. They write no state of a server, but may remove credentials from an exception
-that they are given (`Masker.clean`). They log nothing. Not all errors about servers are built here: some are by the
-object that has their data, such as `Deadlines.failure`, `Breaker.refusal` and `ServerLife.gone`.
+Owns: nothing.
+Writes: given exceptions, to remove credentials (`Masker.clean`).
+Calls: auth, transports, _eras, _session.
 """
 
 from __future__ import annotations
@@ -51,10 +48,10 @@ if TYPE_CHECKING:
 
 
 STDERR_IN_MESSAGE: Final = 400
-"""Characters of stderr in the text of an error: the last lines of a traceback. The attribute has the whole tail."""
+"""Characters of stderr in the text of an error; the attribute has the whole tail."""
 
 _LAST_LINES: Final = 10
-"""Lines of stderr in a note: the end of a traceback, of at most `_LAST_CHARS` characters."""
+"""Lines of stderr in a note, of at most `_LAST_CHARS` characters."""
 
 _LAST_CHARS: Final = 4096
 
@@ -80,8 +77,8 @@ class TimedOut(Exception):
 
     Attributes:
         limit: the setting that expired.
-        seconds: the value of that setting.
-        read: whether the process has read its input; None if the system does not report that.
+        seconds: the value of the setting.
+        read: whether the process has read its input; None if the system does not report reading.
     """
 
     def __init__(self, limit: Limit, seconds: float, read: bool | None) -> None:
@@ -92,13 +89,12 @@ class TimedOut(Exception):
 
 
 def known_failure(link: Link | None, exc: BaseException) -> ConnectFailed | None:
-    """Return the failure of a connect that needs no other words, if there is one. Its consequences may hide it."""
+    """Return the `ConnectFailed` behind an exception, if any. Consequences may hide the failure."""
     causes = (collapse(exc), None if link is None else link.lifeline.failure)
     return next((cause for cause in causes if isinstance(cause, ConnectFailed)), None)
 
 
 def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None, exc: BaseException) -> ConnectFailed:
-    """Return the error for a connect that failed with an exception."""
     if isinstance(exc, TimedOut):
         return _timed_out(config, phase, link, exc)
     masker = link.masker if link is not None else Masker()
@@ -106,7 +102,7 @@ def connect_failed(config: ServerConfig, phase: ConnectPhase, link: Link | None,
     cause = collapse(exc) if failure is None else failure
     unreached = isinstance(cause, ConnectionOver) or own_shortage(cause) is not None
     if unreached and isinstance(cause.__cause__, httpx2.TransportError):
-        phase = "open"  # no server was reached, so nothing was negotiated
+        phase = "open"  # no server was reached
     hopeless = False
     if link is not None and failure is None and link.lifeline.lost and link.pid is not None:
         what = f"{_ended(link.obituary())} while {_DOING[phase]}"
@@ -162,7 +158,7 @@ def _with_last_words(config: ServerConfig, phase: ConnectPhase, link: Link | Non
 
 
 def _last_words(tail: str) -> tuple[str, str]:
-    """Return the line of a traceback that says what is wrong, and the lines around it, to follow in an error."""
+    """Return the most telling line of a traceback, and the surrounding lines, for the end of an error."""
     text = plain_text(tail, limit=len(tail), lines=True)
     lines = [line for line in text.splitlines() if not _SAYS_NOTHING.fullmatch(line)]
     at = max((at for at, line in enumerate(lines) if not line[0].isspace()), default=-1)
@@ -176,7 +172,7 @@ def _last_words(tail: str) -> tuple[str, str]:
 
 
 def still_connecting(server: str, seconds: float, link: Link) -> str:
-    """Return the warning about a process that has not answered yet, with the last line of its stderr."""
+    """Return a warning about a silent process."""
     words = link.obituary().last_line
     why = (
         f"; the last line of its stderr is: {words}"
@@ -191,7 +187,6 @@ def still_connecting(server: str, seconds: float, link: Link) -> str:
 
 
 def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
-    """Return the error for a server with ``static_tools`` that did not list its own tools in time."""
     what = f"server {server!r}: tools/list timed out after {seconds:g} s; static_tools are used instead"
     return RequestTimedOut(what, server=server, operation="tools/list", seconds=seconds, limit="request_timeout")
 
@@ -205,8 +200,8 @@ def reason_of_end(server: str, link: Link) -> ConnectionLost | SignInRequired:
 
 
 def connection_lost(server: str, link: Link) -> ConnectionLost:
-    """Return the error for a connection that was lost while it served."""
-    # With a failure noted, this side has ended the process, so how the process ended says nothing.
+    """Return the error of a connection lost while serving."""
+    # With a failure noted, this side has ended the process, and the exit code says nothing.
     failure = link.lifeline.failure
     what = _ended(link.obituary()) if link.pid is not None and failure is None else "the connection ended"
     because = f": {problem_of(failure)}" if failure is not None else ""
@@ -215,26 +210,25 @@ def connection_lost(server: str, link: Link) -> ConnectionLost:
 
 
 def unresponsive(server: str, failures: int, problem: Exception | None) -> ConnectionLost:
-    """Return the error for a connection that was closed because the server does not respond."""
     why = f" (last: {problem_of(problem)})" if problem is not None else ""
     what = f"server {server!r} does not respond: {failures} health checks in a row failed{why}"
     return caused_by(ConnectionLost(what, server=server), problem)
 
 
 def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
-    """Return the error for a connection that a request has found unusable."""
+    """Return the error of a connection found unusable by a request."""
     return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
 
 
 def session_failed(server: str, exc: BaseException, masker: Masker) -> ConnectionLost:
-    """Return the error for a session that failed on this side of the link, while it served or closed."""
+    """Return the error of a session broken on this side of the link."""
     cause = collapse(exc)
     what = f"server {server!r}: session failed: {_words(cause, masker)}"
     return caused_by(ConnectionLost(what, server=server), masker.clean(cause))
 
 
 def _behind(cause: BaseException) -> BaseException | None:
-    """Return the exception to show as the cause of an error: never `ConnectionOver`, which is internal."""
+    """Return the cause to show: never `ConnectionOver`, which is internal."""
     return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
 
 
@@ -249,7 +243,7 @@ def _ended(obituary: Obituary) -> str:
 def _signal_name(number: int) -> str:
     try:
         return signal.Signals(number).name
-    except ValueError:  # a real-time signal: only two of them have names
+    except ValueError:  # a real-time signal; only two have names
         return f"signal {number}"
 
 
@@ -271,9 +265,10 @@ _MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a s
 
 
 def request_lost(server: str, operation: str, reason: BaseException | None, stderr: str) -> ConnectionLost:
-    """Return the error for a sent request whose connection was lost, with the end of what its process wrote.
+    """Return the error for a sent request with a lost connection.
 
-    That is a note, because the text of the error may be shown to others than those whose requests the process served.
+    The end of stderr is a note, because the text may be shown to people with no right to the output of a shared
+    process.
     """
     why = f" ({problem_of(reason)})" if reason is not None else ""
     what = f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}"
@@ -285,7 +280,6 @@ def request_lost(server: str, operation: str, reason: BaseException | None, stde
 
 
 def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavailable:
-    """Return the error for a sent request to a server that was stopped."""
     end = life.end_of_group()
     why = f" ({problem_of(end)})" if end is not None else ""
     message = f"server {server!r} was stopped{why} during {operation}, {_MAY_HAVE_ACTED}"
@@ -293,12 +287,12 @@ def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavai
 
 
 def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exception:
-    """Return the failure of a request: the end of a sign-in after an earlier round was sent leaves its outcome unknown.
+    """Return a request's failure; if a sign-in ends after a sent round, the outcome is unknown.
 
     Args:
         operation: the request.
         failure: why its last message failed.
-        begun: whether it may have had an effect.
+        begun: whether the request may have had an effect.
     """
     if not begun or not isinstance(failure, SignInRequired):
         return failure
@@ -307,7 +301,6 @@ def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exceptio
 
 
 def too_many_rounds(server: str, operation: str) -> LimitExceeded:
-    """Return the error for a server that requests input again and again."""
     return LimitExceeded(
         f"server {server!r}: {operation} asked for input {MAX_ROUNDS} times without an answer, and may have taken "
         "effect; fix the server",
@@ -316,7 +309,7 @@ def too_many_rounds(server: str, operation: str) -> LimitExceeded:
 
 
 def of_answer(server: str, operation: str, link: Link, exc: MCPError | ValidationError) -> Exception:
-    """Return the error for a request whose answer is an error, or not valid; other requests and the session go on."""
+    """Return the error for an invalid answer, or for an error as answer. The session continues."""
     if isinstance(exc, MCPError):
         link.masker.clean(exc)
         return not_parsed(server, operation, exc) or named_by_gateway(server, operation, link, exc)
@@ -326,7 +319,7 @@ def of_answer(server: str, operation: str, link: Link, exc: MCPError | Validatio
 
 
 def answer_not_read(server: str, operation: str, exc: Exception) -> ConnectionLost:
-    """Return the error for a response that could not be read because of a defect on this side."""
+    """Return the error for a response left unread because of a defect on this side."""
     return ConnectionLost(
         f"server {server!r}: {operation}: reading the response failed with {type(exc).__name__}; the request may have "
         "taken effect; this is a defect of mcp_actors, so report it with the traceback in the log",
@@ -342,10 +335,9 @@ def _invalid_response(exc: ValidationError, masker: Masker) -> str:
 
 
 def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -> ServerError | MCPError:
-    """Return the error of this package that a trusted gateway has named; any other error as it is.
+    """Return the error named by a trusted gateway of this package; else the error as is.
 
-    A foreign server could name an error, too, so that its request is repeated. So only a link that is `Link.trusted`
-    is believed.
+    A foreign server could name an error to have a request repeated. Only a trusted link (`Link.trusted`) is believed.
     """
     said = error.data.get(OURS) if link.trusted and isinstance(error.data, dict) else None
     if not isinstance(said, dict) or error.code == INVALID_PARAMS:
@@ -356,7 +348,7 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
     match said.get("error"):
         case "ConnectionLost":
             named = ConnectionLost(message, server=server, outcome=outcome)
-        case "ConnectFailed":  # of a further attempt there: an earlier one may have had an effect
+        case "ConnectFailed":  # of a further attempt there; an earlier may have had an effect
             named = ConnectionLost(message, server=server)
         case "RequestTimedOut":
             limit = said.get("limit")
@@ -384,14 +376,14 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
 
 
 def _seconds(value: object) -> float:
-    """Return a duration; 0 if it is not one, for example NaN, or an integer that is too large for a float."""
+    """Return a duration; 0 for anything else, such as NaN, or an integer too large for a float."""
     if type(value) is not int and type(value) is not float:
         return 0.0
     return float(value) if 0 <= value <= sys.float_info.max else 0.0
 
 
 def _time(text: object) -> datetime | None:
-    """Return a time; None if it is not one, has no zone, or is so early or late that another zone cannot have it."""
+    """Return a time, or None: not a time, without a zone, or not representable in UTC."""
     try:
         time = datetime.fromisoformat(text) if isinstance(text, str) else None
         return None if time is None or time.utcoffset() is None else time.astimezone(UTC)
@@ -403,7 +395,6 @@ def _time(text: object) -> datetime | None:
 
 
 def mailbox_full(config: ServerConfig) -> LimitExceeded:
-    """Return the error for a request that found the mailbox full."""
     what = (
         f"server {config.name!r}: mailbox full: {config.mailbox_size} requests are queued already (mailbox_size); "
         "send fewer at a time, raise mailbox_size, or use overflow='wait'"
@@ -412,7 +403,6 @@ def mailbox_full(config: ServerConfig) -> LimitExceeded:
 
 
 def would_deadlock(config: ServerConfig) -> LimitExceeded:
-    """Return the error for a request that would wait for itself."""
     what = (
         f"server {config.name!r}: this call would deadlock: all {config.max_in_flight} requests in flight "
         "(max_in_flight) wait for it, for example because their callbacks make it; raise max_in_flight, or do not "
@@ -422,7 +412,6 @@ def would_deadlock(config: ServerConfig) -> LimitExceeded:
 
 
 def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
-    """Return the error for a request to a server that is not serving."""
     server, state, error, retry_at = config.name, life.state, life.error, life.retry_at
     failure = partial(ServerUnavailable, server=server, state=state, last_error=error, outcome="not_sent")
     restart = f"await servers[{server!r}].restart()"
@@ -453,7 +442,7 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
 
 
 def stopped_meanwhile(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
-    """Return the error for the start of a server that was stopped before it was connected."""
+    """Return the error for the start of a server that was stopped before connecting."""
     message = (
         f"server {config.name!r} was stopped meanwhile by another call of stop(); to connect it again, "
         f"await servers[{config.name!r}].start()"

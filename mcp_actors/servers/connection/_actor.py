@@ -1,26 +1,18 @@
 """The server actor: one connection to one MCP server.
 
-`ServerActor` opens the callbacks, the link and the session, lists the tools, and starts most tasks of the connection.
-It executes the requests of its mailbox, and ends the connection, at once or winding down. It decides which error of a
-request ends it (`is_fatal`), and when another attempt cannot help (`is_hopeless`). `Phase` draws the life of a
-connection; the other files of this room do not use it. The functions at the end list tools and resources for a connect.
+`ServerActor` opens callbacks, link and session, lists tools, starts most tasks of the connection, executes requests,
+and ends the connection, at once or winding down. `Phase` draws a connection's life.
 
-The supervisors of a group start it; an isolated retry has one of its own. It writes into the record the session, the
-description, the tools, kept resources, the end of stderr, and failures; it begins the health checks, renews and
-suspends deadlines, and passes gaps to the listeners. When the group closes, it waits for servers that close earlier
-(`ClosingOrder`). It uses the transports by `open_link`, and starts its tasks in `Incoming.tasks`. A connect may have a
-person asked to sign in. A request that provably had no effect may be requeued (`NotSent`), and so may one that can be
-repeated, for a sign-in; ``ref`` decides about other retries. The file logs nothing.
-
-Theory of operation
--------------------
 The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
-Requests run in tasks outside the session's nurseries, or without one (``_direct``), so a transport that fails gives
-them errors and does not cancel them. A cancel scope surrounds each attempt to connect and what follows; its deadline is
-lifted once the server is connected (`Patience`). A process that exits or hangs at ``server/discover`` may be started a
-second time (`Negotiation`).
+Requests run outside the session's nurseries, in tasks or without (``_direct``), so a failing transport gives them
+errors instead of cancelling them. The link calls `_link_lost` on its own: over a pipe, noticing a loss takes no
+request.
 
-The link calls `_link_lost` when it notices that the connection is lost, which over a pipe takes no request.
+Owns: one link and session, and their tasks (in `Incoming.tasks`).
+Writes: the record: session, description, tools, kept resources, stderr, failures; health, deadlines, gaps for
+listeners; requeued requests without effect.
+Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
+_streams, _upkeep.
 """
 
 from __future__ import annotations
@@ -94,10 +86,9 @@ class Phase(Enum):
            ^             |                         |                          ^
            +-------------+                         +--------------------------+
 
-    A process may be started a second time, as a legacy server: then the connection is opening again. A connect that
-    fails has no further phase. A connection over stdio is gone at once, with its requests. Over HTTP it winds down
-    first: no more requests are sent, and those that were sent are awaited. The first three values are those of
-    `ConnectFailed.phase`.
+    A process may be started a second time, as a legacy server: back to opening. A failed connect has no further phase.
+    A lost connection over stdio is gone at once, with its requests; over HTTP a connection winds down first: no more
+    requests are sent, and sent requests are awaited. The first three values are also values of `ConnectFailed.phase`.
     """
 
     OPENING = "open"
@@ -109,7 +100,7 @@ class Phase(Enum):
 
     @property
     def connected(self) -> bool:
-        """True once the connection has served; False while it connects."""
+        """True once the connection has served."""
         return self in (Phase.SERVING, Phase.WINDING_DOWN, Phase.GONE)
 
 
@@ -118,12 +109,12 @@ class ServerActor(Actor):
 
     Args:
         config: the configuration of the server.
-        record_of: returns the record of the connection, which outlives it, by the name of the actor.
-        closing: the order in which the group closes; None for a server that belongs to no group.
+        record_of: returns a connection's lasting record, by the name of the actor.
+        closing: the order in which the group closes; None without a group.
     """
 
-    slow_after = None  # requests have timeouts of their own
-    _control_slots = math.inf  # a probe does not wait for another one
+    slow_after = None  # requests have timeouts
+    _control_slots = math.inf  # probes do not wait for each other
 
     def __init__(
         self,
@@ -132,7 +123,7 @@ class ServerActor(Actor):
         closing: ClosingOrder | None = None,
     ) -> None:
         self.max_in_flight: int = config.max_in_flight
-        # Handlers run the user's code: progress callbacks, tools of an in-process server. It may call this server.
+        # Handlers run user code that may call this server: progress callbacks, tools of an in-process server.
         self.reentrant: bool = self.max_in_flight > 1
         self.default_shutdown: float = config.stop_timeout
         self._record_of = record_of
@@ -171,20 +162,20 @@ class ServerActor(Actor):
                 raise
             if (known := known_failure(self._link, exc)) is not None:
                 if type(known) is ConnectFailed and self._record.opening.worked:
-                    known.hopeless = False  # a command or a folder that was there may come back
+                    known.hopeless = False  # a missing command or folder may come back
                 raise known from known.__cause__
             failure = connect_failed(config, cast("ConnectPhase", self._phase.value), self._link, exc)
             cause = failure.__cause__
             negotiation.failed(cause)
             if cause is not None:
-                cause.__context__ = None  # it may be a group in which the cause itself is
+                cause.__context__ = None  # perhaps a group around the cause: a cycle
             raise failure from cause
         finally:
             self._record.session = Facts()
             self._record.keep_stderr()
             if self._phase.connected and self._link is not None and self._link.lifeline.lost:
                 self._record.life.note_failure(reason_of_end(self._name, self._link))
-            # Both refer to this object, and would be cyclic garbage together, with all that belongs to the connection.
+            # Both refer to this object, and would keep the connection as cyclic garbage.
             self._direct, self._wind_down.end = None, lambda _: None
             if (session := vars(self).pop("_session", None)) is not None:
                 vars(session.listener).clear()  # see `LinkDispatcher.run`
@@ -192,7 +183,7 @@ class ServerActor(Actor):
     @asynccontextmanager
     async def _connection(self, negotiation: Negotiation) -> AsyncIterator[None]:
         """Open a link and a session; once more after a sign-in, or if a process exits at ``server/discover``."""
-        await ask_to_sign_in(self._record, self._record.life.error)  # a request of the last connection requires it
+        await ask_to_sign_in(self._record, self._record.life.error)  # required by a request of the last connection
         while True:
             try:
                 async with self._attempt(negotiation):
@@ -203,7 +194,7 @@ class ServerActor(Actor):
                 required = known_failure(self._link, exc)
                 if self._phase.connected or not (again or await ask_to_sign_in(self._record, required)):
                     raise
-            # If the time-out expired during the first start, it must be raised before the phase is set back to opening.
+            # If the time-out expired during the first start, raise it before the phase is set back to opening.
             await trio.lowlevel.checkpoint_if_cancelled()
 
     @asynccontextmanager
@@ -211,6 +202,9 @@ class ServerActor(Actor):
         """Open a link, negotiate and list tools; then serve."""
         self._phase = Phase.OPENING
         async with (
+            # The order matters. Patience is outermost, so its timeout covers everything below. Callbacks come before
+            # the link, and so end after: a callback that ignores cancellation cannot keep a process alive. The session
+            # comes last, so it can still write while it closes.
             negotiation.patience() as patience,
             open_callbacks(self._record, self.join_handler) as questions,
             open_link(
@@ -232,7 +226,6 @@ class ServerActor(Actor):
     async def _open_session(
         self, link: Link, callbacks: Callbacks, negotiation: Negotiation, patience: Patience
     ) -> AsyncIterator[None]:
-        """Open a session over a link, negotiate and list tools."""
         async with (
             patience.follow(link),
             open_incoming(self._record.listeners, self._task_failed) as incoming,
@@ -246,8 +239,8 @@ class ServerActor(Actor):
                     await self._begin(session, incoming)
                     negotiation.succeeded(session)
                     if link.lifeline.lost:
-                        # The connection was lost before the phase was `SERVING`, and a loss is reported only once. So
-                        # there must be no checkpoint from here to `SERVING`, or a lost connection would be served.
+                        # A loss is reported only once, and `_link_lost` ignores a report before `SERVING`. So look
+                        # here, and have no checkpoint from here to `SERVING`, or a lost connection would be served.
                         raise reason_of_end(self._name, link)
                     with self._restore_subscriptions(session, incoming):
                         yield
@@ -266,11 +259,12 @@ class ServerActor(Actor):
         """List tools and resources, and start the tasks of the connection, before any request is served."""
         link = session.link
         self._phase = Phase.LISTING
-        # Notifications of changes: modern servers send them only over a stream that the client opens.
+        # Modern servers announce changes only over a stream opened by the client.
         link.lifeline.on_gap.append(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(session):
             await ChangeStream(self._name, session, incoming, lists, self._endpoint_gone).begin()
-        # Before the lists are requested: their answers are newer than this, so they are not stale afterwards.
+        # Mark lists stale before requesting: the answers are newer, and so count as fresh. Afterwards, every list would
+        # be requested again.
         self._record.listeners.tell(NotificationsMissed())
         show_tools = await list_tools(session, self._record, link)
         failure = await list_resources(session, self._record, link)
@@ -325,7 +319,6 @@ class ServerActor(Actor):
         show_tools()
 
     async def handle(self, message: Request[Any]) -> Any:
-        """Send a request, and return its result."""
         deadline = message.deadline
         tries = 0 if deadline is None else deadline.tries
         if deadline is not None:
@@ -333,7 +326,7 @@ class ServerActor(Actor):
         try:
             result = await self._send(message)
         except NotSent:
-            if deadline is not None and deadline.tries == tries:  # else it is the next attempt, sent meanwhile
+            if deadline is not None and deadline.tries == tries:  # else the next attempt was sent meanwhile
                 deadline.put_back()
             raise
         reports, message.reports = message.reports, None
@@ -344,14 +337,14 @@ class ServerActor(Actor):
         return later
 
     def take(self, later: Later[Any]) -> bool:
-        """Send a request without a task, if it is a plain one; see ``_direct``. `NotSent` lets it wait."""
+        """Send a plain request without a task (see ``_direct``). `NotSent` keeps the request waiting."""
         if self._record.life.holding and not self._record.server.life.leaving:
             raise NotSent
         direct = self._direct
         return direct is not None and self._phase is Phase.SERVING and direct.take(later)
 
     def ending(self) -> None:
-        """Settle what was answered, and put requests that were not written back: the next connection serves them."""
+        """Settle answered requests, and put back unwritten requests for the next connection."""
         for reports in tuple(self._answered):
             reports.hurry()
         if self._direct is not None:
@@ -378,7 +371,7 @@ class ServerActor(Actor):
             try:
                 raise answer from answer.__cause__
             finally:
-                del answer  # as below
+                del answer  # breaks a reference cycle, as below
         except InputRequiredRoundsExceededError as exc:
             raise too_many_rounds(self._name, message.operation) from exc
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
@@ -390,7 +383,7 @@ class ServerActor(Actor):
         try:
             return await self._raise_failure(message, failure)
         finally:
-            del failure  # breaks the reference cycle: its traceback refers to this frame
+            del failure  # its traceback refers to this frame
 
     async def _ask(self, message: Request[Any]) -> Any:
         try:
@@ -398,13 +391,13 @@ class ServerActor(Actor):
         except BaseException as exc:
             if isinstance(exc, Exception) or not is_failure(exc):
                 raise
-            # A server in this process is served in this task. A `BaseException` of its tool, such as asyncio's
-            # CancelledError, would end the connection and all its other requests.
+            # An in-process server runs in this task. A `BaseException` of a tool, such as asyncio's CancelledError,
+            # would end the connection with all requests.
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self._masker.clean(exc)
 
     async def _raise_failure(self, message: Request[Any], failure: Exception) -> NoReturn:
-        """Raise the failure of a request, or requeue one that provably had no effect."""
+        """Raise the failure of a request, or requeue a request that provably had no effect."""
         self._masker.clean(failure)
         again = not message.begun or message.repeatable(self._record.server)
         if again and can_ask(self._record, failure):  # the next connection asks, and the request goes on then
@@ -432,11 +425,11 @@ class ServerActor(Actor):
         """Note that the link is lost. A handshake fails by itself."""
         if self._phase.connected:
             assert self._link is not None
-            # Over HTTP each request has a connection of its own, so one that was sent may still be answered.
+            # Over HTTP each request has its own connection, so sent requests may still be answered.
             (self._wind_down_and_end if self._link.direct is None else self._end)(reason_of_end(self._name, self._link))
 
     def _wind_down_and_end(self, cause: Exception) -> None:
-        """End the connection once the requests that were sent have ended."""
+        """End the connection once all sent requests have ended."""
         self._begin_to_wind_down()
         self._wind_down.begin(cause)
 
@@ -445,19 +438,19 @@ class ServerActor(Actor):
             self._phase = Phase.WINDING_DOWN
 
     def _end(self, cause: Exception) -> None:
-        """End the connection at once, together with its requests."""
+        """End the connection at once, with its requests."""
         self._phase = Phase.GONE
         self.fail(cause)
 
     def _task_failed(self, exc: Exception) -> None:
-        """End the connection in the step in which a task of it fails; `running` raises the failure only later."""
+        """End the connection in the step in which its task fails; `running` raises the failure only later."""
         if self._phase.connected:
             self._end(session_failed(self._name, exc, self._masker))
 
     def _lost_by_request(self) -> ConnectionLost:
-        """Return the error for a request that found the connection gone; it ends the connection (`is_fatal`).
+        """Return the error of a request that ends the connection (`is_fatal`), having found it gone.
 
-        Over HTTP one that winds down ends with its own reason, and lets its other requests finish.
+        Over HTTP, a connection that winds down keeps the original reason, and lets other requests finish.
         """
         if not (self._wind_down.begun and isinstance(self._record.config.transport, Http)):
             self._phase = Phase.GONE
@@ -465,7 +458,7 @@ class ServerActor(Actor):
         return connection_lost(self._name, self._link)
 
     def _is_lost(self, exc: MCPError) -> bool:
-        # A server may use the code CONNECTION_CLOSED too, and its message. The link knows, except in process.
+        # Servers may use the code CONNECTION_CLOSED, and its message. The link knows, except in process.
         if self._link is None or self._link.lifeline.lost:
             return True
         return isinstance(self._record.config.transport, InProcess) and exc.message == "Connection closed"
@@ -483,13 +476,13 @@ class ServerActor(Actor):
 
 
 LIST_SHARE: Final = 1 / 2
-"""Part of ``connect_timeout`` for a list that the connection can do without."""
+"""The part of ``connect_timeout`` for an optional list."""
 
 
 async def list_tools(session: Session, record: ConnectionRecord, link: Link) -> Callable[[], None]:
-    """Send ``tools/list``. Return the function that shows the result, once the rest is known.
+    """Send ``tools/list``. Return a function to show the result, once the rest is known.
 
-    For a server with ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
+    With ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
     """
     catalog, ask = record.catalog, partial(list_all_tools, session, record)
     ticket = catalog.begin()
@@ -502,7 +495,7 @@ async def list_tools(session: Session, record: ConnectionRecord, link: Link) -> 
 
 
 async def list_resources(session: Session, record: ConnectionRecord, link: Link) -> Exception | None:
-    """List the resources if they are to be kept. Return the failure, which is not fatal; else None."""
+    """List the resources to keep, if configured. Return the failure, which is not fatal, or None."""
     if not record.config.keep_resources:
         return None
     ask = partial(KeepResources().send, session, record)
@@ -519,7 +512,7 @@ async def list_resources(session: Session, record: ConnectionRecord, link: Link)
 async def _attempt(
     ask: Callable[[], Awaitable[T]], record: ConnectionRecord, link: Link, late: Callable[[float], Exception]
 ) -> T | Exception:
-    """Send a request within its share of ``connect_timeout``; return its failure, unless the connection is lost."""
+    """Send a request within a share of ``connect_timeout``; return any failure but a lost connection."""
     timeout = record.config.connect_timeout
     seconds = math.inf if timeout is None else timeout * LIST_SHARE
     failure = late(seconds)

@@ -1,21 +1,11 @@
 """Send requests over a pipe without a task, and wind down.
 
-The actor offers messages to `DirectRequests.take`; the `Later` of one owns its request under way. `WindDown`, the last
-part, lets the requests that were sent end before the connection does, for a limited time; the actor counts its own
-requests in it, too.
-
-A line goes past the dispatcher, to the pipe of the link; the session says how to complete it. If the answer is not the
-result, because the server asks back or it is for an extension, a task of the connection goes on by the session. The
-file uses the record to check a request and to mask errors, and writes nothing there but the deadline of the request. It
-writes spans, and logs an answer that cannot be read because of a defect here. It settles a message by the kernel's
-`Later` or by its `Reports`, or returns it to the mailbox if its line was not written.
-
 Theory of operation
 -------------------
-Most requests need nothing but a line in each direction. If the link has a `Pipe`, such a request (`PlainRequest`) has
-no task: the step of its caller, or the step that frees an in-flight slot, gives the line to the pipe; the step that
-reads the answer settles the message, unless the caller has yet to see reports of progress, which are taken in the steps
-that read them. Everything else has a request task, and so has a request that cannot be written as JSON.
+Most requests need only a line in each direction. If the link has a `Pipe`, such a request (`PlainRequest`) has no task.
+The step of the caller, or the step that frees a slot, gives the line to the pipe, past the dispatcher; the step that
+reads the answer settles the message, unless the caller has yet to see progress. All other requests, and requests that
+cannot be written as JSON, have a task.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
@@ -26,12 +16,16 @@ begun                 the server is sent a notice; the slot is free once   the k
                       that is written
 ====================  ===================================================  =============================================
 
-*Collected* lines are written together by the pipe's background task, as soon as the pipe takes them. A pipe that did
-not take a whole line takes no more messages (`NotSent`) until the rest is written, so no queue besides the mailbox
-grows. A legacy server in this process has a pipe, too, and takes the collected messages itself.
+The pipe's background task writes *collected* lines together, as soon as the pipe takes them. While part of a line is
+unwritten, the pipe takes no messages (`NotSent`), so only the mailbox grows. A legacy server in this process has a
+pipe, too, and takes the collected messages itself.
 
-A modern server may answer that it needs input, and an older one that a person must open a page first. The request is
-never sent again as if it was new: a task asks for the input and carries on from there.
+An answer may ask for input, or for a person at a page. The request is never sent again as if new: a task asks for the
+input and continues from there.
+
+Owns: the plain requests under way, each through the message's `Later`; the end of a connection (`WindDown`).
+Writes: answers; deadlines; the mailbox, with unwritten messages; spans; the log.
+Calls: kernel, servers, servers.requests, transports.
 """
 
 from __future__ import annotations
@@ -69,12 +63,12 @@ logger = Log("mcp_actors.servers")
 
 
 NO_PARAMS: Final[dict[str, Any]] = {}
-"""The params of a request whose line is written from text."""
+"""The params of a request written from text."""
 
 
 @cache
 def _line_of(method: str) -> bytes:
-    """Return the line of a request, into which go its id, the members of its params, and further members."""
+    """Return the line of a request, with places for its id, the members of its params, and further members."""
     return b'{"jsonrpc":"2.0","id":%%d,"method":"%b","params":{%%b%%b}}\n' % method.encode()
 
 
@@ -84,12 +78,12 @@ class DirectRequests:
 
     Args:
         pipe: the pipe to the server.
-        session: the session of the connection.
-        record: the record of the connection.
+        session: completes requests.
+        record: checks requests, and masks errors.
         wind_down: the end of the connection, which waits for requests.
         tasks: runs the tasks of the connection.
-        send: waits for a request in the session, and returns its result or raises the error for its caller.
-        answered: the reports of requests whose answers have come before their callers have seen all of those.
+        send: waits for a request in the session; returns the result, or raises the error for the caller.
+        answered: the reports of answered requests whose callers have not seen all progress.
     """
 
     pipe: Pipe
@@ -106,7 +100,7 @@ class DirectRequests:
         self._members = b"" if stamp is None else b",%b" % stamp
 
     def take(self, later: Later[Any]) -> bool:
-        """Send a message if it is a plain request. Return False if it needs a task.
+        """Send a plain request. Return False if the message needs a task.
 
         Raises:
             NotSent: the pipe is full, or the server is gone.
@@ -121,13 +115,17 @@ class DirectRequests:
         extras = request.extras(self.session, self.record)
         method, deadline = request.method, request.deadline
         sent = RequestUnderWay(method, NO_PARAMS, deadline)
+        # `add` assigns the id, which the line needs. From `offer` on the server may act, so the checks that may refuse
+        # the request come before, and a line that is not taken leaves the table again: its message is in the mailbox,
+        # as if never taken. Only a taken request counts in `wind_down` and hears that its caller has left, because
+        # `_fail` undoes both.
         self.pipe.table.add(sent)
         sent.owner, sent.later, sent.extras = self.settled, later, extras
         more = self._members if extras is None and not is_traced() else self._complete(sent, request)
         sent.line = _line_of(method) % (sent.id, text, more)
         try:
             offered = self.pipe.offer(sent)
-        except ValueError:  # a server in this process is given objects, which need no parser
+        except ValueError:  # an in-process server gets objects, which need no parser
             self._forget(sent)
             return False
         if not offered:
@@ -141,7 +139,7 @@ class DirectRequests:
         return True
 
     def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any]) -> bytes:
-        """Return a ``_meta`` that not all requests have, as a further member of JSON text."""
+        """Return an uncommon ``_meta`` as a further member of JSON text."""
         extras: Extras = sent.extras or NO_EXTRAS
         meta: dict[str, Any] = dict(extras.meta or {})
         if extras.reports is not None:
@@ -158,7 +156,7 @@ class DirectRequests:
         return b"," + to_json(params, inf_nan_mode="null")[1:-1] if params else b""
 
     def _forget(self, sent: RequestUnderWay, failure: Exception | None = None) -> None:
-        """Do without a request that has no answer any more, or that has failed."""
+        """Drop an answered or failed request."""
         self.pipe.table.remove(sent.id)
         if sent.span is not None:
             sent.span.end(None if failure is None else self.record.session.masker.clean(failure))
@@ -166,19 +164,19 @@ class DirectRequests:
             sent.attempt.suspend()
 
     def settled(self, sent: RequestUnderWay) -> None:
-        """Settle the message of a request with its result, unless it goes on. See `RequestUnderWay.owner`."""
+        """Settle a message with its result, unless the request continues. See `RequestUnderWay.owner`."""
         later, result = sent.later, sent.outcome
         reports: Any = sent.report
         if type(result) is not dict:
             self._fail(sent, result)
             return
         request: PlainRequest[Any] = later.message
-        later.on_cancel = None  # the two would be cyclic garbage
+        later.on_cancel = None  # else cyclic garbage
         try:
             value = request.read(self.session, result)
             if request.kept is not None:
                 request.kept.keep(result, value)
-        except Exception as exc:  # a defect of ours too: in this step it would end the connection
+        except Exception as exc:  # even a defect of this package: here it would end the connection
             self._fail(sent, exc)
             return
         if sent.span is not None:
@@ -200,12 +198,12 @@ class DirectRequests:
         self.wind_down.leave()
 
     def _fail(self, sent: RequestUnderWay, outcome: object) -> None:
-        """Settle the message of a request without a result."""
+        """Settle a message without a result."""
         later: Any = sent.later
         failure = outcome if isinstance(outcome, Exception) else None
         self._forget(sent, failure)
         if outcome is CLOSED:
-            return  # the kernel answers the callers of a connection that has ended
+            return  # the kernel answers the callers of an ended connection
         later.on_cancel = None
         if failure is not None:
             failure = self.explain(later.message, failure)
@@ -213,6 +211,10 @@ class DirectRequests:
             self.carry_on(later, failure, sent.extras or NO_EXTRAS)
             self.wind_down.leave()
             return
+        # Three ends without an answer: a failure; unwritten when the connection ended (requeue); the caller has left.
+        # In the last case, a line that was not begun is taken back, and its slot is free at once. A begun line must be
+        # completed, or the server would read garbage, and the slot stays taken until the cancellation is written as
+        # well: otherwise a frozen server would be sent ever more requests.
         if sent.report is not None:
             sent.extras.reports.cancel()
         if failure is not None:
@@ -220,7 +222,7 @@ class DirectRequests:
         elif outcome is WITHDRAWN:
             if sent.attempt is not None:
                 sent.attempt.put_back()
-            later.fail(NotSent())  # the next connection serves it
+            later.fail(NotSent())  # for the next connection
         elif sent.sent is None:
             self.pipe.withdraw(sent)
             later.reply(None)  # it frees the slot; its caller has left
@@ -229,7 +231,7 @@ class DirectRequests:
         self.wind_down.leave()
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
-        """Return the error for the caller of a request whose answer is an error, or cannot be read."""
+        """Return the caller's error for an answer that is an error, or unreadable."""
         name, link = self.record.config.name, self.session.link
         if not isinstance(exc, MCPError | ValidationError):
             logger.error("server %r: %s: reading the response failed", name, request.operation, exc_info=exc)
@@ -238,7 +240,7 @@ class DirectRequests:
         return request.explain(answer, self.record) if isinstance(answer, MCPError) else answer
 
     def carry_on(self, later: Later[Any], value: Any, extras: Extras) -> None:
-        """Go on after an answer that is not the result, in a task with the context variables of the caller."""
+        """Continue after an answer that is not the result, in a task with the caller's context variables."""
         name, scope = f"{self.record.config.name}:input", trio.CancelScope()
         later.on_cancel = lambda _: scope.cancel("its caller has left")  # perhaps before the task has begun
         later.context.run(partial(self._tasks.start_soon, self._go_on, later, value, extras, scope, name=name))
@@ -265,24 +267,23 @@ class DirectRequests:
 
 # --- End a connection without losing its requests ---------------------------------------------------------------------
 
-# Requests that were sent come to their own end first. Requests that provably had no effect wait for that, and so do
-# those that the mailbox hands over meanwhile; then all of them are requeued, and the last one ends the incarnation.
+# Sent requests end first. Requests without effect wait for them, with all that the mailbox hands over meanwhile; then
+# these are requeued, and the last ends the incarnation.
 
 
 WIND_DOWN_TIMEOUT: Final = 60.0
-"""Seconds for which requests that were sent may delay those that wait. Few requests take longer, and a server that
-never answers must not delay the others for ever."""
+"""Seconds for which sent requests may delay waiting requests. Few take longer, and a server that never answers must
+not delay the rest forever."""
 
 
 class WindDown:
-    """The end of one connection, from its first sign to its last request.
+    """The end of one connection, from the first sign to the last request.
 
     Attributes:
-        end: see below.
-        under_way: the number of requests that were sent and have not ended; see `leave`.
+        under_way: the number of sent requests without an end; see `leave`.
 
     Args:
-        end: ends the incarnation, with the cause that was given to `begin` or `wait`.
+        end: ends the incarnation, with the cause given to `begin` or `wait`.
     """
 
     def __init__(self, end: Callable[[Exception], None]) -> None:
@@ -304,19 +305,19 @@ class WindDown:
             self._end_if_done()
 
     def begin(self, cause: Exception) -> None:
-        """Begin to wind down, and end at once if no request is under way. The first cause counts."""
+        """Begin to wind down; end at once if no request is under way. The first cause counts."""
         self._cause = self._cause or cause
         self._end_if_done()
 
     async def wait(self, cause: Exception | None = None) -> None:
-        """Wait for the end; begin to wind down if a cause is given. Its caller raises `NotSent` then.
+        """Wait for the end; begin to wind down if a cause is given. Then the caller raises `NotSent`.
 
-        **Cancellation**: leaves at once; other requests go on waiting.
+        **Cancellation**: leaves at once; other requests keep waiting.
         """
-        # All that wait must be requeued in one tick, in which the mailbox cannot hand any of them over again. The last
-        # of them ends the incarnation, so that none of them counts as a request that was sent.
+        # All waiting requests must be requeued in one tick, in which the mailbox cannot hand any over again. The last
+        # one ends the incarnation, so none counts as sent.
         if self._over.is_set():
-            return  # without a checkpoint, which would miss that tick
+            return  # a checkpoint would miss that tick
         self._waiting += 1
         try:
             if cause is not None:
@@ -324,7 +325,7 @@ class WindDown:
             with trio.move_on_after(WIND_DOWN_TIMEOUT):
                 await self._over.wait()
             if not self._over.is_set():
-                # Timed out: this task wakes the others, and a checkpoint puts it into the same tick as they are in.
+                # Timed out: this task wakes the others, and the checkpoint puts it into the same tick.
                 self._over.set()
                 await trio.lowlevel.checkpoint()
         finally:
