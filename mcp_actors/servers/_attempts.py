@@ -1,14 +1,13 @@
 """Report to observers how each attempt of a request ended.
 
-If the group has a `CallObserver`, the `Deadline` of a request refers to an `ObservedAttempt` while one is under way;
-without one, all that is left is a test of that. At its end that makes an `Attempt` for the observers (`Observed`), or,
-for most results, only calls the functions that they count with. `judge` decides the result and the outcome from the
-error of the caller.
+Every end of an attempt (decision 53 lists all) must be reported exactly once, at next to no cost without observers. The
+`Deadline` of a request refers to an `ObservedAttempt` while an attempt is under way. The caller settles each in the
+step that decides about a further attempt; the end of the deadline settles a leftover as cancelled. Further results of a
+listed tool create no `Attempt` (`CallObserver.counter`).
 
-The caller of ``ref`` settles an attempt in the step in which it decides whether another one follows; the connection
-notes when it was handed over; a deadline that ends with its attempt open settles it as cancelled. The file uses errors
-and ``_rules``, reads Trio's clock, and logs an observer that raises. Decision 53 lists every way in which an attempt
-can end.
+Owns: the counting functions of observers, for as long as the server.
+Writes: the log, if an observer raises.
+Calls: config, kernel, _rules.
 """
 
 from __future__ import annotations
@@ -47,44 +46,44 @@ RESULTS: Final[dict[type[Exception], Result]] = {
     ServerUnavailable: "unavailable",
     ConnectFailed: "unavailable",
 }
-"""The results of attempts that ended with these errors; all others are ``"error"``."""
+"""The results of attempts that end with these errors; all others are ``"error"``."""
 
 NOT_SENT: Final = (ToolNotFound, InvalidArguments)
 ANSWERS: Final = (MCPError, InvalidResult, NotSupported)
 
 
 class CallObserver:
-    """Base of observers that are called when an attempt of a request is settled; pass them as ``observers``.
+    """Base of observers for settled attempts of requests; pass instances as ``observers``.
 
     A subclass defines `settled`. It is called in the event loop of the servers (with `mcp_actors.bridge`, in their
-    thread), in the step in which the attempt is settled, so it must not block. What it raises is logged once, and the
-    request is not affected.
+    thread), in the step that settles the attempt, and must not block. Exceptions are logged once, and do not affect the
+    request.
     """
 
     wants_requests: bool = False
 
     def __call__(self, event: Event, /) -> None:
-        """Take an event of the group. By default nothing is done."""
+        """Take an event of the group. Does nothing by default."""
 
     def added(self, server: str, describe: Callable[[str], ConnectionFacts]) -> None:
-        """Take a server that joins the group, before any event of it. By default nothing is done.
+        """Take a server joining the group, before all its events. Does nothing by default.
 
         Args:
-            server: its name.
-            describe: returns what is known now of an actor of the server, by its name as in events (``"time:2"``). It
-                keeps the server in memory, so forget it at `ServerRemoved`.
+            server: the server's name.
+            describe: returns the current facts about an actor of the server, by name as in events (``"time:2"``).
+                Forget this function at `ServerRemoved`: it keeps the server in memory.
         """
 
     def settled(self, attempt: Attempt) -> None:
-        """Take an attempt that has ended. Do not keep its ``error``, which refers to frames and what they hold."""
+        """Take an ended attempt. Do not keep its ``error``, which holds frames and their objects."""
         raise NotImplementedError(f"{type(self).__name__}: define settled(self, attempt)")
 
     def counter(self, attempt: Attempt) -> Callable[[float, float], object] | None:
-        """Return a function that takes further results of the same tool in place of `settled`, which costs less.
+        """Return a function to take further results of the tool in place of `settled`, at less cost.
 
-        It is called with ``queued`` and ``served`` of each further call of that tool which ends with ``"ok"``, and must
-        not block either. It is kept as long as the server, so return None for more tools than a server should have. If
-        one of several observers returns None, `settled` of all of them takes the results of that tool.
+        The function is called with ``queued`` and ``served`` of each further call of the tool with the result ``"ok"``,
+        and must not block either. The function is kept as long as the server: return None for more tools than a server
+        should have. If one of several observers returns None, `settled` of all observers takes the results of the tool.
 
         Args:
             attempt: a call of a listed tool with the result ``"ok"``, after `settled` has taken it.
@@ -100,11 +99,11 @@ Counter: TypeAlias = "Callable[[float, float], object]"
 
 @frozen
 class ConnectionFacts:
-    """The connection of an actor, as far as it is known.
+    """The connection of an actor, as far as known.
 
     Attributes:
         config: the configuration of the server.
-        protocol_version: that of its latest connection; None before the first.
+        protocol_version: the version of the latest connection; None before the first.
         error: why the actor does not serve; None if it does, or was asked to stop.
     """
 
@@ -118,13 +117,11 @@ Describe: TypeAlias = "Callable[[str], ConnectionFacts]"
 
 @define(eq=False)
 class Observed:
-    """The observers of one server, and facts about it for them.
+    """The observers of one server, with facts for them.
 
     Attributes:
-        server: the server's name.
-        observers: the observers of the group.
         lists: whether the server lists a tool now.
-        describe: returns what is known of an actor of the server.
+        describe: returns the facts about an actor of the server.
     """
 
     server: str
@@ -142,7 +139,7 @@ class Observed:
                 self._log(observer, f"server {self.server!r}")
 
     def refused(self, kind: str, subject: object, error: Exception) -> None:
-        """Report a request that was refused in the step of its caller."""
+        """Report a request refused in the step of its caller."""
         target = subject if isinstance(subject, str) else None
         self._report(Attempt(self, kind, target, result="error", outcome="not_sent", error=error))
 
@@ -177,17 +174,16 @@ class Observed:
 
 @define(eq=False)
 class ObservedAttempt:
-    """An attempt that is under way and observed. It reports its own end, once.
+    """An observed attempt under way. Reports its end, once.
 
     Attributes:
-        observed: the observers.
-        operation: the protocol's method and its main argument: ``"tools/call 'search'"``.
-        subject: what the request is about: the tool, prompt or resource.
-        began: when the request was made, or this retry of it was due.
-        number: 1 for the first attempt of its request.
-        sent_at: when it was handed over; None before that.
-        replica: the actor that had it last.
-        request_id: the JSON-RPC id of its latest message.
+        operation: the protocol's method and main argument: ``"tools/call 'search'"``.
+        subject: the tool, prompt or resource.
+        began: when the request was made, or this retry was due.
+        number: 1 for the first attempt.
+        sent_at: when the attempt was handed over; None before.
+        replica: the actor that had the attempt last.
+        request_id: the JSON-RPC id of the latest message.
     """
 
     observed: Observed
@@ -200,7 +196,6 @@ class ObservedAttempt:
     request_id: int | str | None = None
 
     def succeeded(self, now: float, is_tool_call: bool, is_error: bool) -> None:
-        """Report a result."""
         observed, sent_at = self.observed, self.sent_at
         counters = observed._counters.get(self.subject) if is_tool_call and not is_error else None
         if counters is None or sent_at is None:
@@ -209,7 +204,7 @@ class ObservedAttempt:
             if is_tool_call and not is_error and attempt.listed:
                 observed._find_counters(attempt)
             return
-        # Nearly all attempts end here, so all is in line, and no `Attempt` is made.
+        # Nearly all attempts end here, so everything is inline, and no `Attempt` is made.
         for observer, count in counters:
             try:
                 count(sent_at - self.began, now - sent_at)
@@ -217,7 +212,7 @@ class ObservedAttempt:
                 observed._log(observer, f"a result of {self.operation}")
 
     def failed(self, error: Exception, *, last: bool) -> None:
-        """Report a failure that is raised to the caller, or retried unless it is the `last`."""
+        """Report a failure, which is raised to the caller if `last`, else retried."""
         result, outcome = judge(error, self.sent_at is not None, self.request_id is not None)
         self.observed._report(self._ended(trio.current_time(), result, outcome, last, error))
 
@@ -237,22 +232,22 @@ class ObservedAttempt:
 
 @define(eq=False)
 class Attempt:
-    """One attempt of a request to a server, which has ended. Do not change it.
+    """One ended attempt of a request to a server. Do not change it.
 
     Attributes:
         kind: the protocol's method: ``"tools/call"``.
         target: the tool or prompt, or the URI of the resource, with credentials masked; None for other requests.
         attempt: 1 for the first attempt of its request, 2 for the first retry.
-        replica: the actor that had it last, as in events (``"time:2"``); None if it was never handed over.
-        request_id: the JSON-RPC id of its latest message; None if there was none.
+        replica: the last actor to have the attempt, as in events (``"time:2"``); None if never handed over.
+        request_id: the JSON-RPC id of the latest message; None without a message.
         result: ``"ok"``; ``"tool_error"`` (a result with ``is_error``); ``"timed_out"`` (`RequestTimedOut`); ``"lost"``
-            (`ConnectionLost`); ``"unavailable"`` (`ServerUnavailable`, `ConnectFailed`); ``"cancelled"`` (its caller
+            (`ConnectionLost`); ``"unavailable"`` (`ServerUnavailable`, `ConnectFailed`); ``"cancelled"`` (the caller
             has left); ``"error"`` (any other exception).
-        outcome: ``"done"``: the server has answered; ``"not_sent"``: it cannot have had an effect; ``"unknown"``.
-        queued: seconds until it was handed over, or ended without that.
-        served: seconds from there to its end.
-        last: True if no further attempt of its request follows. Each request has exactly one such attempt.
-        error: the exception for its caller, or the failure that is retried; None for a result or a cancellation.
+        outcome: ``"done"``: the server has answered; ``"not_sent"``: an effect is impossible; ``"unknown"``.
+        queued: seconds until the attempt was handed over, or ended without.
+        served: seconds from there to the end.
+        last: True if no further attempt of the request follows. Each request has exactly one last attempt.
+        error: the exception for the caller, or the failure to be retried; None for a result or a cancellation.
     """
 
     _observed: Observed = field(repr=False)
@@ -290,16 +285,16 @@ class Attempt:
 
 
 def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Outcome]:
-    """Return the result and the outcome of an attempt that ended with an error.
+    """Return the result and the outcome of an attempt with an error.
 
     Args:
         error: the error for the caller.
         handed_over: whether a connection had the request.
-        asked: whether a message of the request was given to the transport.
+        asked: whether the transport was given a message of the request.
     """
     result: Result = next((result for kind, result in RESULTS.items() if isinstance(error, kind)), "error")
     refused = isinstance(error, NOT_SENT) or (isinstance(error, NotSupported) and not asked)
-    if refused or not handed_over:  # a retry that was not sent may carry the outcome of an earlier attempt
+    if refused or not handed_over:  # an unsent retry may carry the outcome of an earlier attempt
         return result, "not_sent"
     if isinstance(error, HttpStatusError):
         return result, "unknown" if meaning_of(error.status).trouble else "done"

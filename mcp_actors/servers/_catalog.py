@@ -1,15 +1,13 @@
-"""The tools of one server: which are known, and which are shown.
+"""Keep the tools of one server: listed, and shown.
 
-`ServerCatalog` outlives connections: while the server reconnects, its tools stay listed. It keeps the listed and the
-shown tools, their `ToolChecks`, and what it has reported; it calls its `Reporter` about changes and problems.
-`Freshness`, the last part, decides whether a response is newer than the shown one; the kept resources use it, too.
+A catalogue outlives connections: tools stay listed while the server reconnects. Answers may cross each other and
+notifications; `Freshness`, also used by kept resources, keeps the shown list from going back in time. All writers
+(connections, listing requests, approvals, configuration changes) call synchronous methods, and so see no half-done
+change.
 
-The record owns one; that of an isolated retry has a copy. Its writers call synchronous methods: a new connection,
-requests that list (those of resources and prompts report what they leave out), the notification of a change, the task
-that lists again, the approval by a ref, a changed configuration, and the group (remembered tools, a server that rests).
-It uses ``_admission``, and reads Trio's clock. It sends no request, starts no task and logs nothing itself. The memory
-and the roster give pins to its `admission` directly. Only the tasks that list again wait here, for `Freshness.turn` and
-in `Freshness.wait_stale`.
+Owns: the listed and shown tools, the checks of arguments, and earlier reports.
+Writes: nothing outside; calls the given `Reporter`.
+Calls: catalog, _admission.
 """
 
 from __future__ import annotations
@@ -33,11 +31,11 @@ if TYPE_CHECKING:
 
 
 MAX_REPORTED: Final = 8
-"""Items over a limit that are reported one by one. A server must not fill logs or push events out of a stream."""
+"""Items over a limit reported one by one. A server must not fill logs or push events out of a stream."""
 
 
 class Difference(NamedTuple):
-    """A change of the shown tools: all their names now, and the names that were added, removed and changed."""
+    """A change of the shown tools: all names now, and the names of added, removed and changed tools."""
 
     tools: tuple[str, ...]
     added: tuple[str, ...]
@@ -46,31 +44,31 @@ class Difference(NamedTuple):
 
 
 class Reporter:
-    """Receives the changes of a catalogue, synchronously. This one ignores them.
+    """Receives the changes of a catalogue, synchronously. The base class ignores all.
 
     Attributes:
-        mask: masks credentials in text of the server. This one knows none.
+        mask: masks credentials in text of the server. The base class knows none.
     """
 
     mask: Callable[[str], str] = str
 
     def changed(self, difference: Difference) -> None:
-        """Report that the shown tools have changed."""
+        """Report a change of the shown tools."""
 
     def differs(self, verdict: PinVerdict) -> None:
-        """Report that the listed tools are not the accepted ones."""
+        """Report listed tools other than the accepted tools."""
 
     def listed_again(self) -> None:
-        """Report that a server which failed to list its tools has listed them."""
+        """Report a listing after a failure to list."""
 
     def misnamed(self, names: str) -> None:
-        """Report names in the filter that no tool has."""
+        """Report the filter's names without a tool."""
 
     def over_limit(self, error: LimitExceeded) -> None:
-        """Report that an item exceeds a limit and is left out."""
+        """Report an item left out for exceeding a limit."""
 
     def invalid(self, problem: str) -> None:
-        """Report that an item is left out because it is not valid."""
+        """Report an item left out as invalid."""
 
 
 class ServerCatalog:
@@ -81,22 +79,16 @@ class ServerCatalog:
         listed: all listed tools.
         tools: the listed tools that are shown.
         shown: the same as entries of the group's catalogue; the same object while unchanged.
-        version: the number of changes of `shown`.
-        answers: the number of answers that differed from the answer before, shown or not.
-        deferred: True while the tools come from an earlier run (`restore`) or connection (`defer`), and the server has
-            not listed any since.
+        version: counts the changes of `shown`.
+        answers: counts the answers that differed from the previous answer, shown or not.
+        deferred: True while the tools come from an earlier run (`restore`) or connection (`defer`), with no listing
+            since.
         checks: validates arguments against the schemas of `listed`.
-        admission: decides which of the listed tools are shown.
         freshness: whether the last answer is outdated.
-        failure: why the connected server has not listed its tools on this connection; None if it has.
+        failure: why the server has not listed its tools on this connection; None if listed.
         naming: the template of public names in the group.
-        lasting: for how many milliseconds the last answer to each method that lists holds, as the server says; infinite
-            without the capability or the method. Written by the requests that list.
-
-    Args:
-        config: the server's configuration.
-        reporter: receives the changes.
-        naming: the template.
+        lasting: milliseconds for which the last answer to each listing method holds, as stated by the server; infinite
+            without the capability or method. Written by the requests that list.
     """
 
     def __init__(self, config: ServerConfig, reporter: Reporter, naming: str) -> None:
@@ -122,7 +114,7 @@ class ServerCatalog:
         self._reporter = reporter
 
     def configure(self, config: ServerConfig) -> None:
-        """Take over a changed configuration: its filter counts at once, all else from the next listing on."""
+        """Take over a changed configuration: the filter at once, all else from the next listing on."""
         self._config = config
         checks = ToolChecks(config.name, mode=config.validate, mask=self._reporter.mask)
         self.checks = checks.updated(each.tool for each in self.listed)
@@ -135,10 +127,10 @@ class ServerCatalog:
         if verdict is not None:
             self._reporter.differs(verdict)
         if self.admission.identity != identity:
-            self.known = False  # what is shown until the next listing is another program's, and is not remembered
+            self.known = False  # the shown tools are another program's until the next listing, and not to be remembered
 
     def copy_for_isolated(self) -> ServerCatalog:
-        """Return a copy for an isolated attempt, which has a connection of its own; its changes are not reported."""
+        """Return a copy for an isolated attempt; changes of the copy are not reported."""
         other = ServerCatalog(self._config, Reporter(), self.naming)
         other.listed, other.checks = self.listed, self.checks
         other._set(self.tools)
@@ -146,33 +138,32 @@ class ServerCatalog:
         return other
 
     def lists(self, name: str) -> bool:
-        """Return True if the server lists a tool of this name."""
         return any(each.name == name for each in self.listed)
 
     # --- listings ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Ticket:
-        """Register that the server is about to be asked for all its tools."""
+        """Register an imminent request for all tools."""
         return self.freshness.begin()
 
     def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
-        """Show an answer of the server, unless it is or may be older than the shown one."""
+        """Show an answer of the server, unless possibly older than the shown answer."""
         listed = self._compared(listed)
         match self.freshness.judge(ticket, trio.current_time()):
             case "newest":
                 self._replace(ticket, listed)
             case "crossed" if listed != self.listed:
-                self.mark_stale()  # one of the two is outdated, and there is no way to tell which
+                self.mark_stale()  # one of the two is outdated, no telling which
 
     def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
-        """Show an answer unconditionally: the first one on a new connection."""
+        """Show an answer unconditionally: the first on a new connection."""
         self._replace(ticket, listed)
         self.checks.sample()
 
     def _replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         listed = self._compared(listed)
         self.freshness.show(ticket, trio.current_time())
-        if listed is not self.listed or not self.known:  # before, the checks may have come from static_tools
+        if listed is not self.listed or not self.known:  # the checks may come from static_tools
             self.listed = listed
             self.checks = self.checks.updated(each.tool for each in listed)
         self.known = True
@@ -186,7 +177,7 @@ class ServerCatalog:
             self._reporter.listed_again()
 
     def _report_misnamed(self) -> None:
-        """Report the names in the filter that no tool has, once for each filter and list."""
+        """Report the filter's names without a tool, once for each filter and list."""
         judged = (self._config.tool_filter, self.listed)
         if judged[0] is self._judged[0] and judged[1] is self._judged[1]:
             return
@@ -196,7 +187,7 @@ class ServerCatalog:
             self._reporter.misnamed(self._misnamed)
 
     def _compared(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
-        """Return the previous answer if it is equal, so that identity tells a change; otherwise count a new one."""
+        """Return the previous answer if equal (identity shows a change); otherwise count a new answer."""
         if listed != self._answer:
             self._answer = listed
             self.answers += 1
@@ -204,22 +195,22 @@ class ServerCatalog:
 
     @property
     def accepted(self) -> Pins | None:
-        """The pins that the next listing is judged by; None if no listing was judged yet. Stored with `listed`."""
+        """The pins that judge the next listing; None before the first. Stored with `listed`."""
         return self.admission.accepted
 
     def restore(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
-        """Show the tools of an earlier run, without reporting a change or validating arguments by their schemas."""
+        """Show the tools of an earlier run, without reporting a change or validating arguments."""
         self.listed = listed
         self.admission.restore(listed, accepted)
         self._set(self.admission.admitted())
         self.deferred = True
 
     def defer(self) -> None:
-        """Keep showing the tools of a server that is disconnected until it is used again."""
+        """Keep showing the tools of a server until used again."""
         self.deferred = self.known or self.deferred
 
     def use_static(self, ticket: Ticket, failure: Exception) -> None:
-        """Keep the earlier tools, or show the configured ``static_tools``, when a connected server cannot list any."""
+        """Keep the earlier tools, or show ``static_tools``, when a connected server cannot list any."""
         self.freshness.show(ticket, trio.current_time())
         self.failure = failure
         self.mark_stale()
@@ -231,10 +222,10 @@ class ServerCatalog:
             )
 
     def note_over_limit(self, what: str, errors: Sequence[LimitExceeded]) -> None:
-        """Report the items of a list that exceed a limit, except those reported for the previous list.
+        """Report a list's items over a limit, unless reported for the previous list.
 
         Args:
-            what: the kind of items: ``"tools"``, ``"resources"`` and so on.
+            what: the kind of items: ``"tools"``, ``"resources"``, …
             errors: one error per item.
         """
         before, self._over_limit[what] = self._over_limit.get(what, frozenset()), frozenset(map(str, errors))
@@ -252,7 +243,7 @@ class ServerCatalog:
             )
 
     def note_invalid(self, what: str, problems: Sequence[str]) -> None:
-        """Report the items of a list that are not valid, except those reported for the previous list.
+        """Report a list's invalid items, unless reported for the previous list.
 
         Args:
             what: the kind of items.
@@ -274,7 +265,7 @@ class ServerCatalog:
             ToolNotFound: see `Admission.approve`.
         """
         self.admission.approve(changes, names)
-        self.checks = copy(self.checks)  # a call that waits is checked once more
+        self.checks = copy(self.checks)  # check waiting calls once more
         if self.known or self.deferred:
             self._show(self.admission.admitted(), deferred=self.deferred)
 
@@ -293,7 +284,7 @@ class ServerCatalog:
     # --- staleness --------------------------------------------------------------------------------------------------
 
     def mark_stale(self) -> None:
-        """Mark the shown tools as outdated: the server has notified a change, or may have, unheard."""
+        """Mark the shown tools as outdated: the server has notified a change, perhaps unheard."""
         self.freshness.mark_stale(trio.current_time())
 
 
@@ -304,29 +295,29 @@ def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> 
         tools=tuple([tool.name for tool in after]),
         added=tuple([name for name in new if name not in old]),
         removed=tuple([name for name in old if name not in new]),
-        # The hashes of most differ. The equality of tools, a function, would be called for each.
+        # Most hashes differ; comparing tools would cost a function call for each.
         changed=tuple([name for name, was, now in both if was.pin != now.pin or was != now]),
     )
 
 
 # --- Decide whether a list response is newer than the one shown -------------------------------------------------------
 
-# Two listings may cross: the server can have read them in either order, whatever the order of its answers. And a change
-# notification may overtake a listing. An answer is therefore shown only if its request was sent after the shown answer
-# had arrived, and no notification has arrived since the request. So the shown list never goes back in time. An answer
-# that is not shown leaves `Freshness.stale_since` set, and the list has to be requested again.
+# Two listings may cross: the server may read them in either order, whatever the order of answers. And a notification
+# may overtake a listing. So an answer is shown only if its request was sent after the shown answer had arrived, and no
+# notification has arrived since: the shown list never goes back in time. An answer that is not shown leaves
+# `Freshness.stale_since` set, so the list is requested again.
 
 
 STALE_GRACE: Final = 5.0
-"""Seconds for which the shown list may be known to be outdated. After that even an overtaken answer is shown, because
-it is newer: otherwise the list of a server that changes faster than it answers would never be updated."""
+"""Seconds for which the shown list may be known to be outdated. Then even an overtaken answer is shown: it is newer,
+and the list of a server that changes faster than it answers would never be updated."""
 
 Verdict = Literal["newest", "overtaken", "crossed"]
-"""An answer is the newest one, overtaken by a notification, or crossed with the shown one."""
+"""The newest answer, overtaken by a notification, or crossed with the shown answer."""
 
 
 class Ticket(NamedTuple):
-    """The moment when a listing was requested: the number of listings and of notifications so far."""
+    """The moment of a request: the numbers of earlier listings and notifications."""
 
     number: int
     notifications: int
@@ -337,7 +328,7 @@ class Freshness:
     """How recent the shown answer is.
 
     Attributes:
-        stale_since: when it was first known to be outdated; None while it is the newest one known.
+        stale_since: when the shown answer became outdated; None while newest.
     """
 
     stale_since: float | None = field(default=None, init=False)
@@ -348,12 +339,11 @@ class Freshness:
 
     @cached_property
     def turn(self) -> trio.Lock:
-        """Held by the task that lists again: of several replicas, by that of one."""
+        """Held by the listing task; one for all replicas."""
         return trio.Lock()
 
     @property
     def is_stale(self) -> bool:
-        """Return True if the shown answer is known to be outdated."""
         return self.stale_since is not None
 
     def mark_stale(self, now: float) -> None:
@@ -365,7 +355,7 @@ class Freshness:
             self._became_stale.set()
 
     def begin(self) -> Ticket:
-        """Register a request that is about to be sent."""
+        """Register an imminent request."""
         self._begun += 1
         return Ticket(self._begun, self._notifications)
 
@@ -377,12 +367,12 @@ class Freshness:
         return "overtaken" if ticket.notifications < self._notifications and patient else "newest"
 
     def show(self, ticket: Ticket, now: float) -> None:
-        """Register that the answer to this request is shown."""
+        """Register the request of the answer shown."""
         self._begun_when_shown = self._begun
         self.stale_since = None if ticket.notifications == self._notifications else now
 
     async def wait_stale(self) -> None:
-        """Wait until the shown answer may be outdated. Only the task that lists again waits for that."""
+        """Wait until the shown answer may be outdated. Only the listing task may wait."""
         while not self.is_stale:
             self._became_stale = trio.Event()
             await self._became_stale.wait()

@@ -1,13 +1,12 @@
 """Read results that do not conform to the protocol.
 
-`read_result` validates a result as the SDK does. If that fails, it makes a second pass for what can be kept, because a
-tool has had its effect by then. `with_objects` does the same for the schemas of a tool. `Oddities` logs what a server
-does differently, each kind once per connection.
+A tool has had its effect by the time its result turns out invalid, so `read_result` makes a second pass for what can be
+kept. But everything sent back or compared is read strictly: requests for input, and the names, URIs and cursors of
+lists.
 
-The session reads results with it, and lists read their pages and items. It imports ``_eras``, starts no task and reads
-no clock. `read_result` changes the result that it is given, which a gateway passes on.
-
-What is sent back or compared is read strictly: a request for input, and the names, URIs and cursors of lists.
+Owns: for a connection, which oddities were logged.
+Writes: the given result, changed to what was read, as a gateway passes it on; the log.
+Calls: _eras.
 """
 
 from __future__ import annotations
@@ -36,38 +35,39 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 MOST_VALUES: Final = 4096
-"""Values of a result that the second pass looks at: 20 ms at most."""
+"""Values of a result in the second pass: 20 ms at most."""
 
 MOST_KINDS: Final = 20
-"""Kinds of oddities that are logged for one connection."""
+"""Kinds of oddities logged for one connection."""
 
 HINTS: Final = frozenset({"annotations", "_meta", "outputSchema"})
-"""Members that nothing else needs, which are left out if they are not valid."""
+"""Members that nothing else needs; left out if invalid."""
 
 TOOL_RESULT: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
-"""Members of a tool's result. If there is no content, the other members are shown."""
+"""Members of a tool's result. Without content, all other members are shown."""
 
 SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""Keywords of JSON schema whose value is an object of schemas."""
+"""JSON schema keywords for objects of schemas."""
 
 DEFAULTS: Final = {"ttlMs": 0, "cacheScope": "private"}
-"""What results without them mean."""
+"""Meanings of missing members."""
 
 
 def read_result(
     method: str, version: str, result: Json, report: Callable[[ValidationError], object], *, certain: bool = True
 ) -> Any:
-    """Validate a result; if it is not valid, keep what can be read, and report the error.
+    """Validate a result; if invalid, keep what can be read, and report the error.
 
     Args:
         method: the protocol's method.
         version: the protocol version of the session.
-        result: the parsed ``result`` of the answer. It is changed to what was read.
-        report: takes the error of a result that was read nevertheless.
-        certain: whether the server is known to speak this version. If not, what each result of it must have tells.
+        result: the parsed ``result`` of the answer, changed to what was read.
+        report: takes the error of an invalid result that was read.
+        certain: whether the server is known to speak this version. If not, required members must be present, and so
+            confirm the version.
 
     Raises:
-        pydantic_core.ValidationError: nothing of it can be read, or it is a request for input.
+        pydantic_core.ValidationError: nothing can be read, or the result is a request for input.
     """
     try:
         return parse_result(method, version, result)
@@ -78,7 +78,7 @@ def read_result(
             raise problem
         mended = _Reader().result(method, version, dict(result), DEFAULTS if certain else {})
         without_later_fields(method, version, mended)
-        if method == "tools/call":  # its parts were checked one by one; structured content may be any JSON
+        if method == "tools/call":  # checked part by part; structured content may be any JSON
             value = bounded(CallToolResult).validate_python(mended, by_name=False)
         else:
             value = parse_result(method, version, mended)
@@ -95,7 +95,7 @@ class _Exhausted(Exception):
 
 
 class _Reader:
-    """The second pass over one result. It follows the types of the protocol; what has no type stays as it is."""
+    """The second pass over one result, by the types of the protocol; values without a type stay."""
 
     def __init__(self) -> None:
         self._left = MOST_VALUES
@@ -108,7 +108,7 @@ class _Reader:
                 result["isError"] = is_error = True
             part = content if type(content) in (dict, str) else None
             others = {name: each for name, each in result.items() if name not in TOOL_RESULT}
-            ours = result.get("resultType", "complete") == "complete"  # and not of an extension
+            ours = result.get("resultType", "complete") == "complete"  # not an extension's
             if others and ours and content is None and structured is None:
                 part = {"type": "text", "text": f"[this result has no content]\n{to_json(others).decode()}"}
             if type(content) is not list and (part or is_error or structured is not None):
@@ -128,7 +128,7 @@ class _Reader:
             value = {}
         if type(value) is list and list in inner:
             parts = [self._part(inner[list][0], each, f"part {n} of this result") for n, each in enumerate(value, 1)]
-            return [each for each in parts if not isinstance(each, UnreadableItem)] or parts  # no list without any
+            return [each for each in parts if not isinstance(each, UnreadableItem)] or parts  # no empty list
         if type(value) is dict and models:
             return value if (model := _model_of(models, value)) is None else self._members(model, value)
         if type(value) is dict and dict in inner:
@@ -136,7 +136,7 @@ class _Reader:
         return value
 
     def _members(self, model: type[BaseModel], value: Json) -> Json:
-        """Return an object without the optional members that are null, and without hints that are not valid."""
+        """Return an object without optional nulls, and without invalid hints."""
         fields, mended = _fields(model), dict[str, Any]()
         for name, each in value.items():
             known = fields.get(name)
@@ -148,20 +148,20 @@ class _Reader:
                     each = {hint: given for hint, given in each.items() if _is_valid(known.annotation, {hint: given})}
                 if name not in HINTS or _is_valid(known.annotation, each):
                     mended[name] = each
-        if "type" not in mended and "type" in fields:  # of the only model that it can be
+        if "type" not in mended and "type" in fields:  # the only possible model's
             mended["type"] = get_args(fields["type"].annotation)[0]
-        if "inputSchema" in fields and mended.get("inputSchema") is None:  # a tool without parameters
+        if "inputSchema" in fields and mended.get("inputSchema") is None:  # no parameters
             mended["inputSchema"] = {"type": "object"}
         return mended
 
     def _part(self, kind: Any, value: Any, name: str) -> Any:
-        """Do as `_value` does. An invalid part of the content becomes a text that says so."""
+        """Read a value. An invalid part of the content becomes a text that says so."""
         mended = self._value(kind, value)
         models = {getattr(each, "__name__", ""): each for each in get_args(kind)}
         if "TextContent" not in models or _is_valid(kind, mended):
             return mended
         given, text = (value.get("type"), value.get("text")) if type(value) is dict else (None, value)
-        text = to_json(text).decode() if type(text) is list else text  # several parts, where a prompt has one
+        text = to_json(text).decode() if type(text) is list else text  # a prompt has one part
         if isinstance(value, UnreadableItem):
             what = f"cannot be read: {value.problem}"
         elif any(given in get_args(_fields(each)["type"].annotation) for each in models.values()):
@@ -173,7 +173,7 @@ class _Reader:
 
 
 def _model_of(models: list[type[BaseModel]], value: Json) -> type[BaseModel] | None:
-    """Return the model that an object is meant for: the only one, or the one with its type or its required members."""
+    """Return the intended model of an object: the only model, or by type or required members."""
     for model in models:
         required = {name for name, each in _fields(model).items() if each.is_required()}
         kinds = get_args(_fields(model)["type"].annotation) if "type" in _fields(model) else ()
@@ -184,7 +184,7 @@ def _model_of(models: list[type[BaseModel]], value: Json) -> type[BaseModel] | N
 
 @cache
 def _fields(model: type[BaseModel]) -> Mapping[str, FieldInfo]:
-    """Return the fields of a model by the names that JSON has."""
+    """Return the fields of a model by JSON name."""
     return {each.alias or name: each for name, each in model.model_fields.items()}
 
 
@@ -193,7 +193,7 @@ def _is_valid(kind: Any, value: Any) -> bool:
 
 
 def with_objects(schema: Any) -> Any:
-    """Return the schema of a tool without nulls, and with ``{}`` for an empty array where JSON schema has an object."""
+    """Return a tool's schema without nulls, and with ``{}`` for an empty array in place of an object."""
     if not any(part is None or part == [] for part, _ in walk(schema)):
         return schema
     return _with_objects(schema)
@@ -219,7 +219,7 @@ def _with_objects(schema: Any) -> Any:
 
 @define(eq=False)
 class Oddities:
-    """Logs what a server does in a way of its own: each kind once, and how often more at the end of the connection."""
+    """Logs deviations of a server: each kind once, and the number of further ones at the end."""
 
     server: str
     _seen: set[object] = field(factory=set, init=False)

@@ -1,21 +1,16 @@
-"""The protocol eras: which one a connect begins with, and its messages.
+"""Protocol eras: where a connect begins, common versions, validation of messages.
 
-Three parts: the `Era` that a connect begins with, and what is remembered after it; whether both sides have a protocol
-version in common (`NoCommonVersion`); and the validation of a server's messages at a bounded cost. The negotiation uses
-the first two, the session and its dispatcher the last two, the requests the last. The errors take a remedy from here
-(`incompatibility`) and what is wrong with a result (`first_problem`), and the memory of a group restores an `Era`.
+In the *legacy* era a session begins with ``initialize``; since 2026-07-28 there are no sessions, and
+``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
+(`Negotiation`), unless remembered; HTTP with SSE is always legacy.
 
-Functions on the configuration, on errors and on messages. `first_era` reads the environment, `without_later_fields`
-changes the result that it is given, and the validators are cached for the process. The file runs no task, reads no
-clock, logs nothing, and imports no other file of ``servers``.
+Only a certain era is remembered: the server has answered, or its process does not survive ``server/discover``. An era
+chosen for lack of an answer counts for one connection, and a modern server without tools is asked again. A failed
+connect forgets a remembered era: the server may have been upgraded.
 
-There are two eras. In the *legacy* one a session begins with ``initialize``; since 2026-07-28 there are no sessions,
-and ``server/discover`` returns the capabilities of a server. With ``protocol="auto"`` a connect negotiates the era
-(`Negotiation`), unless it is remembered; HTTP with SSE is always legacy.
-
-An era is remembered if it is certain: the server has answered, or its process does not survive ``server/discover``. An
-era that was chosen because no answer came counts for that connection alone, and a modern server without tools is asked
-again. A connect that begins with a remembered era and fails forgets it: the server may have been upgraded.
+Owns: validators, cached for the process.
+Writes: nothing but the given results.
+Calls: config.
 """
 
 from __future__ import annotations
@@ -48,10 +43,10 @@ class Era:
     """The era that a connect begins with.
 
     Attributes:
-        mode: how the connect negotiates: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
-        discovered: the last answer of the server to ``server/discover``, which then need not be sent again.
-        quirk: not None if the server does not survive ``server/discover``, so that the next run of the program skips
-            it: the name and version of that server; empty if they are not known yet.
+        mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
+        discovered: the server's last answer to ``server/discover``, which need not be sent again.
+        quirk: not None if the server does not survive ``server/discover``, for the next run to skip: the server's name
+            and version; empty if not known yet.
     """
 
     mode: str
@@ -70,12 +65,12 @@ def first_era(config: ServerConfig) -> Era:
 
 
 def era_of(discovered: DiscoverResult | None, version: str, identity: Implementation | None, begun: Era) -> Era | None:
-    """Return the era to remember after a connect that succeeded; None if the next one has to negotiate again.
+    """Return the era to remember after a successful connect; None to negotiate again.
 
     Args:
         discovered: the answer to ``server/discover``; None in the legacy era.
-        version: the protocol version that was agreed on.
-        identity: the name and version of the server, if it has named itself.
+        version: the agreed protocol version.
+        identity: the server's name and version, if given.
         begun: the era that the connect began with.
     """
     if discovered is None:
@@ -87,20 +82,20 @@ def era_of(discovered: DiscoverResult | None, version: str, identity: Implementa
 
 
 def _era_of_quirk(identity: Implementation | None, known: str) -> Era | None:
-    """Return the era of a server that did not survive ``server/discover``; None if it is another version by now."""
+    """Return the era of a server that did not survive ``server/discover``; None for another version by now."""
     version = f"{identity.name} {identity.version}" if identity is not None else ""
     return Era("legacy", quirk=version) if known in ("", version) else None
 
 
 def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Era | None:
-    """Return the era to remember after a connect that failed in `era`; None if the next one has to negotiate again.
+    """Return the era to remember after a connect that failed in `era`; None to negotiate again.
 
     Args:
         era: the era that the connect ended in.
-        remembered: the era that it began with; None if it negotiated.
-        answered: True if the server refused ``initialize``: then it is a modern server after all.
+        remembered: the era that the connect began with; None after a negotiation.
+        answered: True if the server refused ``initialize``, and so is modern.
     """
-    # Nothing is certain about the era, but server/discover is known to end this server, so it is not sent again.
+    # The era is not certain, but server/discover is known to end this server, so do not send it again.
     return era if era.mode == "legacy" and remembered is None and not answered else None
 
 
@@ -121,22 +116,18 @@ class NoCommonVersion(Exception):
 
 
 def check_handshake_version(version: str) -> None:
-    """Validate the version in the answer to ``initialize``.
-
-    Raises:
-        NoCommonVersion: this client does not support it.
-    """
+    """Raise `NoCommonVersion` for an unsupported version in the answer to ``initialize``."""
     if version not in HANDSHAKE_PROTOCOL_VERSIONS:
         raise NoCommonVersion(version)
 
 
 def is_modern(version: str) -> bool:
-    """Return True for a protocol version since 2026-07-28 that this client supports."""
+    """Return True for a supported protocol version since 2026-07-28."""
     return version in MODERN_PROTOCOL_VERSIONS
 
 
 def offered_versions(error: BaseException) -> list[str] | None:
-    """Return the versions that a refusal of the server lists; None if it lists none."""
+    """Return the versions listed in a server's refusal, or None."""
     if isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION:
         match error.error.data:
             case {"supported": list(versions)} if all(isinstance(each, str) for each in versions):
@@ -145,14 +136,14 @@ def offered_versions(error: BaseException) -> list[str] | None:
 
 
 def older_version(error: Exception) -> str | None:
-    """Return the newest version before the latest one that a refusal of ``initialize`` names, anywhere; else None."""
+    """Return the newest version before the latest that a refusal of ``initialize`` names anywhere, or None."""
     text = f"{error.message} {error.data}" if isinstance(error, MCPError) else str(error)
     named = re.findall(r"\d{4}-\d\d-\d\d", text)
     return max({*named}.intersection(HANDSHAKE_PROTOCOL_VERSIONS[:-1]), default=None)
 
 
 def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
-    """Return the remedy if a negotiation failed in a way in which the next one would fail, too; else None."""
+    """Return the remedy if the next negotiation would fail in the same way, else None."""
     offered = offered_versions(error)
     if isinstance(error, ValidationError):
         return "fix the server"
@@ -171,34 +162,34 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
 
 # --- Validate messages of a server at a bounded cost ------------------------------------------------------------------
 
-# Pydantic collects every error of a value before it raises. A message of half a megabyte, within all limits, may have a
-# million of them: each zero in a list of content blocks is an error for each kind of block. To build and print them
-# takes many seconds and gigabytes. The validators of this file are those of the SDK's models, except that each list and
-# each object with free keys ends at its first bad item. They accept the same values and return the same objects.
+# Pydantic collects every error of a value before raising. A message of half a megabyte, within all limits, may have a
+# million errors: in a list of content blocks, each zero is an error for each kind of block. Building and printing these
+# takes many seconds and gigabytes. The validators below are those of the SDK's models, except that each list, and each
+# object with free keys, ends at its first bad item. They accept the same values and return the same objects.
 
 
 FEW: Final = 256
-"""Values in a message that the SDK may validate in its own way: their errors are built in a few milliseconds."""
+"""Values in a message that the SDK may validate by itself: few milliseconds for their errors."""
 
 PROBLEM: Final = 400
-"""Characters that are shown of a place in a result, and of what is wrong there."""
+"""Characters shown of a place in a result, and of its problem."""
 
 COLLECTIONS: Final = frozenset({"list", "tuple", "set", "frozenset", "dict"})
-"""The schemas with any number of items."""
+"""Schemas with any number of items."""
 
 NOT_WALKED: Final = frozenset({"cls", "config", "metadata", "serialization"})
-"""The members of a schema that contain no schema for validation."""
+"""Members of a schema without a schema for validation."""
 
 
 @cache
 def bounded(model: Any) -> SchemaValidator:
-    """Return the validator of a model, or of a union of models, that stops at the first bad item of a collection."""
-    # Without `_use_prebuilt=False`, the models within this one would keep the validators of their classes.
+    """Return a validator of a model, or union, that stops at a collection's first bad item."""
+    # Without `_use_prebuilt=False`, inner models would keep the validators of their classes.
     return SchemaValidator(_failing_fast(TypeAdapter(model).core_schema), _use_prebuilt=False)
 
 
 def _failing_fast(schema: Any, strict: bool = False) -> Any:
-    """Return a schema whose collections end at the first bad item; ``isError`` may be nothing but a boolean."""
+    """Return a schema whose collections end at the first bad item, and whose ``isError`` is strictly a boolean."""
     if isinstance(schema, dict):
         walked = {
             key: each if key in NOT_WALKED else _failing_fast(each, strict or key == "is_error")
@@ -214,12 +205,12 @@ def _failing_fast(schema: Any, strict: bool = False) -> Any:
 
 
 def is_costly(method: str, version: str, result: Any) -> bool:
-    """Return True if a result has a schema, and so many values that `check_result` is due."""
+    """Return True if a result has a schema, and enough values for `check_result`."""
     return (method, version) in methods.SERVER_RESULTS and has_many(result)
 
 
 def parse_result(method: str, version: str, result: dict[str, Any]) -> Any:
-    """Validate a result with the schema of its version and the class that callers get, as the session does.
+    """Validate a result as the session does: by the schema of its version, and the class for callers.
 
     Raises:
         KeyError: the version has no such method.
@@ -230,12 +221,12 @@ def parse_result(method: str, version: str, result: dict[str, Any]) -> Any:
 
 
 def check_result(method: str, version: str, result: dict[str, Any], *, claimed: bool) -> None:
-    """Refuse a large result that the session would refuse too, but after all of its errors were built.
+    """Refuse a large result that the session would refuse, too, but only after building all errors.
 
     Args:
         method: the protocol's method.
         version: the protocol version of the session.
-        result: the parsed ``result`` of the answer, as the session is about to validate it.
+        result: the parsed ``result`` of the answer, as the session is about to validate.
         claimed: whether an extension reads results of this type.
 
     Raises:
@@ -247,7 +238,7 @@ def check_result(method: str, version: str, result: dict[str, Any], *, claimed: 
 
 
 def check_request(method: str, version: str, params: Mapping[str, Any] | None) -> None:
-    """Do the same for a request of a server, or its notification.
+    """Do the same for a request or notification of a server.
 
     Raises:
         pydantic_core.ValidationError: the params do not conform to the protocol.
@@ -263,7 +254,6 @@ def check_request(method: str, version: str, params: Mapping[str, Any] | None) -
 
 
 def fits(method: str, version: str, params: Mapping[str, Any] | None) -> bool:
-    """Return False if `check_request` refuses a message."""
     try:
         check_request(method, version, params)
     except ValidationError:
@@ -272,9 +262,9 @@ def fits(method: str, version: str, params: Mapping[str, Any] | None) -> bool:
 
 
 def has_many(value: Any) -> bool:
-    """Return True if a JSON value contains more than `FEW` values. It looks at no more of them."""
+    """Return True if a JSON value contains more than `FEW` values, without looking at more."""
     seen, found = [value], 0
-    for each in seen:  # which grows meanwhile
+    for each in seen:  # grows meanwhile
         if type(each) is dict or type(each) is list:
             found += len(each)
             if found > FEW:
@@ -311,18 +301,18 @@ def _later_fields(method: str, version: str) -> tuple[frozenset[str], bool]:
 
 
 def _fields(models: Any) -> frozenset[str]:
-    """Return the names of the fields of a model, or of a union of models, as JSON has them."""
+    """Return the JSON names of the fields of a model, or of a union of models."""
     members = getattr(models, "__args__", (models,))
     return frozenset(each.alias or name for model in members for name, each in model.model_fields.items())
 
 
 def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int = 0) -> str:
-    """Return the first place at which a message violates the protocol, and how, without quoting its data.
+    """Return the first place at which a message violates the protocol, and how, without quoting data.
 
     Args:
         exc: the error.
         mask: masks the credentials of the connection.
-        skip: the number of steps of the place that are not shown.
+        skip: how many steps of the place to hide.
     """
     problems = exc.errors(include_url=False, include_context=False, include_input=False)
     questions = ("InputRequiredResult", "inputRequests"), ("params",)

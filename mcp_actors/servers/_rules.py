@@ -1,12 +1,12 @@
 """Rules of one server: HTTP statuses, circuit breaker, health, parking, retries.
 
-Decisions on plain data, with the time as an argument: no clock, no task, no log. `seconds_to_retry` draws a random
-number; `Retries.failed` may be given a source of these. `Health` and `HealthStatus` are values for programs.
+Decisions on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws a random
+number.
 
-`Breaker` and `RetryTokens` are mutable parts of a server's `Calls`, and its callers write them. A caller's request that
-fails has a `Retries` of its own, which drains the tokens. A `Ladder` is frozen; `ServerHealth` replaces it. The file
-uses errors, of which it builds that of an open breaker, and the policies of the configuration; it imports no other file
-of ``servers``. Deadlines, record, requests, connection, refs and the tree of a group use it.
+Owns: nothing. Breaker and tokens belong to a server's `Calls`, whose callers write them; `Retries` belongs to one
+request.
+Writes: nothing.
+Calls: auth.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Meaning:
     """The meaning of a status.
 
     Attributes:
-        transient: True if the same request may succeed later without any change (retry).
-        trouble: True if the server has trouble; False if it works and has judged the request (circuit breaker).
+        transient: True if the unchanged request may succeed later (retry).
+        trouble: True if the server has trouble; False if it has judged the request (circuit breaker).
     """
 
     transient: bool
@@ -63,35 +63,34 @@ _CLIENT_ERROR: Final = Meaning(transient=False, trouble=False)
 _SERVER_ERROR: Final = Meaning(transient=True, trouble=True)
 
 _EXCEPTIONS: Final = {
-    408: _SERVER_ERROR,  # Request Timeout: the server did not get to the request
-    425: Meaning(transient=True, trouble=False),  # Too Early: about the moment of the request
+    408: _SERVER_ERROR,  # Request Timeout
+    425: Meaning(transient=True, trouble=False),  # Too Early
     429: _SERVER_ERROR,  # Too Many Requests
-    501: Meaning(transient=False, trouble=True),  # Not Implemented: the same request always gets it
-    505: Meaning(transient=False, trouble=True),  # HTTP Version Not Supported: likewise
+    501: Meaning(transient=False, trouble=True),  # Not Implemented: would get the same answer again
+    505: Meaning(transient=False, trouble=True),  # HTTP Version Not Supported
 }
 
 
 def meaning_of(status: int) -> Meaning:
-    """Return the meaning of an error status."""
     return _EXCEPTIONS.get(status, _SERVER_ERROR if 500 <= status <= 599 else _CLIENT_ERROR)
 
 
 # --- The circuit breaker of one server, as a pure state machine -------------------------------------------------------
 
-# The pattern is Nygard's (*Release It!*): while a server has trouble, its requests fail at once without being sent,
-# except for one probe now and then.
+# Nygard's pattern (*Release It!*): while a server has trouble, its requests fail at once, unsent, except for a probe
+# now and then.
 #
 #     closed ── several failures in a row ──► open ── reset_after has passed, and a request asks ──► half-open
 #       ▲                                      ▲                                                      │    │
 #       │                                      └────────────────── the probe fails ───────────────────┘    │
 #       └───────────────────────────────────────────────── the probe is answered ──────────────────────────┘
 #
-# There is no timer: the first request after that time becomes the probe, and the breaker stays half-open until the
-# probe ends. If the probe ends without evidence, because its caller left, the next request becomes the probe; so the
-# breaker cannot get stuck.
+# There is no timer: the first request after `reset_after` becomes the probe, and the breaker stays half-open until the
+# probe ends. If it ends without evidence, because its caller left, the next request becomes the probe; so the breaker
+# cannot get stuck.
 #
-# Each admitted request holds a ticket, the number of the breaker's phase. Its outcome counts only in the same phase:
-# the timeout of a call from before the breaker opened says nothing about a server that has answered the probe since.
+# Each admitted request holds a ticket, the number of the breaker's phase, and its outcome counts only in that phase: a
+# call from before the breaker opened may time out after the probe was answered, and must not open it again.
 
 
 BreakerState = Literal["closed", "open", "half_open"]
@@ -103,15 +102,15 @@ def evidence(error: BaseException | None, *, server: str, serves: bool = False) 
     """Classify the outcome of a request as evidence about its server.
 
     Args:
-        error: the failure; None for any result, one with ``is_error`` included.
-        server: the name of the request's server. An error about another one counts as ``"nothing"``.
-        serves: whether another replica of the server serves. The loss of one counts as ``"nothing"`` then, because all
-            of its requests fail with it.
+        error: the failure; None for any result, including ``is_error``.
+        server: the name of the request's server. Errors about others count as ``"nothing"``.
+        serves: whether another replica serves. Then a lost replica counts as ``"nothing"``, because all its requests
+            fail together.
 
     Returns:
         ``"failure"`` for a timeout, a lost or failed connection, and the HTTP statuses 408, 429 and 5xx. ``"success"``
-        for any other answer of the server. ``"nothing"`` for outcomes that are not the server's: a cancellation, a
-        local limit or shortage, an exception of a middleware.
+        for any other answer. ``"nothing"`` for outcomes that are not the server's: a cancellation, a local limit or
+        shortage, an exception of a middleware.
     """
     match error:
         case ServerError() if error.server != server or own_shortage(error) is not None:
@@ -132,14 +131,13 @@ def evidence(error: BaseException | None, *, server: str, serves: bool = False) 
 class Breaker:
     """The breaker of one server, kept while the server is in its group.
 
-    All times are in seconds on one clock, `trio.current_time`.
+    All times are in seconds by `trio.current_time`.
 
     Attributes:
-        server: the server's name.
         policy: when the breaker opens, and for how long.
         state: ``"half_open"`` only while a probe is under way.
-        failures: the number of failures since the last success.
-        retry_at: from when on a probe is admitted; None while the breaker is closed.
+        failures: the failures since the last success.
+        retry_at: when the next probe is admitted; None while closed.
         last_error: the latest failure that counted; None after a success.
     """
 
@@ -155,8 +153,8 @@ class Breaker:
         """Admit or refuse a request.
 
         Returns:
-            A ticket, which must be passed to `settle` however the request ends; None if the request must not be sent
-            (see `refusal`).
+            A ticket, to be passed to `settle` however the request ends; None if the request must not be sent (see
+            `refusal`).
         """
         if self.retry_at is None:
             return self._phase
@@ -171,8 +169,8 @@ class Breaker:
         Args:
             ticket: its ticket.
             now: the current time.
-            error: the failure, a cancellation included; None for a result.
-            serves: whether another replica of the server serves.
+            error: the failure, or a cancellation; None for a result.
+            serves: whether another replica serves.
         """
         if ticket != self._phase:
             return
@@ -190,8 +188,8 @@ class Breaker:
         Args:
             state: the state of the server.
             now: the current time.
-            wall: the same moment by the wall clock, for the error.
-            again: whether the refused attempt was a retry.
+            wall: the current wall-clock time, for the error.
+            again: whether a retry was refused.
         """
         assert self.retry_at is not None  # a closed breaker refuses nothing
         left = self.retry_at - now
@@ -220,7 +218,7 @@ class Breaker:
     def _failed(self, now: float, error: BaseException | None) -> None:
         self.failures += 1
         self.last_error = error
-        if self.failures >= self.policy.failures:  # also after a failed probe, because the count was not reset
+        if self.failures >= self.policy.failures:  # also after a failed probe: the count was not reset
             self.retry_at = now + self.policy.reset_after
             self._enter("open")
 
@@ -231,9 +229,9 @@ class Breaker:
 
 # --- Decide from consecutive failures how healthy a server is ---------------------------------------------------------
 
-# On the wire a frozen server looks like a single-threaded one in a long tool, so the ladder has two halves. Its lower
-# rungs (``degraded``, ``unhealthy``) follow from failures alone and do no harm: the next answer reverts them. Its upper
-# rungs (``restart``, ``fail``) end requests that may be in progress, and need more than silence: see
+# On the wire a frozen server looks like a single-threaded server in a long tool, so the ladder has two halves. Its
+# lower rungs (``degraded``, ``unhealthy``) follow from failures alone and do no harm: the next answer reverts them. Its
+# upper rungs (``restart``, ``fail``) end requests that may be in progress, and need more than silence: see
 # `ServerHealth.verdict`.
 
 
@@ -263,10 +261,10 @@ class HealthStatus:
     """The health of a server at one moment.
 
     Attributes:
-        status: ``"healthy"``, ``"degraded"`` or ``"unhealthy"``; ``"unknown"`` while it is not connected.
+        status: ``"healthy"``, ``"degraded"`` or ``"unhealthy"``; ``"unknown"`` while not connected.
         last_check: the last check; None before the first. Answers to requests reset `failures` but are not checks.
         failures: consecutive failures, without any answer in between.
-        last_error: the last failure, kept after the server has recovered.
+        last_error: the last failure, kept after recovery.
     """
 
     status: Literal["healthy", "degraded", "unhealthy", "unknown"]
@@ -280,11 +278,11 @@ class Ladder:
     """Consecutive failures of one server.
 
     Attributes:
-        before: failures that count from earlier connections: a reconnect is not an answer.
+        before: failures carried over from earlier connections: a reconnect is not an answer.
         here: failures on this connection.
-        since: the time at which the first request that failed here was sent.
-        known_at: the time of the last failure or answer. The failure of a request that was sent before that is not
-            counted: requests that were sent together and time out together are one failure.
+        since: when the first request that failed here was sent.
+        known_at: the time of the last failure or answer. Failures of requests sent earlier do not count: requests sent
+            together that time out together are one failure.
     """
 
     before: int = 0
@@ -294,7 +292,7 @@ class Ladder:
 
     @property
     def failures(self) -> int:
-        """The number of failures since the last answer."""
+        """The failures since the last answer."""
         return self.before + self.here
 
     def failed(self, asked: float, now: float) -> Ladder:
@@ -304,7 +302,6 @@ class Ladder:
         return Ladder(self.before, self.here + 1, self.since if self.here else asked, now)
 
     def answered(self, now: float) -> Ladder:
-        """Reset the count: the server has answered."""
         return Ladder(known_at=now)
 
     def reconnected(self, policy: HealthPolicy) -> Ladder:
@@ -312,20 +309,20 @@ class Ladder:
         return Ladder(self._rung(policy))
 
     def condition(self, policy: HealthPolicy) -> Condition:
-        """Return the condition of the server; ``healthy`` on a new connection until that has failed a check too."""
+        """Return the server's condition; ``healthy`` on a new connection until a check fails."""
         if self.here and self.failures >= policy.unhealthy_after:
             return "unhealthy"
         return "degraded" if self.here and self.failures >= policy.warn_after else "healthy"
 
     def verdict(self, policy: HealthPolicy) -> Verdict | None:
-        """Return the step that the failures call for, before any evidence that the server is busy."""
+        """Return the step due by failures alone, before any evidence that the server is busy."""
         if self.here and self._rung(policy) >= policy.fail_after:
             return "fail"
         return "restart" if self.here >= policy.restart_after else None
 
     def _rung(self, policy: HealthPolicy) -> int:
-        # A busy server may fail many checks before its restart is allowed. Capped, these never skip the restart and
-        # park the server at once.
+        # A busy server may fail many checks before its restart is allowed. Capped, they never skip the restart and park
+        # the server at once.
         return self.before + min(self.here, policy.restart_after)
 
 
@@ -333,22 +330,22 @@ class Ladder:
 
 
 SPREAD: Final = 0.1
-"""Largest random fraction by which the delay is shortened, so servers that fail together do not reconnect together."""
+"""Largest random fraction cut from the delay, so servers that fail together do not reconnect together."""
 
 _NEEDS_CREDENTIALS: Final = frozenset({401, 403})
 
 
 def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> float | None:
-    """Return the seconds until a parked server is retried, or None if it is not retried by itself.
+    """Return the seconds until a parked server is retried, or None if it is not.
 
     Args:
-        policy: the restart policy of the server.
-        error: the last failure of the server.
+        policy: the server's restart policy.
+        error: the server's last failure.
     """
     if policy.park_retry is None or policy.max_restarts == 0:
         return None
     refused = isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS)
-    if refused and not isinstance(error, SignInRequired):  # else a person may have signed in with another program
+    if refused and not isinstance(error, SignInRequired):  # a person may sign in with another program
         return None
     return policy.park_retry * (1.0 - SPREAD * random.random())
 
@@ -359,38 +356,38 @@ def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> floa
 # -------------------
 # A request is retried if all five answers are yes:
 #
-# 1. Is the failure transient? An error about the request itself would be the same next time (`is_transient`).
-# 2. May the request be repeated? If the server may have acted on it, only if a second time does no harm
+# 1. Is the failure transient? An error about the request itself would come again (`is_transient`).
+# 2. May the request be repeated? If the server may have acted, only if a second time does no harm
 #    (`is_repeatable_call`). Most unsent requests never come here: their envelopes return to their place in the mailbox,
-#    which does not count as an attempt (gRPC calls it a transparent retry).
+#    which is no attempt (gRPC's transparent retry).
 # 3. Is an attempt left? One budget per request covers all pages of a list and all connections (`Retries`).
-# 4. Does the server cope? Its requests share a bucket of tokens, which failures drain (`RetryTokens`): the retry
+# 4. Does the server cope? Its requests share a bucket of tokens, drained by failures (`RetryTokens`): the retry
 #    throttling of gRPC's proposal A6. Without it, an overloaded server that answers 503 would get three times the load.
-# 5. Is there time? A retry that cannot begin before the request's deadline fails at once. The delay is the back-off, or
-#    ``Retry-After`` if that is longer: by RFC 9110 (10.2.3) it is a lower bound, so a 0 does not cancel the back-off.
+# 5. Is there time? A retry that would begin after the request's deadline fails at once. The delay is the back-off, or a
+#    longer ``Retry-After``: by RFC 9110 (10.2.3) a lower bound, so 0 does not cancel the back-off.
 #
-# The cancellation of a caller is not a failure of its request and never comes here.
+# A cancelled caller is not a failure, and never comes here.
 
 
 _TRANSIENT_CODES: Final = frozenset({INTERNAL_ERROR, REQUEST_TIMEOUT})
 """MCP's counterparts of the HTTP statuses 500 and 504. All other codes are about the request."""
 
 MAX_WAIT: Final = 3600.0
-"""The largest ``Retry-After`` that is honoured, in seconds."""
+"""The longest honoured ``Retry-After``, in seconds."""
 
 _THOUSAND: Final = 1000
-"""Tokens are counted in thousandths, as in gRPC: as floats, ten times 0.1 would be less than 1."""
+"""Tokens count in thousandths, as in gRPC: as floats, ten times 0.1 would be less than 1."""
 
 
 def is_transient(error: BaseException) -> bool:
-    """Return True if the same request may succeed later without any change.
+    """Return True if the unchanged request may succeed later.
 
     Unknown failures are not transient: exceptions of user code, groups, cancellations. Neither is `RequestTimedOut`,
-    because that time was the limit for all attempts.
+    whose limit covers all attempts.
     """
     match error:
         case ConnectionLost():
-            # An oversized answer would be oversized again, and take every other request of the connection along.
+            # An oversized answer would come again, and take all requests of the connection along.
             return not isinstance(error.__cause__, LimitExceeded)
         case ConnectFailed(hopeless=hopeless, http_status=status):
             return not hopeless and (status is None or meaning_of(status).transient)
@@ -403,14 +400,14 @@ def is_transient(error: BaseException) -> bool:
 
 
 def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: ToolAnnotations | None) -> bool:
-    """Return True if a tool may be called again after the server may have acted on the first call.
+    """Return True if a tool may be called again although the first call may have had an effect.
 
     Reads and lists may always be repeated.
 
     Args:
-        idempotent: the caller's statement about this call, which wins over the annotations: the caller knows the
-            arguments. None makes no statement.
-        trusted: the server's ``trust_annotations``. The specification forbids decisions based on untrusted ones.
+        idempotent: the caller's statement about this call, which wins: the caller knows the arguments. None makes no
+            statement.
+        trusted: the server's ``trust_annotations``. The specification forbids decisions based on untrusted annotations.
         annotations: the tool's annotations, if known.
     """
     if idempotent is not None:
@@ -422,11 +419,7 @@ def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: T
 
 @define(eq=False)
 class RetryTokens:
-    """The token bucket of one server, kept while the server is in its group. `RetryBudget` explains the rule.
-
-    Attributes:
-        budget: the size of the bucket.
-    """
+    """The token bucket of one server, kept while the server is in its group. `RetryBudget` explains the rule."""
 
     budget: RetryBudget
     _most: int = field(init=False)
@@ -439,17 +432,16 @@ class RetryTokens:
 
     @property
     def left(self) -> float:
-        """The number of tokens left."""
         return self._left / _THOUSAND
 
     @property
     def allows(self) -> bool:
-        """Whether retries are allowed now: more than half of the tokens are left."""
+        """Whether retries are allowed: more than half of the tokens are left."""
         return 2 * self._left > self._most
 
     def succeeded(self) -> None:
-        """Count an attempt that had a result."""
-        # Nearly every bucket is full nearly always, and every request comes through here.
+        """Count an attempt with a result."""
+        # Every request comes through here, and nearly every bucket is full.
         if self._left < self._most:
             self._left = min(self._left + self._refund, self._most)
 
@@ -460,11 +452,7 @@ class RetryTokens:
 
 @frozen
 class Retry:
-    """Send the request again.
-
-    Attributes:
-        delay: seconds to wait first.
-    """
+    """Send the request again, after `delay` seconds."""
 
     delay: float
 
@@ -474,9 +462,8 @@ class NoRetry:
     """Raise the failure to the caller.
 
     Attributes:
-        reason: ``"final"``: the failure is not transient; ``"unsafe"``: the server may have acted on the request;
-            ``"attempts"``: none is left; ``"budget"``: the server's retry tokens are spent; ``"deadline"``: the retry
-            would begin too late.
+        reason: ``"final"``: the failure is not transient; ``"unsafe"``: the server may have acted; ``"attempts"``: none
+            is left; ``"budget"``: the server's retry tokens are spent; ``"deadline"``: the retry would begin too late.
     """
 
     reason: Literal["final", "unsafe", "attempts", "budget", "deadline"]
@@ -486,14 +473,14 @@ class NoRetry:
 class Retries:
     """The retry budget of one request, over all its pages and connections.
 
-    It is created when the first attempt has failed; a request that succeeds at once needs none.
+    Created when the first attempt has failed; other requests need none.
 
     Attributes:
         policy: the server's retry policy.
         tokens: the server's token bucket.
-        repeatable: whether the request may be repeated after the server may have acted on it.
+        repeatable: whether the request may be repeated after a possible effect.
         deadline: when the request times out, on the clock of `failed`; infinite without a limit.
-        attempts: how often the request was sent so far. A page of a list counts only if it failed.
+        attempts: how often the request was sent. A page of a list counts only if it failed.
     """
 
     policy: RetryPolicy
@@ -510,8 +497,8 @@ class Retries:
         Args:
             error: the failure.
             now: the current time.
-            sent: False only if provably nothing of the request reached the server. The class of the error does not
-                tell: a middleware may raise any error at any time.
+            sent: False only if provably nothing reached the server. The class of the error does not tell: a middleware
+                may raise any error at any time.
             random: a source of uniform numbers in [0, 1), such as `random.random`. None disables the jitter.
         """
         if not is_transient(error):
@@ -531,6 +518,6 @@ class Retries:
 
 
 def asked_to_wait(error: BaseException | None) -> float:
-    """Return the ``Retry-After`` seconds of an error, at most `MAX_WAIT`; 0 without that header."""
+    """Return the ``Retry-After`` seconds of an error, at most `MAX_WAIT`; 0 without the header."""
     asked = error.retry_after if isinstance(error, HttpStatusError) else None
     return 0.0 if asked is None else min(asked, MAX_WAIT)

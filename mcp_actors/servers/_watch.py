@@ -1,16 +1,13 @@
 """Follow the sources of a group, and write states into tables.
 
-`WatchActor` looks at each followed source in a task of its own. When one is due, it has `Sources` read them, and hands
-the reading to a function of the group that applies it. A file or directory is read once it has not changed for a
-moment, or after `LONGEST_SETTLING`. The actor notes in `Sources` the error of a reading that was refused, and logs it;
-it emits `ConfigRejected` for that, and for each new error of a source or an entry. In the second part `StatusBoard`
-observes the events of the group, and `StatusActor` has a task for each table that writes the states of the servers from
-that table into it, and at the end that they are stopped.
+A source may be half written, unreachable, or replaced by `ServerGroup.reload` at any moment, and no failure may stop a
+server or the following: tasks begin again (`Upkeep`), and the group continues without these actors if necessary. All
+blocking work happens in the threads of `Sources`.
 
-The group makes both actors if they are needed, and continues without them. `Upkeep` begins their tasks again after a
-failure; an error of a database is logged once, until states can be written again. They have sources looked at, read and
-written by `Sources`, in its threads, and change no server themselves. Of the record they use three events; they import
-no connection and no request. They use Trio's clock.
+Owns: a task for each followed source, and for each table with states.
+Writes: refused readings into `Sources`; states of servers into tables; `ConfigRejected` events; the log. Servers change
+only by the group's `apply`.
+Calls: config, kernel, servers.record.
 """
 
 from __future__ import annotations
@@ -45,17 +42,17 @@ SETTLING: Final = 0.2
 """Seconds between two looks at a file that is being written."""
 
 LONGEST_SETTLING: Final = 5.0
-"""Seconds after which a file that is written all the time is read nevertheless."""
+"""Seconds after which a constantly written file is read nevertheless."""
 
 LONGEST_PAUSE: Final = 30.0
-"""Seconds after which a source that could not be used is read again, although it looks the same."""
+"""Seconds after which an unusable source is read again, even if unchanged."""
 
 
 @frozen(kw_only=True, eq=False, repr=False)
 class ConfigRejected(Event):
     """A followed configuration has changed, and something in it cannot be used (``open_servers(watch=True)``).
 
-    Emitted once for each content. The servers that the file, table or entry gave last stay as they are.
+    Emitted once for each content. The last servers of the file, table or entry stay as they are.
 
     Attributes:
         error: what is wrong, and where.
@@ -66,9 +63,9 @@ class ConfigRejected(Event):
 
 @define
 class _Tried:
-    """The last reading of a source that was not used. It is repeated, less and less often, while it looks the same.
+    """The last unused reading of a source, repeated less and less often while unchanged.
 
-    A source may become readable without looking otherwise, for example when other programs close their files.
+    A source may become readable without a change, for example when other programs close files.
     """
 
     interval: float
@@ -77,27 +74,27 @@ class _Tried:
     again_at: float = -math.inf
 
     def is_time(self, stamp: Hashable) -> bool:
-        """Return True if a source with this look is to be read now."""
+        """Return True if a source with this look should be read now."""
         return stamp != self.stamp or trio.current_time() >= self.again_at
 
     def note(self, stamp: Hashable) -> None:
-        """Note that it was read, and was not used."""
+        """Note an unused reading."""
         self.failures = self.failures + 1 if stamp == self.stamp else 1
         pause = min(self.interval * 2 ** min(self.failures, 10), max(self.interval, LONGEST_PAUSE))
         self.stamp, self.again_at = stamp, trio.current_time() + pause
 
 
 class WatchActor(Actor):
-    """Owns one task for each source. It takes no messages.
+    """Owns one task for each source. Takes no messages.
 
     Args:
         sources: the configurations of the group.
-        apply: passes a reading to the actor that carries out changes, with a function to be called when nothing can
-            refuse it any more: that keeps the reading, or returns False if a newer one or other sources have come.
-        note: notes where the servers of that reading come from, and its errors, before an event tells of these.
+        apply: passes a reading to the actor that carries out changes, with a function to call once nothing can refuse
+            the reading: it keeps the reading, or returns False if a newer reading or other sources have come.
+        note: notes the sources and errors of a reading's servers, before an event reports them.
         emit: emits an event.
         upkeep: begins the tasks again after any failure.
-        opened: set when the group has its servers; before that, a reading could not be compared with them.
+        opened: set when the group has its servers; no reading can be compared before.
     """
 
     def __init__(
@@ -119,7 +116,6 @@ class WatchActor(Actor):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Follow the sources while the group runs."""
         name = self.ref.name
         async with trio.open_nursery() as nursery:
             nursery.start_soon(self._upkeep.keep, name, f"{name}: following the sources", self._follow_all, name=name)
@@ -127,8 +123,8 @@ class WatchActor(Actor):
             nursery.cancel_scope.cancel("the group is closed")
 
     async def _follow_all(self) -> None:
-        """Follow the sources that there are; `ServerGroup.reload` may replace them."""
-        await self._opened.wait()  # a change that was made meanwhile is found by the first look
+        """Follow the present sources, which `ServerGroup.reload` may replace."""
+        await self._opened.wait()  # the first look finds earlier changes
         while True:
             async with trio.open_nursery() as nursery:
                 for source in self._sources.watched:
@@ -153,7 +149,7 @@ class WatchActor(Actor):
             self._upkeep.works(name)
 
     async def _settle(self, source: Source, stamp: Hashable) -> Hashable:
-        """Wait until a source has not changed for a moment, because a writer may not be done. Return its stamp then."""
+        """Wait until a source has not changed for a moment: a writer may not be done. Return the stamp."""
         with trio.move_on_after(LONGEST_SETTLING):
             while True:
                 await trio.sleep(SETTLING)
@@ -172,10 +168,10 @@ class WatchActor(Actor):
         except ConfigError as error:
             self._refuse(error)
         except (ActorStopped, ActorCrashed, ActorStartError):
-            return  # the group is closing
+            return  # the group closes
 
     def _adopt(self, given: Given, configs: tuple[Configured, ...]) -> bool:
-        """Keep a reading, unless a newer one or `ServerGroup.reload`, whose sources are followed now, was faster."""
+        """Keep a reading, unless a newer one, or `ServerGroup.reload`, was faster."""
         if self._sources.configs is not configs or self._sources.is_outdated(given):
             return False
         self._reported = None
@@ -186,7 +182,7 @@ class WatchActor(Actor):
         return True
 
     def _refuse(self, error: ConfigError) -> None:
-        """Show why a reading was refused; log and emit it once for each content."""
+        """Show why a reading was refused; log and emit the error once for each content."""
         self._sources.refused = error
         reported = (str(error), self._sources.tried.copy())
         if reported != self._reported:
@@ -202,19 +198,19 @@ class WatchActor(Actor):
 
 
 BATCH: Final = 0.2
-"""Seconds in which changes are collected: a start of many servers is one transaction."""
+"""Seconds in which changes are collected: the start of many servers is one transaction."""
 
 LAST_STATUS_WAIT: Final = 2.0
 """Seconds that the end of a group waits for a database."""
 
 
 class StatusBoard:
-    """The states to write. It observes the group to learn of changes.
+    """The states to write. Observes the events of the group.
 
     Args:
-        sources: the configurations of the group; it calls the tables in their threads.
-        states: returns the states of the servers that come from a source.
-        upkeep: begins the tasks that write again after any failure.
+        sources: the configurations of the group; runs calls of tables in their threads.
+        states: returns the states of the servers from a source.
+        upkeep: begins the writing tasks again after any failure.
     """
 
     wants_requests = False
@@ -242,7 +238,7 @@ class StatusBoard:
     async def keep(self, table: TableSource) -> None:
         """Write the states into a table when they change, and once per interval, as a sign of life.
 
-        Return once the group has neither the table as a source any more, nor a server from it.
+        Return once the table is no longer a source, and has no servers left.
 
         Raises:
             NoThread: no thread could be started for the table.
@@ -266,9 +262,9 @@ class StatusBoard:
             logger.warning("the states of servers could not be written: %s", error)
 
     async def _write(self, table: TableSource, states: Mapping[str, str]) -> ConfigError | None:
-        """Write states; log the error of the database once, and return any error."""
+        """Write states; log a database's error once, and return any error."""
         known = self._written.get(table.name, set())
-        self._written[table.name] = known | states.keys()  # the thread goes on writing if this is cancelled
+        self._written[table.name] = known | states.keys()  # note before writing: a cancelled thread still writes
         gone = dict.fromkeys(known - states.keys())
         error = await self.sources.tell(table, partial(table.write_status, {**states, **gone}))
         if error is None:
@@ -281,12 +277,12 @@ class StatusBoard:
 
 
 def status_of(table: TableSource) -> str:
-    """Return the name under which errors show that states cannot be written."""
+    """Return the name under which errors of writing states are shown."""
     return f"{table.name} (status)"
 
 
 class StatusActor(Actor):
-    """Owns one task for each table. It takes no messages."""
+    """Owns one task for each table. Takes no messages."""
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
@@ -294,7 +290,7 @@ class StatusActor(Actor):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Write while the group runs; at its end, write that the servers have stopped."""
+        """Write while the group runs; at the end, write that the servers have stopped."""
         name, upkeep = self.ref.name, self._board.upkeep
         async with trio.open_nursery() as nursery:
             nursery.start_soon(upkeep.keep, name, f"{name}: writing states", self._keep_all, name=name)
@@ -306,7 +302,7 @@ class StatusActor(Actor):
                     nursery.start_soon(self._board.finish, table)
 
     async def _keep_all(self) -> None:
-        """Keep the tables of the group. One that `ServerGroup.reload` takes away is kept until its servers are gone."""
+        """Keep the tables of the group. A table that `ServerGroup.reload` removes stays until its servers are gone."""
         while True:
             self._tables |= self._board.tables
             async with trio.open_nursery() as nursery:

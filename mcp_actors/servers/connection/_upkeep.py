@@ -1,17 +1,12 @@
 """Keep a connection up to date: lists, age, and sign-in.
 
-`keep_trying` repeats a step with a back-off; ``_streams`` and the gateway use it, too. `keep_refreshed` and
-`keep_resources_listed` list again what has changed, at the pace of `Pace`. `report_lifetime` reports a connection that
-is unused or old. The last part signs a person in and out, and says whether one is signed in, or may be asked to
-(`can_ask`).
+Each task must neither overload its server nor go silent: lists are requested again at the pace of `Pace`, failures are
+repeated with a back-off (`keep_trying`), and a person is rarely asked to sign in.
 
-The actor starts the tasks, in the tree of its owner, and calls `ask_to_sign_in` for a connect; refs call the functions
-that sign in and out. The tasks that list send requests through the mailbox (`request_internally`); of the replicas of a
-server one lists at a time (`Freshness.turn`). With a ``refresh_interval`` they mark the tools as stale, too;
-`report_lifetime` calls `ConnectionRecord.retire`, and sets `Deadlines.note_quiet`. `ask_to_sign_in` notes questions in
-the record, and stops the ``request_timeout`` of all requests meanwhile. A sign-in uses ``auth`` by `open_exchange`: the
-network, the store of tokens, the browser or a callback. The file logs, reads Trio's clock, draws random delays, and
-uses neither the session nor the link.
+Owns: nothing; the actor starts the tasks, in its owner's tree.
+Writes: the mailbox, with lists to request; staleness and retirement in the record; questions to a person, which stop
+all deadlines of the server; the store of tokens; the log.
+Calls: auth, config, servers, servers.requests, transports.
 """
 
 from __future__ import annotations
@@ -59,14 +54,13 @@ async def keep_trying(
     failures: int = 0,
     level: int = logging.WARNING,
 ) -> bool:
-    """Repeat an attempt until it succeeds; return False if it never will, or if the connection has ended.
+    """Repeat an attempt until success; return False if that will never come, or the connection has ended.
 
     Args:
         attempt: makes one attempt.
         backoff: the delays after failures. A longer ``Retry-After`` of the server wins.
-        describe: returns the log message about a failure, given the seconds until the next attempt; None if there is
-            none.
-        failures: the failures in a row before this call; if there were any, the first attempt is delayed too.
+        describe: returns the log message about a failure, given the seconds until the next attempt; None gives up.
+        failures: consecutive failures before this call; with any, the first attempt is delayed, too.
         level: the level of the first message; the rest is logged at DEBUG.
     """
     if failures:
@@ -90,32 +84,29 @@ async def keep_trying(
 
 # --- List the tools, and kept resources, again when they have changed -------------------------------------------------
 
-# One task per connection and list. It does not use the session but sends a request through the mailbox of the actor, as
-# any caller does. So a refresh is one of the ``max_in_flight`` requests and has a ``request_timeout``, and an observer
-# of the change may call the server. While a server is not connected there is no refresh, and none is needed: each
-# connect lists what it keeps. Of the replicas of a server one lists for all (`Freshness.turn`); when its connection
-# ends, the next one takes over.
+# One task per connection and list sends requests through the mailbox, as any caller does. So a refresh counts in
+# ``max_in_flight`` and has a ``request_timeout``, and an observer of the change may call the server. While
+# disconnected, no refresh is needed: each connect lists again. Of several replicas one lists for all
+# (`Freshness.turn`); when its connection ends, the next takes over.
 #
-# The delay between a notification and the request (`Pace`) is the longest of these:
+# The delay between a notification and the request (`Pace`) is the longest of:
 #
-# - 0.1 s, because several notifications may come at once; up to 2 s while results are overtaken by new notifications;
-# - while results bring no change, twice the previous delay, up to a minute. A server may send a notification after each
-#   of its results, and would be asked for ever. A real change, or a minute without a notification, resets this;
-# - the duration of the last request, up to 10 s, so that refreshing takes at most half of the time of a slow server.
+# - 0.1 s, because several notifications may come at once; up to 2 s while new notifications overtake results;
+# - while results bring no change, twice the previous delay, up to a minute: a server that notifies after each result
+#   would be asked forever. A real change, or a minute without a notification, resets this;
+# - the duration of the last request, up to 10 s, so refreshing takes at most half of a slow server's time.
 #
-# A server with a ``refresh_interval`` is also asked if it has not sent a notification for so long. Such a request has
-# no delay and does not count for later ones.
+# With a ``refresh_interval``, so long a silence also causes a request, without delay or effect on later delays.
 
 
 SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
-"""Seconds from a notification to the request. Servers send several at once, and a change seldom has one step only. Each
-result in a row that was overtaken by another notification makes it longer, for servers that change without pause."""
+"""Seconds from a notification to the request; longer with each consecutive overtaken result."""
 
 AFTER_NOTHING_NEW: Final = Backoff(first=0.0, initial=0.2, maximum=60.0)
-"""Seconds from a notification to the request if the last results brought no change."""
+"""Seconds from a notification to the request after results without a change."""
 
 LONGEST_REST: Final = 10.0
-"""Longest delay, in seconds, that follows from the duration of the last request."""
+"""Longest delay, in seconds, from the duration of the last request."""
 
 AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 """Seconds from a failed refresh to the next."""
@@ -130,15 +121,12 @@ class Kept(Protocol):
 
     @property
     def answers(self) -> int:
-        """The number of answers that differed from the answer before."""
+        """The number of answers that differed from the previous answer."""
 
 
 @define
 class Pace:
-    """The delay before the next refresh. A pure rule: no clock, no tasks.
-
-    It counts results in a row that were overtaken, and results in a row that brought no change.
-    """
+    """The delay before the next refresh. A pure rule: no clock, no tasks."""
 
     _overtaken: int = field(default=0, init=False)
     _vain: int = field(default=0, init=False)
@@ -146,7 +134,7 @@ class Pace:
     _answered: float = field(default=-math.inf, init=False)
 
     def delay(self, now: float) -> float:
-        """Return the seconds to wait after a notification that has arrived now."""
+        """Return the seconds to wait after a notification at `now`."""
         if now - self._answered >= AFTER_NOTHING_NEW.maximum:
             self._vain = 0
         rest = min(self._took, LONGEST_REST)
@@ -159,7 +147,7 @@ class Pace:
             asked: the time of the request.
             now: the time of the result.
             overtaken: True if another notification has arrived meanwhile.
-            news: True if the result differs from the one before.
+            news: True if the result has changed.
         """
         self._overtaken = self._overtaken + 1 if overtaken else 0
         self._vain = 0 if news else self._vain + 1
@@ -179,7 +167,7 @@ async def keep_resources_listed(record: ConnectionRecord, actor: ActorRef, failu
     Args:
         record: the record of the connection.
         actor: the server actor.
-        failure: why the connect could not list them; None if it has. Then this begins with the delay after a failure.
+        failure: why the connect could not list them, or None. With a failure, begin with the delay.
     """
     failed = "its resources could not be listed", "the last list is kept"
     await _keep_listed(record, actor, record.server.resources, KeepResources, failed, failure=failure)
@@ -202,9 +190,9 @@ async def _keep_listed(
         actor: the server actor.
         kept: the list.
         request: makes the request whose answer replaces the list.
-        failed: for the log message about a failure: what has failed, and which list stays.
-        interval: seconds after which the list counts as stale without a notification.
-        failure: counts as that of the first attempt.
+        failed: for the log: what has failed, and which list stays.
+        interval: seconds without a notification after which the list is stale.
+        failure: counts as the first attempt's.
     """
     freshness, pace, failures = kept.freshness, Pace(), [] if failure is None else [failure]
 
@@ -223,7 +211,7 @@ async def _keep_listed(
             await _list_again(record, actor, request())
             return
         await trio.sleep(pace.delay(trio.current_time()))
-        if freshness.is_stale:  # else a caller has listed it meanwhile
+        if freshness.is_stale:  # else a caller has listed meanwhile
             asked, known = trio.current_time(), kept.answers
             await _list_again(record, actor, request())
             news = kept.answers != known
@@ -235,7 +223,7 @@ async def _keep_listed(
 
 
 async def _list_again(record: ConnectionRecord, actor: ActorRef, request: Request[Any]) -> None:
-    """List once, within ``request_timeout``, or within ``connect_timeout`` if that is unlimited."""
+    """List once, within ``request_timeout``, or within ``connect_timeout`` if unlimited."""
     config, bound = record.config, math.inf
     if config.request_timeout is None and config.connect_timeout is not None:
         bound = config.connect_timeout
@@ -247,18 +235,16 @@ async def _list_again(record: ConnectionRecord, actor: ActorRef, request: Reques
 
 # --- Report that a connection is unused or old ------------------------------------------------------------------------
 
-# One task per connection, if the server has an ``idle_timeout`` or a ``max_lifetime``. The group carries out what
-# follows (``group/_lifecycle.py``), and checks the reason once more when it is the turn of that change.
-#
-# Both limits have jitter, so that servers that were started together are not all stopped, or started anew, together: a
-# server is idle for up to a tenth longer, and lives up to a tenth shorter.
+# One task per connection with an ``idle_timeout`` or ``max_lifetime``. The group carries out the consequences
+# (``group/_lifecycle.py``), after checking the reason again. Jitter keeps servers that started together from stopping
+# or restarting together: up to a tenth more idle time, or less lifetime.
 
 
 JITTER: Final = 0.1
 
 
 async def report_lifetime(record: ConnectionRecord) -> None:
-    """Call ``record.retire`` when the connection has been unused for too long, and when it is too old."""
+    """Call ``record.retire`` for a connection that is unused for too long, or too old."""
     idle = (record.config.idle_timeout or math.inf) * (1.0 + JITTER * random.random())
     lifetime = (record.config.max_lifetime or math.inf) * (1.0 - JITTER * random.random())
     requests, subscriptions = record.calls.deadlines, record.subscriptions
@@ -270,10 +256,10 @@ async def report_lifetime(record: ConnectionRecord) -> None:
         last_use = max(last_use, requests.quiet_since, subscriptions.ended_at)
         if now >= old_at:
             record.retire("old")
-            old_at = now + JITTER * lifetime  # if it is kept, because another replica is down
+            old_at = now + JITTER * lifetime  # if kept, because another replica is down
         elif now >= last_use + idle:
             record.retire("idle")
-            last_use = now  # if it is in use after all
+            last_use = now  # if used after all
         await trio.sleep_until(min(old_at, last_use + idle))
 
 
@@ -285,8 +271,8 @@ async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required
 
     Args:
         config: the configuration of the server.
-        show: shows the URL to the person. None: as configured, or else by the user's browser.
-        required: the error that requires the sign-in, if there is one.
+        show: shows the URL to the person. None: as configured, else the user's browser.
+        required: the error that requires the sign-in, if any.
 
     Raises:
         SignInFailed: there are no tokens.
@@ -322,7 +308,7 @@ async def is_signed_in(config: ServerConfig) -> bool:
 
 
 def can_ask(record: ConnectionRecord, required: BaseException | None) -> bool:
-    """Return True if an error requires a sign-in, and a person may be asked for it by the configured callback."""
+    """Return True if an error requires a sign-in, and the configured callback may ask a person."""
     transport = record.config.transport
     oauth = transport.auth if isinstance(transport, Http | Sse) else None
     asks = isinstance(oauth, OAuth) and oauth.on_sign_in is not None
@@ -339,9 +325,10 @@ def can_ask(record: ConnectionRecord, required: BaseException | None) -> bool:
 
 
 async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -> bool:
-    """Ask a person by the configured callback, if a connect needs that. Return False if it does not, or must not.
+    """Ask a person by the configured callback, if a connect requires a sign-in. Return False if not, or if not allowed.
 
-    A person who has refused is not asked again by a restart, and no person more than twice an hour (`SignInQuestions`).
+    A refusal is not followed by another question at a restart, and no person is asked more than twice an hour
+    (`SignInQuestions`).
 
     Raises:
         SignInRequired: the sign-in has failed.
@@ -349,6 +336,9 @@ async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -
     if not can_ask(record, required):
         return False
     assert isinstance(required, SignInRequired)
+    # Spend the right to ask before asking, and give it back only after a success: if this connect is cancelled or
+    # restarted while the person decides, or the person refuses, no restart may ask again by itself. All deadlines of
+    # the server stop meanwhile, or every call would time out at the speed of a person.
     asks_left, record.life.asks_left = record.life.asks_left - 1, 0
     record.opening.questions.note(trio.current_time())
     record.life.note_question(required.challenge)
@@ -361,7 +351,7 @@ async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -
     except ConnectFailed:
         raise
     except Exception as error:
-        # A defect of the callback. A restart would not ask again, and hide it behind "not signed in".
+        # A defect of the callback. A restart would not ask again, and hide the defect behind "not signed in".
         problem = f"on_sign_in raised {type(error).__name__}; see the cause of this error"
         failure = caused_by(SignInRequired.because(record.config.name, problem), error)
     else:
