@@ -98,10 +98,8 @@ class Admission:
     def configure(self, config: ServerConfig) -> PinVerdict | None:
         """Take over a changed configuration. Accepted tools stay accepted; the next listing is judged anew.
 
-        If tools need approval, so is the known listing: a new filter may show more.
-
-        Returns:
-            The difference between the known listing and the accepted tools, if new.
+        If tools need approval, judge the known listing at once: a new filter may show more. Return the difference
+        between this listing and the accepted tools, if new.
         """
         _ = self.identity  # the known listing keeps its identity: the new command or URL has listed nothing
         self._config, self._filter, self._policy = config, config.tool_filter, config.on_tool_change
@@ -196,7 +194,6 @@ class Admission:
         return verdict
 
     def admitted(self) -> tuple[KnownTool, ...]:
-        """Return the tools that may be shown and called."""
         return self._shown(self.filtered(self._listed), self._hidden)
 
     def admissible(self, listed: tuple[KnownTool, ...]) -> Iterable[KnownTool]:
@@ -221,7 +218,6 @@ class Admission:
 
     @property
     def pending(self) -> dict[str, KnownTool]:
-        """The tools that wait for approval, by name."""
         hidden = self._hidden
         return {each.name: each for each in self.filtered(self._listed) if each.name in hidden} if hidden else {}
 
@@ -379,14 +375,14 @@ async def known_tools(
 
 # --- Identify a configured server across runs of a program ------------------------------------------------------------
 
-# The identity comes from the configuration as written, with nothing resolved. Without values of ``env``, headers or
-# ``auth``, and with masked arguments and URLs: short credentials can be guessed from their hash.
+# The identity comes from the configuration as written, without values of ``env``, headers or ``auth``, and with masked
+# arguments and URLs: short credentials can be guessed from their hash.
 
 
 def fingerprint(config: ServerConfig) -> str | None:
     """Return a hexadecimal key for the memory of a server; None for an in-process server.
 
-    A server from a configuration file is identified by file and name, not by command. A file that suddenly starts
+    A server from a configuration file is identified by file and name, not by command: a file that suddenly starts
     another program under the same name is noticed, and programs with different files do not disturb each other. A
     server configured in code is identified by name and `launch_identity`.
     """

@@ -165,7 +165,6 @@ class Observed:
         self._counters[attempt.target] = tuple(found)
 
     def _log(self, observer: CallObserver, what: str) -> None:
-        """Log the running exception of an observer, once."""
         if observer not in self._logged:
             self._logged.add(observer)
             text = "observer %s raised on %s; the request is not affected, and this is logged once"
@@ -180,10 +179,8 @@ class ObservedAttempt:
         operation: the protocol's method and main argument: ``"tools/call 'search'"``.
         subject: the tool, prompt or resource.
         began: when the request was made, or this retry was due.
-        number: 1 for the first attempt.
         sent_at: when the attempt was handed over; None before.
-        replica: the actor that had the attempt last.
-        request_id: the JSON-RPC id of the latest message.
+        replica: the last actor with the attempt.
     """
 
     observed: Observed
@@ -290,7 +287,7 @@ def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Out
     Args:
         error: the error for the caller.
         handed_over: whether a connection had the request.
-        asked: whether the transport was given a message of the request.
+        asked: whether the transport was given a message.
     """
     result: Result = next((result for kind, result in RESULTS.items() if isinstance(error, kind)), "error")
     refused = isinstance(error, NOT_SENT) or (isinstance(error, NotSupported) and not asked)

@@ -76,7 +76,6 @@ class ServerCatalog:
 
     Attributes:
         known: True once the server has listed its tools in this run.
-        listed: all listed tools.
         tools: the listed tools that are shown.
         shown: the same as entries of the group's catalogue; the same object while unchanged.
         version: counts the changes of `shown`.
@@ -84,7 +83,6 @@ class ServerCatalog:
         deferred: True while the tools come from an earlier run (`restore`) or connection (`defer`), with no listing
             since.
         checks: validates arguments against the schemas of `listed`.
-        freshness: whether the last answer is outdated.
         failure: why the server has not listed its tools on this connection; None if listed.
         naming: the template of public names in the group.
         lasting: milliseconds for which the last answer to each listing method holds, as stated by the server; infinite
@@ -143,7 +141,6 @@ class ServerCatalog:
     # --- listings ---------------------------------------------------------------------------------------------------
 
     def begin(self) -> Ticket:
-        """Register an imminent request for all tools."""
         return self.freshness.begin()
 
     def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
@@ -222,12 +219,7 @@ class ServerCatalog:
             )
 
     def note_over_limit(self, what: str, errors: Sequence[LimitExceeded]) -> None:
-        """Report a list's items over a limit, unless reported for the previous list.
-
-        Args:
-            what: the kind of items: ``"tools"``, ``"resources"``, …
-            errors: one error per item.
-        """
+        """Report a list's items over a limit, unless reported for the previous list."""
         before, self._over_limit[what] = self._over_limit.get(what, frozenset()), frozenset(map(str, errors))
         new = [error for error in errors if str(error) not in before]
         for error in new[:MAX_REPORTED]:
@@ -243,12 +235,7 @@ class ServerCatalog:
             )
 
     def note_invalid(self, what: str, problems: Sequence[str]) -> None:
-        """Report a list's invalid items, unless reported for the previous list.
-
-        Args:
-            what: the kind of items.
-            problems: one phrase per item.
-        """
+        """Report a list's invalid items, unless reported for the previous list."""
         before, self._invalid[what] = self._invalid.get(what, frozenset()), frozenset(problems)
         new = [problem for problem in dict.fromkeys(problems) if problem not in before]
         for problem in new[:MAX_REPORTED]:
@@ -355,7 +342,6 @@ class Freshness:
             self._became_stale.set()
 
     def begin(self) -> Ticket:
-        """Register an imminent request."""
         self._begun += 1
         return Ticket(self._begun, self._notifications)
 

@@ -5,11 +5,10 @@ the server is disconnected or a full pipe blocks the write. So one task per grou
 deadlines in place of the servers. The caller gets the error at once; then the request is withdrawn from the queue, or
 cancelled at the server. Only while an isolated retry connects does its caller enforce the deadline.
 
-All requests to a server have the same timeout, so they expire in the order of their calls, and a FIFO queue replaces a
-timer per request. Time without progress has a second queue; renewing moves an entry to the end. A sign-in stops
-``request_timeout`` for all requests to the server, and gives an older request at least as much time back, which keeps
-the order. A question to a person stops both limits of the request behind the question; the queues skip such requests,
-which are few.
+All requests to a server have the same timeout and expire in the order of their calls, so a FIFO queue replaces a timer
+per request. Time without progress has a second queue; renewing moves an entry to the end. A sign-in stops
+``request_timeout`` for all requests, and gives an older request at least as much time back, which keeps the order. A
+question to a person stops both limits of the request in question; the queues skip these few.
 
 Owns: the deadlines and counts of one server, on whichever connection; the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.
@@ -45,8 +44,7 @@ if TYPE_CHECKING:
 Limit = Literal["request_timeout", "progress_timeout"]
 
 READ_FIRST: Final = 100
-"""Event loop steps in which arrived answers are read before requests expire; two milliseconds if idle. A long answer
-needs several."""
+"""Event loop steps for arrived answers before requests expire: two milliseconds if idle."""
 
 
 @define(eq=False)
@@ -160,7 +158,7 @@ class Deadline:
         self.keeper._idle.pop(self, None)
 
     def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
-        """Call a function after `seconds`, equal for all requests; at once if the request has its outcome."""
+        """Call a function after `seconds`, the same for all requests; at once if the request has its outcome."""
         if self in self.keeper._requests:
             self.keeper._late[fn] = trio.current_time() + seconds, self  # middleware may send several messages at once
             self.keeper.timer.wake_by(trio.current_time() + seconds, self.keeper)
@@ -173,7 +171,6 @@ class Deadline:
             attempt.failed(failure, last=True)
 
     def handed_over(self, replica: str) -> None:
-        """Note that a connection has taken the attempt."""
         if (attempt := self.observed) is not None:
             if attempt.sent_at is None:
                 # In the step of the caller there is no `PendingCall` yet, and no need to read the clock again.
@@ -211,7 +208,6 @@ class Deadlines:
         quiet_since: when a caller's request last ended.
         on_timeout: called with deadline and error of each sent request that times out.
         outage: returns why the server does not serve, with the error; an empty text while serving.
-        observed: state shared by observed attempts. Set by the record.
     """
 
     def __init__(
@@ -258,9 +254,7 @@ class Deadlines:
     def begin(self, request: Any, *, own: bool = False) -> Deadline:
         """Start the deadline of a request: a context manager, or call its `end`.
 
-        Args:
-            request: the `Request`, which gets the deadline.
-            own: see `Deadline`. Own attempts are not observed.
+        Attempts of requests that are `own` (see `Deadline`) are not observed.
 
         Raises:
             RuntimeError: the caller is outside Trio. Every request of a user begins here.
@@ -305,8 +299,8 @@ class Deadlines:
     def asking(self) -> Iterator[None]:
         """Stop the ``request_timeout`` of all requests while a person signs in, one at a time.
 
-        Time without progress continues, but only sent requests have it: isolated attempts, whose connections do not
-        wait for the person.
+        Time without progress continues, but only sent requests have it: isolated attempts, which do not wait for the
+        person.
         """
         self._asking_since = since = trio.current_time()
         try:
@@ -324,13 +318,13 @@ class Deadlines:
         Args:
             actor: the actor of the connection.
             known: the request behind the question; None means all requests at the actor.
-            most: the total seconds of people's answers for each request, or a server could hold a request by asking
+            most: seconds of people's answers for each request in all, or a server could hold a request by asking
                 forever. None if no person answers.
         """
         # Questions of one request may overlap, and `asked` counts their union once: the first subtracts the time at its
-        # start, the last adds the time at its end. Between the two that sum is meaningless, so `_reckon` uses the
-        # limit; all open questions share the largest, so closing one shortens nothing. A request that has ended stays
-        # out of `_asked`: only its end would remove it.
+        # start, the last adds the time at its end. In between `_reckon` uses the limit; all open questions share the
+        # largest, so closing one shortens nothing. A request that has ended stays out of `_asked`: only its end would
+        # remove it.
         key, asked = known or actor, list[Deadline]()
         if most is not None:
             asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
@@ -367,7 +361,6 @@ class Deadlines:
         return sum(deadline.is_pending(queued=queued, actors=actors) for deadline in requests)
 
     async def wait_settled(self, *, queued: bool, actors: Container[str | None] | None = None) -> None:
-        """Wait until no requests are `pending`."""
         while any(deadline.is_pending(queued=queued, actors=actors) for deadline in self._requests):
             if self._settled is None or self._settled.is_set():  # else another task waits already
                 self._settled = trio.Event()
@@ -402,9 +395,9 @@ class Deadlines:
     def expire(self, now: float) -> None:
         """Answer expired requests; requests with an answer first."""
         # An answered request may wait for its progress callback (`hurry`). The answer counts, so it replaces the
-        # timeout. Look these functions up before `end`, which forgets them, and end before answering, so that no
-        # deadline expires twice. Without the protection above, a Ctrl-C in between would lose the answer, and the
-        # caller would wait forever.
+        # timeout. Look these functions up before `end`, which forgets them, and end first, so that no deadline expires
+        # twice. Without the protection above, a Ctrl-C in between would lose the answer, and the caller would wait
+        # forever.
         while self._late and next(iter(self._late.values()))[0] <= now:
             hurry = next(iter(self._late))
             del self._late[hurry]
@@ -519,7 +512,7 @@ class DeadlineTimer:
 
 
 class DeadlineActor(Actor):
-    """Owns the task that enforces deadlines. Takes no messages."""
+    """Owns the timer's task. Takes no messages."""
 
     def __init__(self, timer: DeadlineTimer) -> None:
         self.timer = timer
@@ -535,9 +528,9 @@ class DeadlineActor(Actor):
 
 # --- Count the requests to one server and their durations, in bounded memory ------------------------------------------
 
-# Exact percentiles would need every duration. Instead, buckets whose bounds grow by 2 % count durations; a percentile
-# is the middle of its bucket, at most 1 % off (DDSketch, Masson et al. 2019). From a microsecond to a day there are
-# 1273 buckets, of which a server uses some dozens; the first and the last also count what is shorter or longer.
+# Exact percentiles would need every duration. Instead, count durations in buckets whose bounds grow by 2 %; the middle
+# of a bucket is at most 1 % off (DDSketch, Masson et al. 2019). From a microsecond to a day there are 1273 buckets, of
+# which a server uses some dozens; the first and the last also count shorter and longer durations.
 
 
 _SHORTEST: Final = 1e-6
@@ -619,12 +612,7 @@ def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float
 
 
 class Calls:
-    """The state of one server's policies, for all its requests; written by their callers.
-
-    Attributes:
-        tokens: the rest of the retry budget.
-        breaker: the circuit breaker, if configured.
-    """
+    """The state of one server's policies, for all its requests; written by their callers."""
 
     def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:
         self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout, timer)

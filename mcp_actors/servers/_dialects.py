@@ -61,7 +61,7 @@ def read_result(
     Args:
         method: the protocol's method.
         version: the protocol version of the session.
-        result: the parsed ``result`` of the answer, changed to what was read.
+        result: the ``result`` of the answer, changed to what was read.
         report: takes the error of an invalid result that was read.
         certain: whether the server is known to speak this version. If not, required members must be present, and so
             confirm the version.
@@ -95,7 +95,7 @@ class _Exhausted(Exception):
 
 
 class _Reader:
-    """The second pass over one result, by the types of the protocol; values without a type stay."""
+    """The second pass over one result, by the types of the protocol."""
 
     def __init__(self) -> None:
         self._left = MOST_VALUES

@@ -1,8 +1,8 @@
 """Carry messages between a session and its link.
 
-The SDK's `ClientSession` uses this by its public parameter ``dispatcher``, for unasked messages and few requests. All
-requests of a `Session` go through `LinkDispatcher.exchange`. Plain requests over a pipe bypass the session and use only
-progress (`Reports`) and tracing (`RequestSpan`).
+The SDK's `ClientSession` uses this by its public parameter ``dispatcher``. All requests of a `Session` go through
+`LinkDispatcher.exchange`. Plain requests over a pipe bypass the session and use only progress (`Reports`) and tracing
+(`RequestSpan`).
 
 Order is the hard part. Requests wait in the table of the link. Over a pipe and SSE, the reading task settles a request
 in the step in which the answer arrives; streamable HTTP and modern in-process servers answer the caller's task
@@ -200,7 +200,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 
         Raises:
             mcp.MCPError: the answer is an error, the request timed out, or the connection has ended.
-            CarriedFailure: the request has failed.
+            CarriedFailure: any other failure.
         """
         options = opts or {}
         cancellable = options.get("cancel_on_abandon", True)
@@ -218,13 +218,9 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         raise MCPError(REQUEST_TIMEOUT, f"Request {method!r} timed out")
 
     async def exchange(self, request: RequestUnderWay, request_id: RequestId | None = None) -> Json:
-        """Send a request, and return the result.
+        """Send a request, and return the result. Without a `request_id`, assign a new id.
 
         **Cancellation**: the server is asked to cancel a sent request.
-
-        Args:
-            request: the request, without id and progress token.
-            request_id: the id; None assigns a new id.
 
         Raises:
             mcp.MCPError, ServerError, ConnectionOver: as for `Link.exchange`.
@@ -439,9 +435,9 @@ LAST_REPORTS: Final = 1.0
 class Reports:
     """Takes the progress reports of one request, in the step of reading.
 
-    A task of the session runs the callback; the task starts with a report and ends when none waits. So requests without
-    reports need no task, and a slow callback delays only itself. The callback is cancelled `LAST_REPORTS` seconds after
-    the answer, or when the request would time out.
+    A task of the session runs the callback, from a report until none waits: requests without reports need no task, and
+    a slow callback delays only itself. The callback is cancelled `LAST_REPORTS` seconds after the answer, or when the
+    request would time out.
 
     Args:
         server: the server's name.
@@ -500,12 +496,8 @@ class Reports:
     def answered(self, later: Later[Any], value: Any, waiting: dict[Reports, None]) -> None:
         """Settle a message once the callback has seen every report, or after `LAST_REPORTS` seconds.
 
-        The server has answered, so a slow callback must not make the request time out.
-
-        Args:
-            later: the message.
-            value: its answer.
-            waiting: the connection's reports that wait like this; the end of the connection settles them.
+        The server has answered, so a slow callback must not make the request time out. If the connection ends, it
+        settles the reports in `waiting`.
         """
 
         def settle() -> None:
@@ -525,8 +517,7 @@ class Reports:
         self._idle, waiting[self] = settle, None
         later.on_cancel = lambda _: self.hurry()  # the caller has left
         if self._deadline is not None:
-            # The deadline of the callback's scope would not do: a callback in a thread, for example, cannot be
-            # cancelled.
+            # No deadline of the callback's scope: a callback in a thread, for example, cannot be cancelled.
             self._deadline.hurry(LAST_REPORTS, self.hurry)
 
     @property
@@ -550,8 +541,8 @@ class Reports:
 # --- OpenTelemetry spans of requests, as the SDK writes them ----------------------------------------------------------
 
 # A span is a child of the caller's span, with a name such as ``MCP send tools/call search``. The server learns the
-# trace from ``_meta`` (SEP-414). Without a tracer provider and a span of the caller all this is skipped, because the
-# cost is a third of a small call.
+# trace from ``_meta`` (SEP-414). Without a tracer provider and a caller's span, skip all: the cost is a third of a
+# small call.
 
 
 _TRACER: Final = trace.get_tracer("mcp-python-sdk")
@@ -560,8 +551,8 @@ _TRACER: Final = trace.get_tracer("mcp-python-sdk")
 
 def is_traced() -> bool:
     """Return True if a span would be recorded, or the caller's span passed on."""
-    # Creating a tracer would answer the same, for a fiftieth of a call. If this private name is ever renamed, each
-    # request has an unrecorded span, and all else works.
+    # Creating a tracer would answer the same, for a fiftieth of a call. Should this private name go, requests have
+    # unrecorded spans, and all else works.
     if getattr(trace, "_TRACER_PROVIDER", trace) is not None:
         return True
     # The context is nearly always empty. Checking that first takes a third of the time.
@@ -592,7 +583,6 @@ class RequestSpan:
         return context.get_current() if self._span is trace.INVALID_SPAN else trace.set_span_in_context(self._span)
 
     def end(self, failure: BaseException | None = None) -> None:
-        """End the span, with the failure of the request, if any."""
         if isinstance(failure, MCPError) and failure.error is not CLOSED:
             code = str(failure.code)
             self._span.set_attributes({"error.type": code, "rpc.response.status_code": code})

@@ -223,11 +223,7 @@ def parse_result(method: str, version: str, result: dict[str, Any]) -> Any:
 def check_result(method: str, version: str, result: dict[str, Any], *, claimed: bool) -> None:
     """Refuse a large result that the session would refuse, too, but only after building all errors.
 
-    Args:
-        method: the protocol's method.
-        version: the protocol version of the session.
-        result: the parsed ``result`` of the answer, as the session is about to validate.
-        claimed: whether an extension reads results of this type.
+    Results of a type that an extension reads are `claimed`.
 
     Raises:
         pydantic_core.ValidationError: the result does not conform to the protocol.
@@ -309,10 +305,7 @@ def _fields(models: Any) -> frozenset[str]:
 def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int = 0) -> str:
     """Return the first place at which a message violates the protocol, and how, without quoting data.
 
-    Args:
-        exc: the error.
-        mask: masks the credentials of the connection.
-        skip: how many steps of the place to hide.
+    The first `skip` steps of the place are hidden, and credentials masked.
     """
     problems = exc.errors(include_url=False, include_context=False, include_input=False)
     questions = ("InputRequiredResult", "inputRequests"), ("params",)

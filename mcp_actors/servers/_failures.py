@@ -195,7 +195,6 @@ def tools_not_listed(server: str, seconds: float) -> RequestTimedOut:
 
 
 def reason_of_end(server: str, link: Link) -> ConnectionLost | SignInRequired:
-    """Return the error that ends the incarnation when its link is lost."""
     return link.lifeline.failure if isinstance(link.lifeline.failure, SignInRequired) else connection_lost(server, link)
 
 
@@ -442,7 +441,6 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
 
 
 def stopped_meanwhile(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
-    """Return the error for the start of a server that was stopped before connecting."""
     message = (
         f"server {config.name!r} was stopped meanwhile by another call of stop(); to connect it again, "
         f"await servers[{config.name!r}].start()"

@@ -85,9 +85,8 @@ def meaning_of(status: int) -> Meaning:
 #       │                                      └────────────────── the probe fails ───────────────────┘    │
 #       └───────────────────────────────────────────────── the probe is answered ──────────────────────────┘
 #
-# There is no timer: the first request after `reset_after` becomes the probe, and the breaker stays half-open until the
-# probe ends. If it ends without evidence, because its caller left, the next request becomes the probe; so the breaker
-# cannot get stuck.
+# There is no timer: the first request after `reset_after` becomes the probe. If it ends without evidence, because its
+# caller left, the next request becomes the probe, so the breaker cannot get stuck half-open.
 #
 # Each admitted request holds a ticket, the number of the breaker's phase, and its outcome counts only in that phase: a
 # call from before the breaker opened may time out after the probe was answered, and must not open it again.
@@ -164,13 +163,9 @@ class Breaker:
         return self._phase
 
     def settle(self, ticket: Ticket, now: float, error: BaseException | None = None, *, serves: bool = False) -> None:
-        """Count the outcome of an admitted request.
+        """Count the outcome of an admitted request: the error, a cancellation included, or None for a result.
 
-        Args:
-            ticket: its ticket.
-            now: the current time.
-            error: the failure, or a cancellation; None for a result.
-            serves: whether another replica serves.
+        `serves` is True if another replica serves.
         """
         if ticket != self._phase:
             return
@@ -229,10 +224,9 @@ class Breaker:
 
 # --- Decide from consecutive failures how healthy a server is ---------------------------------------------------------
 
-# On the wire a frozen server looks like a single-threaded server in a long tool, so the ladder has two halves. Its
-# lower rungs (``degraded``, ``unhealthy``) follow from failures alone and do no harm: the next answer reverts them. Its
-# upper rungs (``restart``, ``fail``) end requests that may be in progress, and need more than silence: see
-# `ServerHealth.verdict`.
+# On the wire a frozen server looks like a single-threaded server in a long tool, so the ladder has two halves. Lower
+# rungs (``degraded``, ``unhealthy``) follow from failures alone and do no harm: the next answer reverts them. Upper
+# rungs (``restart``, ``fail``) end requests in progress, and need more than silence: see `ServerHealth.verdict`.
 
 
 Condition = Literal["healthy", "degraded", "unhealthy"]
@@ -292,7 +286,6 @@ class Ladder:
 
     @property
     def failures(self) -> int:
-        """The failures since the last answer."""
         return self.before + self.here
 
     def failed(self, asked: float, now: float) -> Ladder:
@@ -322,7 +315,7 @@ class Ladder:
 
     def _rung(self, policy: HealthPolicy) -> int:
         # A busy server may fail many checks before its restart is allowed. Capped, they never skip the restart and park
-        # the server at once.
+        # the server.
         return self.before + min(self.here, policy.restart_after)
 
 
@@ -336,12 +329,7 @@ _NEEDS_CREDENTIALS: Final = frozenset({401, 403})
 
 
 def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> float | None:
-    """Return the seconds until a parked server is retried, or None if it is not.
-
-    Args:
-        policy: the server's restart policy.
-        error: the server's last failure.
-    """
+    """Return the seconds until a server parked with an error is retried, or None if it is not."""
     if policy.park_retry is None or policy.max_restarts == 0:
         return None
     refused = isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS)
@@ -356,13 +344,13 @@ def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> floa
 # -------------------
 # A request is retried if all five answers are yes:
 #
-# 1. Is the failure transient? An error about the request itself would come again (`is_transient`).
-# 2. May the request be repeated? If the server may have acted, only if a second time does no harm
-#    (`is_repeatable_call`). Most unsent requests never come here: their envelopes return to their place in the mailbox,
-#    which is no attempt (gRPC's transparent retry).
-# 3. Is an attempt left? One budget per request covers all pages of a list and all connections (`Retries`).
-# 4. Does the server cope? Its requests share a bucket of tokens, drained by failures (`RetryTokens`): the retry
-#    throttling of gRPC's proposal A6. Without it, an overloaded server that answers 503 would get three times the load.
+# 1. Is the failure transient? An error about the request itself would come again.
+# 2. May the request be repeated? If the server may have acted, only if a second time does no harm. Most unsent requests
+#    never come here: their envelopes return to their place in the mailbox, not counted as an attempt (gRPC's
+#    transparent retry).
+# 3. Is an attempt left? One budget per request covers all pages of a list and all connections.
+# 4. Does the server cope? Its requests share a bucket of tokens, drained by failures: the retry throttling of gRPC's
+#    proposal A6. Without it, an overloaded server that answers 503 would get three times the load.
 # 5. Is there time? A retry that would begin after the request's deadline fails at once. The delay is the back-off, or a
 #    longer ``Retry-After``: by RFC 9110 (10.2.3) a lower bound, so 0 does not cancel the back-off.
 #
@@ -419,7 +407,7 @@ def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: T
 
 @define(eq=False)
 class RetryTokens:
-    """The token bucket of one server, kept while the server is in its group. `RetryBudget` explains the rule."""
+    """The token bucket of one server, kept while the server is in its group (see `RetryBudget`)."""
 
     budget: RetryBudget
     _most: int = field(init=False)
@@ -440,13 +428,11 @@ class RetryTokens:
         return 2 * self._left > self._most
 
     def succeeded(self) -> None:
-        """Count an attempt with a result."""
         # Every request comes through here, and nearly every bucket is full.
         if self._left < self._most:
             self._left = min(self._left + self._refund, self._most)
 
     def failed(self) -> None:
-        """Count a transient failure."""
         self._left = max(self._left - _THOUSAND, 0)
 
 
@@ -462,8 +448,8 @@ class NoRetry:
     """Raise the failure to the caller.
 
     Attributes:
-        reason: ``"final"``: the failure is not transient; ``"unsafe"``: the server may have acted; ``"attempts"``: none
-            is left; ``"budget"``: the server's retry tokens are spent; ``"deadline"``: the retry would begin too late.
+        reason: ``"final"``: not transient; ``"unsafe"``: the server may have acted; ``"attempts"``: none is left;
+            ``"budget"``: the server's retry tokens are spent; ``"deadline"``: the retry would begin too late.
     """
 
     reason: Literal["final", "unsafe", "attempts", "budget", "deadline"]
@@ -471,13 +457,9 @@ class NoRetry:
 
 @define(eq=False)
 class Retries:
-    """The retry budget of one request, over all its pages and connections.
-
-    Created when the first attempt has failed; other requests need none.
+    """The retry budget of one request, over all its pages and connections, created when the first attempt has failed.
 
     Attributes:
-        policy: the server's retry policy.
-        tokens: the server's token bucket.
         repeatable: whether the request may be repeated after a possible effect.
         deadline: when the request times out, on the clock of `failed`; infinite without a limit.
         attempts: how often the request was sent. A page of a list counts only if it failed.
@@ -497,8 +479,8 @@ class Retries:
         Args:
             error: the failure.
             now: the current time.
-            sent: False only if provably nothing reached the server. The class of the error does not tell: a middleware
-                may raise any error at any time.
+            sent: False only if provably nothing reached the server. The class of the error does not decide: a
+                middleware may raise any error at any time.
             random: a source of uniform numbers in [0, 1), such as `random.random`. None disables the jitter.
         """
         if not is_transient(error):

@@ -3,8 +3,8 @@
 `Session` sends requests over one connection and knows what was agreed on. Above, the SDK's `ClientSession` (`Listener`)
 reads unasked messages and calls callbacks; below, `LinkDispatcher` carries messages.
 
-Hard are answers that are not results: a server may ask a person or a model first, again and again, or leave the rest to
-an extension (`carry_on`).
+The hard part is answers that are not results: a server may ask a person or a model first, again and again, or leave the
+rest to an extension (`carry_on`).
 
 Owns: the agreed version and capabilities of one connection; a task for each question of a required input.
 Writes: params and headers of requests; the dispatcher's version and types of results; the log, by `Oddities`.
@@ -136,10 +136,8 @@ class Session:
     """The session of one connection.
 
     Args:
-        dispatcher: carries the messages.
         info: introduces this client.
         callbacks: receive the server's messages.
-        extensions: supported by the client.
         declared: the capabilities of a gateway's client, sent to the server instead of this client's.
 
     Attributes:
@@ -147,7 +145,6 @@ class Session:
         agreed: the server's answer to ``server/discover`` or ``initialize``; None before.
         stamp: completes each request.
         claims: the types of results that extensions finish at this version.
-        oddities: logs deviations of the server.
         return_objects: the tools whose structured content is an object; before 2026-07-28 every tool's is.
     """
 
@@ -288,7 +285,7 @@ class Session:
 
         Raises:
             mcp.MCPError: the server answered with an error, or the connection was lost.
-            ServerError, ConnectionOver: the request has failed.
+            ServerError, ConnectionOver: any other failure.
         """
         if meta:
             params["_meta"] = dict(meta)
@@ -338,10 +335,7 @@ class Session:
     def read(self, method: str, result: Json, version: str | None = None) -> Any:
         """Return a parsed result, as far as understood, and log deviations.
 
-        Args:
-            method: the protocol's method.
-            result: the ``result`` of the answer, changed in place.
-            version: the protocol version; None for the session's.
+        The `result` is changed in place, and read by the session's version, unless another is given.
 
         Raises:
             pydantic_core.ValidationError: nothing conforms to the protocol.
@@ -355,7 +349,7 @@ class Session:
         return read_result(method, version or self.version, result, report, certain=self._answered)
 
     async def notify(self, method: str) -> None:
-        """Send a notification without params; drop it if the connection has ended."""
+        """Send a notification; drop it if the connection has ended."""
         await self.dispatcher.notify(method, None, {"headers": self.stamp.stamp(method, {})})
 
     def listen(self, **lists: Any) -> AbstractAsyncContextManager[Subscription]:
@@ -363,12 +357,7 @@ class Session:
         return listen(self.listener, **lists)
 
     async def resolve(self, value: Any, tool: str | None) -> Any:
-        """Let an extension finish a claimed result; return any other result as is.
-
-        Args:
-            value: the result.
-            tool: the called tool; None for other requests.
-        """
+        """Let an extension finish a claimed result of a `tool`; return any other result as is."""
         claim = self.claims.get(getattr(value, "result_type", None) or "") if self.claims else None
         if claim is None or tool is None or not isinstance(value, claim.model):
             return value
@@ -416,7 +405,7 @@ FIRST_DELAY: Final = 0.05
 """Seconds before repeating a request whose server asks nothing, as in the SDK; doubled each time."""
 
 LAST_DELAY: Final = 0.25
-"""The most seconds of these."""
+"""The longest of these delays."""
 
 
 class Rounds:
@@ -425,11 +414,7 @@ class Rounds:
         self.begun: int = 0
 
     async def begin(self, value: InputRequiredResult) -> None:
-        """Count a round. If the server asks nothing, wait before the request is sent again.
-
-        Raises:
-            InputRequiredRoundsExceededError: too many rounds.
-        """
+        """Count a round, or raise if there are too many. Before repeating a request whose server asks nothing, wait."""
         if self.begun == MAX_ROUNDS:
             raise InputRequiredRoundsExceededError(MAX_ROUNDS)
         self.begun += 1
@@ -454,13 +439,13 @@ async def carry_on(
     Args:
         session: the session.
         tool: the called tool; None for other requests.
-        value: the first result: either requires input, or has a type claimed by an extension.
+        value: the first result: requires input, or has a type claimed by an extension.
         resend: sends the request again, with further params, and returns the result.
         attempt: the attempt behind the request.
 
     Raises:
         CarriedFailure, ServerError, mcp.MCPError: a question was refused, or the request has failed.
-        InputRequiredRoundsExceededError: the server requires input again and again.
+        InputRequiredRoundsExceededError: too many rounds.
     """
     rounds = Rounds()
     while isinstance(value, InputRequiredResult):
@@ -495,12 +480,7 @@ async def open_pages(
 ) -> str:
     """Ask a person to open pages, and wait until all are done; return the reason for a failure, or "".
 
-    Args:
-        session: the session.
-        pages: the pages.
-        seconds: how long the server may take to report completion.
-        wait: waits for the reports of pages with these ids.
-        attempt: the refused attempt.
+    The server has so many `seconds` to report completion, for which `wait` waits by the ids of pages.
     """
     if "elicitation_callback" not in session.listener.offered:
         return "no callback is configured for it; configure callbacks=Callbacks(elicitation=…)"
@@ -546,9 +526,9 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
         else:
             answers[key] = response
 
-    # A refused question cancels all, and its error is raised below, outside the nursery, so callers see no exception
-    # group. A server may send thousands of questions in one message: without the checkpoint, all callbacks would start
-    # before a refusal could stop any. Cancelled here comes from a refusal, or from the caller.
+    # A refused question cancels all, and its error is raised below, outside the nursery, so callers see no group. A
+    # server may send thousands of questions in one message: without the checkpoint, all callbacks would start before a
+    # refusal could stop any. Cancelled here comes from a refusal, or from the caller.
     async with trio.open_nursery(strict_exception_groups=True) as questions:
         for number, (key, request) in enumerate(requests.items(), 1):
             questions.start_soon(answer, key, request)
@@ -576,7 +556,7 @@ class LegacyStamp:
     """The ``_meta`` of every request as a member of JSON text; None without ``_meta``."""
 
     def stamp(self, method: str, params: Json, capabilities: Json | None = None) -> dict[str, str]:
-        """Complete the params of a request, and return its headers. The handshake has named the capabilities."""
+        """Return the headers of a request. The handshake has named the capabilities."""
         return {MCP_PROTOCOL_VERSION_HEADER: self.version}
 
     def note_tools(self, tools: Sequence[Tool]) -> None:
@@ -598,13 +578,7 @@ class ModernStamp:
         self.members = to_json({"_meta": self._meta})[1:-1]
 
     def stamp(self, method: str, params: Json, capabilities: Json | None = None) -> dict[str, str]:
-        """Complete the params of a request, and return its headers.
-
-        Args:
-            method: the protocol's method.
-            params: the params.
-            capabilities: another client's capabilities; None for this client's.
-        """
+        """Complete the params of a request, and return its headers. `capabilities` are those of another client."""
         params["_meta"] = {**(params.get("_meta") or {}), **self._meta}
         if capabilities is not None:
             params["_meta"][CLIENT_CAPABILITIES_META_KEY] = capabilities

@@ -6,12 +6,10 @@ reading, and none may stop a running server by accident. So:
 - Each source has a worker thread; all are read concurrently. Looks, followed readings and writes end within `PATIENCE`
   seconds; opening and `ServerGroup.reload` wait without a limit. After a failed look, only the follower of the source
   and `reload` look again: a table behind a dead network delays the files only once.
-- Everything is read, merged and validated (`merge`) before the group changes anything. The group keeps a reading,
-  together with its look, in the step in which it begins to apply both (`Sources.adopt`). If the source fails later, its
-  servers stay as they are, and the error is reported; only opening and `reload` raise the error of a file given as an
-  argument.
-- A cancelled, failed or refused reading leaves its sources *due*: the next look differs from the kept look, or the kept
-  reading is incomplete (`Sources.is_due`).
+- Everything is read, merged and validated before the group changes anything. A reading is kept, together with its look,
+  in the step in which the group begins to apply both (`Sources.adopt`). If the source fails later, its servers stay as
+  they are, and the error is reported; only opening and `reload` raise the error of a file given as an argument.
+- A cancelled, failed or refused reading leaves its sources *due* (`Sources.is_due`).
 
 Owns: a group's arguments, the last reading of each source, and a thread per source.
 Writes: the log; a table only by a job given to `Sources.tell`.
@@ -83,7 +81,6 @@ class Sources:
 
     @property
     def watched(self) -> list[Source]:
-        """The sources that may change by themselves."""
         return [source for _, source in self._paired(self.configs) if source is not None]
 
     async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Given:
@@ -143,10 +140,9 @@ class Sources:
     def is_outdated(self, given: Given) -> bool:
         """Return True, and mark all sources due, if the group already uses newer content of any source."""
         last = self._last
-        # A slow older reading may end after a newer reading was adopted: both ran at once, and the newer did not wait
-        # for a hanging source. Compare numbers per source and not per reading, because the newer may have kept old
-        # content of the hanging source. Applying the older reading would silently undo a change that the group already
-        # runs.
+        # A slow older reading may end after a newer one was adopted: the newer did not wait for a hanging source.
+        # Applying the older would silently undo a change that the group already runs. Compare numbers per source, not
+        # per reading: the newer may have kept old content of the hanging source.
         outdated = any(name in last and last[name].number > each.number for name, each in given.read.items())
         if outdated:
             self.mark_due()
@@ -198,7 +194,7 @@ class Sources:
         return last is None or last.due or last.stamp != stamp or taken_back
 
     def mark_due(self) -> None:
-        """Read all sources again, even if unchanged: they may have servers that the group left out."""
+        """Read all sources again: even unchanged, they may have servers that the group left out."""
         self._last = {name: reading._replace(due=True) for name, reading in self._last.items()}
 
     def _paired(self, configs: Iterable[Configured]) -> list[tuple[Configured, Source | None]]:
@@ -228,7 +224,7 @@ class Sources:
         raise ConfigError(f"open_servers {problem}", source="open_servers")
 
     async def tell(self, source: Source, job: Callable[[], None]) -> ConfigError | None:
-        """Run a job in the thread of a source. Return the error if the job fails or takes too long."""
+        """Run a job in the thread of a source; return the error of a failure or timeout."""
         return await self._ask(source, lambda: _asked(source, job), patient=False)
 
     async def _read(self, source: Source, found: dict[str, _Found], lenient: bool) -> None:
@@ -241,9 +237,8 @@ class Sources:
         def question() -> _Found | ConfigError:
             if lenient and (failing := self._failing.get(source.name)) is not None:
                 return failing
-            # Look first: a source may change at any moment. A change after the look makes the next look differ, and so
-            # is read later. A look after the reading could already see the change, and the old content would pass as
-            # current forever.
+            # Look first: a change after the look makes the next look differ, and so is read later. A look after the
+            # reading could already see the change, and the old content would pass as current forever.
             look = self._look(source)
             last = self._last.get(source.name)
             if lenient and last is not None and not isinstance(look, ConfigError) and not self.is_due(source, look):
@@ -264,7 +259,7 @@ class Sources:
         return look
 
     def _kept(self, source: Source, found: _Found, number: int, *, lenient: bool, is_file: bool) -> Reading:
-        """Return the content of a source; where there is none, the last content, except for a file.
+        """Return the content of a source; without any, the last content, except for a file.
 
         Raises:
             ConfigError: a file cannot be read, and the reading is not `lenient`.
@@ -288,9 +283,9 @@ class Sources:
 
     async def _ask(self, source: Source, question: Callable[[], T], patient: bool) -> T | ConfigError:
         # A blocked thread cannot be stopped, only abandoned. The limiter of one token keeps a second call off a thread
-        # that still runs: each look would otherwise abandon another thread. So after a timeout the source counts as
-        # silent, and fails at once, until the abandoned thread returns its token. Cancelling the caller does not mark
-        # the source: the next call may wait for the thread.
+        # that still runs: each look would otherwise abandon another thread. After a timeout the source fails at once,
+        # until the abandoned thread returns its token. A cancelled caller does not mark the source: the next call may
+        # wait.
         thread = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
         if source.name not in self._silent or not thread.borrowed_tokens:
             with trio.move_on_after(math.inf if patient else PATIENCE):
@@ -305,7 +300,7 @@ class Sources:
 
 
 class _Found(NamedTuple):
-    """The look at a source and its content; the last reading instead of content if the look is unchanged."""
+    """The look at a source and its content; the last reading if the look is unchanged."""
 
     stamp: Hashable
     content: tuple[LoadedConfig, ...] | Reading | ConfigError
@@ -340,7 +335,7 @@ def _stamp(look: Hashable | ConfigError) -> Hashable:
 
 
 def _asked(source: Source, question: Callable[[], T]) -> T | ConfigError:
-    """Return the answer of a source, or the error. A user's source may raise anything."""
+    """Return the answer of a source, or the error: a user's source may raise anything."""
     try:
         return question()
     except ConfigError as error:
@@ -452,7 +447,6 @@ class Given:
     """The servers of a group, and the entries that could not be loaded.
 
     Attributes:
-        servers: in the order of the arguments.
         failed: the error of each server, file or table that could not be loaded, by name.
         problems: log messages for when the group uses this configuration, each with the stamp of its source.
         homes: the name of the source of each server.
@@ -467,7 +461,7 @@ class Given:
     sources: frozenset[str] = frozenset()
 
     def ignore(self, names: Collection[str]) -> None:
-        """Note as a problem that servers with these names are ignored here, because `ServerGroup.add` came first."""
+        """Note as a problem that servers with these names are ignored here: `ServerGroup.add` came first."""
         for config in self.servers:
             if config.name in names:
                 home = self.homes[config.name]
@@ -566,7 +560,7 @@ def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
 
 
 def _winners(parts: Iterable[Part]) -> dict[str, Part]:
-    """Return the part that defines each name, even if the entry is invalid or disabled."""
+    """Return the part that defines each name, even if invalid or disabled there."""
     winners: dict[str, Part] = {}
     for part in sorted(parts, key=lambda part: part.rank):
         for name in (*(config.name for config in part.loaded.servers), *part.loaded.failed):
@@ -581,11 +575,9 @@ class Difference(NamedTuple):
     """The servers of a group that differ from a new configuration.
 
     Attributes:
-        added: the new servers, in the new order.
         removed: the names of removed servers, in the old order.
-        changed: the changed servers, in the new order.
         unchanged: all remaining names: in the new order, then servers whose new entries are invalid or ignored.
-        servers: all servers in the new order.
+        servers: all servers in the new order, as are `added` and `changed`.
     """
 
     added: tuple[ServerConfig, ...]
@@ -625,14 +617,7 @@ def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
 def change_lines(
     old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: Difference, new: Given
 ) -> list[tuple[int, str]]:
-    """Describe a difference for people: level and text of one line for each source. No line has a value.
-
-    Args:
-        old: the former servers.
-        homes: the name of the source of each former server.
-        difference: how the new servers differ.
-        new: the new configuration.
-    """
+    """Describe a difference for people: level and text of one line per source. No line has a value."""
     what: dict[str, list[str]] = {}
     for home, those in _by_home((config.name for config in difference.added), new.homes).items():
         what.setdefault(home, []).append(f"added {', '.join(map(repr, those))}")

@@ -1,7 +1,7 @@
 """Follow the sources of a group, and write states into tables.
 
 A source may be half written, unreachable, or replaced by `ServerGroup.reload` at any moment, and no failure may stop a
-server or the following: tasks begin again (`Upkeep`), and the group continues without these actors if necessary. All
+server or end the watch: tasks begin again (`Upkeep`), and the group continues without these actors if necessary. All
 blocking work happens in the threads of `Sources`.
 
 Owns: a task for each followed source, and for each table with states.
@@ -74,11 +74,9 @@ class _Tried:
     again_at: float = -math.inf
 
     def is_time(self, stamp: Hashable) -> bool:
-        """Return True if a source with this look should be read now."""
         return stamp != self.stamp or trio.current_time() >= self.again_at
 
     def note(self, stamp: Hashable) -> None:
-        """Note an unused reading."""
         self.failures = self.failures + 1 if stamp == self.stamp else 1
         pause = min(self.interval * 2 ** min(self.failures, 10), max(self.interval, LONGEST_PAUSE))
         self.stamp, self.again_at = stamp, trio.current_time() + pause
@@ -224,14 +222,12 @@ class StatusBoard:
         self._failing: set[str] = set()
 
     def __call__(self, event: Event) -> None:
-        """Wake the writers when a state may have changed."""
         if isinstance(event, StateChanged | ServerAdded | ServerRemoved):
             self._news.set()
             self._news = trio.Event()
 
     @property
     def tables(self) -> dict[str, TableSource]:
-        """The tables to write into, by name."""
         found = (each for each in self.sources.watched if isinstance(each, config.TableSource))
         return {table.name: table for table in found if table.instance is not None}
 
@@ -256,7 +252,6 @@ class StatusBoard:
             await trio.sleep(BATCH)
 
     async def finish(self, table: TableSource) -> None:
-        """Write that the servers have stopped."""
         error = await self._write(table, dict.fromkeys(self._states(table.name), "stopped"))
         if isinstance(error, NoThread):
             logger.warning("the states of servers could not be written: %s", error)

@@ -4,9 +4,8 @@
 and ends the connection, at once or winding down. `Phase` draws a connection's life.
 
 The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
-Requests run outside the session's nurseries, in tasks or without (``_direct``), so a failing transport gives them
-errors instead of cancelling them. The link calls `_link_lost` on its own: over a pipe, noticing a loss takes no
-request.
+Requests run outside the session's nurseries, so a failing transport gives them errors instead of cancelling them. The
+link reports a loss itself: over a pipe, noticing takes no request.
 
 Owns: one link and session, and their tasks (in `Incoming.tasks`).
 Writes: the record: session, description, tools, kept resources, stderr, failures; health, deadlines, gaps for
@@ -138,7 +137,6 @@ class ServerActor(Actor):
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Connect, serve and disconnect."""
         record = self._record_of(self.ref.name)
         assert record is not None
         del self._record_of
@@ -199,7 +197,6 @@ class ServerActor(Actor):
 
     @asynccontextmanager
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
-        """Open a link, negotiate and list tools; then serve."""
         self._phase = Phase.OPENING
         async with (
             # The order matters. Patience is outermost, so its timeout covers everything below. Callbacks come before
@@ -283,7 +280,7 @@ class ServerActor(Actor):
             incoming.tasks.start_soon(run, name=f"{self._name}:resources")
 
     def _check_health(self, link: Link, incoming: Incoming) -> None:
-        """Start the health checks, which end the connection if the server does not answer."""
+        """Start the health checks, which may end the connection."""
 
         def end(verdict: Verdict) -> None:
             self._hopeless = verdict == "fail"

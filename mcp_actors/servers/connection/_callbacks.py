@@ -77,16 +77,9 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
-    """Run the callbacks of a server for the duration of one connection.
+    """Run the callbacks of a server for the duration of one connection, and yield them for the session.
 
     On leaving, deliver arrived notifications for a moment; then cancel all callbacks.
-
-    Args:
-        record: the record of the connection.
-        join_handler: see `Questions`.
-
-    Yields:
-        The callbacks for the session.
     """
     async with open_background() as background:
         tasks = CallbackTasks(record.config.name, record.server.callbacks.timeout, background)
@@ -110,13 +103,7 @@ _NOT_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 class Questions:
-    """Answers the questions of one connection with the user's callbacks.
-
-    Args:
-        record: the record of the connection.
-        tasks: runs the callbacks.
-        join_handler: makes the running task part of the current handler (`Actor.join_handler`).
-    """
+    """Answers the questions of one connection with the user's callbacks."""
 
     def __init__(self, record: ConnectionRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
         self._record = record
@@ -157,9 +144,9 @@ class Questions:
         """
         if self._questions >= MAX_QUESTIONS:
             return self._refuse(kind)
-        # In the legacy era this is a task of the SDK, outside the handler of the server's current request. If the
-        # callback calls the same server, the kernel must count that call as part of the request; otherwise, with
-        # max_in_flight=1, the call would wait for itself forever.
+        # In the legacy era this is a task of the SDK, outside the handler of the current request. If the callback calls
+        # the same server, the kernel must count the call as part of that request; otherwise, with max_in_flight=1, the
+        # call would wait for itself forever.
         self._join_handler()
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         deadlines, seconds = self._record.calls.deadlines, self._callbacks.timeout
@@ -196,7 +183,6 @@ class Questions:
         return ErrorData(code=code, message=f"the client's callback for {kind} failed")
 
     def _refuse_page(self, problem: str) -> ErrorData:
-        """Refuse a question about a page before a callback can open the page."""
         what = f"the server asks a person to open a page {problem}; report that to its operator"
         logger.warning("server %r: %s", self._server, what)
         self._fail_request(what)
@@ -250,12 +236,12 @@ MAX_BYTES: Final = 8 * 1024 * 1024
 
 
 class NotificationFeed(Feed[tuple[Any, Context]]):
-    """Queues notifications, and delivers them in a task.
+    """Queues notifications, and delivers them in a task, in the context of their arrival.
 
     Args:
         server: the name of the server.
         kind: the kind of the callback, for messages.
-        deliver: delivers a notification, in the context of its arrival; handles its own exceptions.
+        deliver: delivers a notification; handles its own exceptions.
     """
 
     def __init__(self, server: str, kind: str, deliver: Callable[[tuple[Any, Context]], Awaitable[None]]) -> None:
@@ -282,8 +268,6 @@ class NotificationFeed(Feed[tuple[Any, Context]]):
 
 
 class Notifications:
-    """Passes the notifications of one connection to the callbacks."""
-
     def __init__(self, record: ConnectionRecord, tasks: CallbackTasks) -> None:
         self._record = record
         self._server = record.config.name
@@ -348,7 +332,6 @@ class Notifications:
         self._record.life.emit(Flooded, limit=self._meter.limit)
 
     async def finish(self) -> None:
-        """Wait a moment for the delivery of notifications."""
         with trio.move_on_after(LAST_NOTIFICATIONS):
             for feed in (self._logs, self._messages):
                 if feed is not None:
@@ -418,27 +401,16 @@ class TookTooLong(Exception):
 
 @frozen(eq=False)
 class CallbackTasks:
-    """Runs callbacks.
-
-    Attributes:
-        server: the name of the server.
-        timeout: seconds for one call.
-        background: starts the tasks, and cancels them when closed.
-    """
+    """Runs callbacks, each for at most `timeout` seconds."""
 
     server: str
     timeout: float
     background: Background
 
     async def call(self, kind: str, fn: Callable[[], Awaitable[T]], context: Context | None = None) -> T:
-        """Call a callback in another task; wait, and return the result.
+        """Call a callback in another task, by default in this context; wait, and return the result.
 
         **Cancellation**: cancels the callback, without waiting for its cleanup.
-
-        Args:
-            kind: the kind of the callback, for messages.
-            fn: calls the callback.
-            context: the context variables for the callback; None for those of the calling task.
 
         Raises:
             TookTooLong: the callback timed out, and is cancelled but not awaited.
@@ -448,10 +420,9 @@ class CallbackTasks:
         start = partial(self.background.start_soon, call.run, name=f"{self.server}:{kind}")
         start() if context is None else context.run(start)
         try:
-            # Wait for an event, not in a nursery around the callback: a nursery waits for the callback's cleanup, and a
-            # callback that swallows Cancelled, or reads in a thread, would hold the connection. So the timeout ends
-            # this wait at once, `cancel` below only asks the callback to stop, and the background awaits it, after the
-            # link is closed.
+            # Wait for an event, not in a nursery around the callback: a nursery waits for cleanup, and a callback that
+            # swallows Cancelled, or reads in a thread, would hold the connection. So the timeout ends this wait at
+            # once, `cancel` only asks the callback to stop, and the background awaits it, after the link is closed.
             with trio.move_on_after(self.timeout):
                 await call.done.wait()
         finally:

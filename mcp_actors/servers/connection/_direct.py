@@ -77,11 +77,7 @@ class DirectRequests:
     """The plain requests of one connection.
 
     Args:
-        pipe: the pipe to the server.
-        session: completes requests.
-        record: checks requests, and masks errors.
         wind_down: the end of the connection, which waits for requests.
-        tasks: runs the tasks of the connection.
         send: waits for a request in the session; returns the result, or raises the error for the caller.
         answered: the reports of answered requests whose callers have not seen all progress.
     """
@@ -156,7 +152,6 @@ class DirectRequests:
         return b"," + to_json(params, inf_nan_mode="null")[1:-1] if params else b""
 
     def _forget(self, sent: RequestUnderWay, failure: Exception | None = None) -> None:
-        """Drop an answered or failed request."""
         self.pipe.table.remove(sent.id)
         if sent.span is not None:
             sent.span.end(None if failure is None else self.record.session.masker.clean(failure))
@@ -213,8 +208,8 @@ class DirectRequests:
             return
         # Three ends without an answer: a failure; unwritten when the connection ended (requeue); the caller has left.
         # In the last case, a line that was not begun is taken back, and its slot is free at once. A begun line must be
-        # completed, or the server would read garbage, and the slot stays taken until the cancellation is written as
-        # well: otherwise a frozen server would be sent ever more requests.
+        # completed, or the server would read garbage, and keeps its slot until the cancellation is written: otherwise a
+        # frozen server would be sent ever more requests.
         if sent.report is not None:
             sent.extras.reports.cancel()
         if failure is not None:
@@ -280,7 +275,7 @@ class WindDown:
     """The end of one connection, from the first sign to the last request.
 
     Attributes:
-        under_way: the number of sent requests without an end; see `leave`.
+        under_way: the number of sent requests without an end.
 
     Args:
         end: ends the incarnation, with the cause given to `begin` or `wait`.
@@ -299,7 +294,6 @@ class WindDown:
         return self._cause is not None
 
     def leave(self) -> None:
-        """Note that a request has ended."""
         self.under_way -= 1
         if self._cause is not None:
             self._end_if_done()

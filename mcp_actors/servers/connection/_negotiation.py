@@ -112,7 +112,6 @@ class Negotiation:
         self._unanswered = False
 
     def patience(self) -> AbstractAsyncContextManager[Patience]:
-        """Bound the next attempt."""
         self._asked_both = False
         return open_patience(self._record, began=self._began, hurried=self._hurried)
 
@@ -195,7 +194,7 @@ class Negotiation:
             return
 
     async def _ask_both(self, session: Session, patience: Patience, tasks: Background) -> None:
-        """Send a process ``server/discover``, later ``initialize``, too; adopt the first usable result."""
+        """Send a process both requests; adopt the first usable result."""
         answers, name = Answers(), self._record.config.name
         # These tasks live as long as the connection, so a late answer still finds its request and is dropped. A shorter
         # scope would cancel a request on the wire, which the protocol forbids for `initialize`.
@@ -223,7 +222,7 @@ class Negotiation:
         answers.permit()
 
     def begins_anew(self, link: Link | None, exc: Exception) -> bool:
-        """Switch to the legacy era and return True if ``server/discover`` made a process exit or hang."""
+        """Return True, after switching to the legacy era, if ``server/discover`` made a process exit or hang."""
         if self._era != ASK or link is None or link.pid is None:
             return False
         silent = isinstance(exc, TimedOut) and exc.read is True and self._asked_both
@@ -327,10 +326,10 @@ def _exited_after_discover(link: Link) -> bool:
 
 # --- Bound one attempt to connect, and the waiting for it -------------------------------------------------------------
 
-# Without a child process, a connection has ``connect_timeout`` for everything. A process has ``startup_timeout`` from
-# its start, and ``connect_timeout`` from reading its input. Silence is a failure only once both have expired, because
-# the reader may be a relay (``docker run -i``, ``ssh``) for a server that has not started yet. After the first answer
-# only ``connect_timeout`` counts.
+# Without a child process, ``connect_timeout`` bounds everything. A process has ``startup_timeout`` from its start, and
+# ``connect_timeout`` from reading its input; silence is a failure only once both have expired, because a relay
+# (``docker run -i``, ``ssh``) may read for a server that has not started yet. After the first answer only
+# ``connect_timeout`` counts.
 #
 # Callers wait at most ``connect_timeout`` for an optional server. Then the server is *overdue*: it keeps connecting,
 # the program continues without it, and another server may begin to connect.
@@ -348,11 +347,8 @@ class Patience:
         read: set when a process has read the first message; at once if the system does not report reading.
 
     Args:
-        config: the configuration of the server.
-        life: the state of the server.
         began: when the whole connect began.
         hurried: True if an earlier process has used up its time-outs, so this process is not taken for a relay.
-        turn: the turn to connect.
     """
 
     def __init__(self, config: ServerConfig, life: ConnectionLife, *, began: float, hurried: bool, turn: Turn) -> None:
@@ -410,8 +406,7 @@ class Patience:
     async def _watch_exit(self, link: Link) -> None:
         """Give up an exited process once no child can be the server.
 
-        A leftover helper may hold stdout open, so the end of stdout alone does not prove the exit. But a server has to
-        read stdin.
+        A leftover helper may hold stdout open forever. But a server has to read stdin.
 
         Raises:
             anyio.EndOfStream: no process is left to answer.
@@ -420,10 +415,9 @@ class Patience:
         link.lifeline.on_exit = exited.set
         if not link.lifeline.exited:
             await exited.wait()
-        # The exit of the process is not the end: a wrapper may leave the real server running, and its last output may
-        # be unread. So poll until either stdout has ended (`lost`: the reader raises its own error, so return) or every
-        # reader of stdin is gone. Then the link is lost, and the obituary must be complete before raising: the error
-        # quotes the exit code and stderr.
+        # A wrapper may leave the real server running, and the last output may be unread. So poll until stdout has ended
+        # (`lost`: reading raises its own error) or every reader of stdin is gone. Raise only with a complete obituary:
+        # the error quotes the exit code and stderr.
         closed = False
         while not closed:
             await trio.sleep(LOOK_EVERY)
@@ -443,13 +437,12 @@ class Patience:
             self._life.note_overdue(still_connecting(self._config.name, self._connect, link))
 
     def answered(self) -> None:
-        """Note the server's first answer; ``connect_timeout`` bounds the rest of the attempt."""
+        """Note the server's first answer; ``connect_timeout`` bounds the rest."""
         if self._link is not None and not self._answered:
             self._answered = True
             self.scope.deadline, self._limit = trio.current_time() + self._connect, "connect_timeout"
 
     def connected(self) -> None:
-        """Lift the deadline, and stop watching the process."""
         self._turn.end()
         self.scope.deadline = math.inf
         if self._link is not None:

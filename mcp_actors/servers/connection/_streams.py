@@ -183,9 +183,8 @@ class Connection:
     # --- legacy: one request per resource ---------------------------------------------------------------------------
 
     # `subscribe` and `unsubscribe` exclude each other (`_turn`): two subscriptions may share a resource, and the server
-    # may handle concurrent requests in any order. An unsubscribe that overtakes another's subscribe would silence a
-    # live subscription. So `unsubscribe` checks `wants` again when its turn has come, and sends one request per turn:
-    # others go first.
+    # may handle concurrent requests in any order, so an unsubscribe could silence a live subscription. Each
+    # `unsubscribe` checks `wants` when its turn has come, and sends one request per turn: others go first.
 
     async def subscribe(self, request: Subscribe) -> None:
         """Subscribe to resources new to this connection."""
@@ -234,7 +233,6 @@ class Connection:
             pass  # the connection has ended
 
     async def _wait_to_send(self) -> None:
-        """Wait for a place in a full mailbox."""
         while True:
             try:
                 await self.actor.tell(Unsubscribe())
@@ -306,7 +304,6 @@ class Connection:
     # --- renewal ----------------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Renew all subscriptions of earlier connections."""
         for subscription in self.record.subscriptions.to_renew():
             self._start(self._renew, subscription, 0)
 
@@ -391,9 +388,8 @@ class ResourceStream(Handle):
             self._error = carried(exc) if isinstance(exc, MCPError) else None
         finally:
             self.opened.set()
-        # After `opened`: a waiting `Connection.listen` still sees this stream. If the task was cancelled from outside,
-        # Cancelled passes here and nothing is reopened; the scope swallows only its own cancellation (`forget`), whose
-        # stream `_ended` no longer finds.
+        # After `opened`: a waiting `Connection.listen` still sees this stream. Cancelled from outside does not come
+        # here, so nothing is reopened; the scope swallows only `forget`, whose stream `_ended` no longer finds.
         self.on_end(self)
 
     def check(self, operation: str) -> None:
@@ -419,17 +415,15 @@ class ResourceStream(Handle):
 
 # --- Keep the stream open over which a modern server announces changed lists ------------------------------------------
 
-# Since 2026-07-28 a server sends these notifications only over a stream opened by the client
-# (``subscriptions/listen``). One task per connection keeps a stream open for the lists that can change. The SDK passes
-# the notifications to the same handler in both eras, so this task only consumes. A server never repeats changes from
-# before a stream, so after each reopening listeners receive `NotificationsMissed`.
-#
-# A server that refuses the stream is used without: its tools are listed at every connect.
+# Since 2026-07-28 a server announces changed lists only over a stream opened by the client (``subscriptions/listen``).
+# The SDK passes the notifications to the same handler in both eras, so this task only consumes. A server never repeats
+# changes from before a stream, so after each reopening listeners receive `NotificationsMissed`. A server that refuses
+# the stream is used without: its tools are listed at every connect.
 
 
 HEAD_START: Final = 0.25
-"""Seconds for which a connect waits for the stream before listing tools, so no change in between is missed. If the
-stream opens later, the tools are listed again."""
+"""Seconds for which a connect waits for the stream before listing tools, so no change in between is missed. After a
+later stream, tools are listed again."""
 
 RECONNECT_BACKOFF: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=0.1)
 """Seconds between two streams."""
@@ -472,9 +466,6 @@ class ChangeStream:
     """The stream over which one connection's server announces changed lists.
 
     Args:
-        server: the name of the server.
-        session: the session of the connection.
-        incoming: runs the task, and passes on notifications.
         lists: the lists that may change.
         on_gone: called if the endpoint is gone.
     """
@@ -495,14 +486,14 @@ class ChangeStream:
         self._listed = True
 
     async def _run(self) -> None:
-        # A cancelled connect may have closed the session before this task ran. `listen` would then leave a coroutine
-        # that is never awaited.
+        # A cancelled connect may have closed the session already. `listen` would then leave a coroutine that is never
+        # awaited.
         await trio.lowlevel.checkpoint_if_cancelled()
         going_on = True
         while going_on:
             going_on = await keep_trying(self._consume, RECONNECT_BACKOFF, self._describe, level=logging.DEBUG)
             # A stream often ends with the connection, which cancels this task a step or two later. Asking the ended
-            # session for another stream would leave such a coroutine, too.
+            # session again would leave such a coroutine, too.
             await trio.sleep(AFTER_END)
 
     async def _consume(self) -> None:

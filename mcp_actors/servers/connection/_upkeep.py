@@ -84,19 +84,19 @@ async def keep_trying(
 
 # --- List the tools, and kept resources, again when they have changed -------------------------------------------------
 
-# One task per connection and list sends requests through the mailbox, as any caller does. So a refresh counts in
-# ``max_in_flight`` and has a ``request_timeout``, and an observer of the change may call the server. While
-# disconnected, no refresh is needed: each connect lists again. Of several replicas one lists for all
-# (`Freshness.turn`); when its connection ends, the next takes over.
+# One task per connection and list sends requests through the mailbox, as any caller does: a refresh counts in
+# ``max_in_flight``, has a ``request_timeout``, and an observer of the change may call the server. While disconnected,
+# no refresh is needed: each connect lists again. Of several replicas one lists for all (`Freshness.turn`); when its
+# connection ends, the next takes over.
 #
 # The delay between a notification and the request (`Pace`) is the longest of:
 #
 # - 0.1 s, because several notifications may come at once; up to 2 s while new notifications overtake results;
-# - while results bring no change, twice the previous delay, up to a minute: a server that notifies after each result
-#   would be asked forever. A real change, or a minute without a notification, resets this;
+# - while results bring no change, twice the previous delay, up to a minute: some servers notify after each result. A
+#   real change, or a minute without a notification, resets this;
 # - the duration of the last request, up to 10 s, so refreshing takes at most half of a slow server's time.
 #
-# With a ``refresh_interval``, so long a silence also causes a request, without delay or effect on later delays.
+# After a ``refresh_interval`` of silence, ask without delay, and without effect on later delays.
 
 
 SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
@@ -141,13 +141,9 @@ class Pace:
         return max(SETTLE.delay(self._overtaken + 1), AFTER_NOTHING_NEW.delay(self._vain + 1), rest)
 
     def answered(self, asked: float, now: float, *, overtaken: bool, news: bool) -> None:
-        """Note a result.
+        """Note the result, at `now`, of a request at `asked`.
 
-        Args:
-            asked: the time of the request.
-            now: the time of the result.
-            overtaken: True if another notification has arrived meanwhile.
-            news: True if the result has changed.
+        `overtaken` is True if another notification has arrived meanwhile, `news` if the result has changed.
         """
         self._overtaken = self._overtaken + 1 if overtaken else 0
         self._vain = 0 if news else self._vain + 1
@@ -164,10 +160,7 @@ async def keep_refreshed(record: ConnectionRecord, actor: ActorRef) -> None:
 async def keep_resources_listed(record: ConnectionRecord, actor: ActorRef, failure: Exception | None) -> None:
     """List the resources whenever they are stale, until the connection ends.
 
-    Args:
-        record: the record of the connection.
-        actor: the server actor.
-        failure: why the connect could not list them, or None. With a failure, begin with the delay.
+    A `failure` of the connect to list resources counts as the first attempt.
     """
     failed = "its resources could not be listed", "the last list is kept"
     await _keep_listed(record, actor, record.server.resources, KeepResources, failed, failure=failure)
@@ -185,14 +178,8 @@ async def _keep_listed(
 ) -> None:
     """List again whenever a list is stale, until the connection ends.
 
-    Args:
-        record: the record of the connection.
-        actor: the server actor.
-        kept: the list.
-        request: makes the request whose answer replaces the list.
-        failed: for the log: what has failed, and which list stays.
-        interval: seconds without a notification after which the list is stale.
-        failure: counts as the first attempt's.
+    The answer to `request` replaces the list `kept`. For the log, `failed` names the failure, and the list that stays.
+    After `interval` seconds without a notification, the list is stale. A `failure` counts as the first attempt's.
     """
     freshness, pace, failures = kept.freshness, Pace(), [] if failure is None else [failure]
 
@@ -235,9 +222,8 @@ async def _list_again(record: ConnectionRecord, actor: ActorRef, request: Reques
 
 # --- Report that a connection is unused or old ------------------------------------------------------------------------
 
-# One task per connection with an ``idle_timeout`` or ``max_lifetime``. The group carries out the consequences
-# (``group/_lifecycle.py``), after checking the reason again. Jitter keeps servers that started together from stopping
-# or restarting together: up to a tenth more idle time, or less lifetime.
+# The group carries out the consequences (``group/_lifecycle.py``), after checking the reason again. Jitter keeps
+# servers that started together from stopping together: up to a tenth more idle time, or less lifetime.
 
 
 JITTER: Final = 0.1
@@ -289,8 +275,7 @@ async def sign_out_of(config: ServerConfig) -> bool:
     """Revoke and forget the tokens of a server. Return False if there were none.
 
     Raises:
-        ConfigError: this server has no sign-in, or the store cannot be used.
-        ConnectFailed: the client cannot be created.
+        ConfigError, ConnectFailed: as for `sign_in_to`.
     """
     async with open_exchange(config) as exchange:
         return await auth.sign_out(exchange)
@@ -300,7 +285,7 @@ async def is_signed_in(config: ServerConfig) -> bool:
     """Return True if the store has tokens for a server.
 
     Raises:
-        ConfigError, ConnectFailed: as for `sign_out_of`.
+        ConfigError, ConnectFailed: as for `sign_in_to`.
     """
     async with open_exchange(config) as exchange:
         found = await auth.signed_in(exchange)
