@@ -250,10 +250,10 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         if not link.traced or not is_traced():
             return await link.exchange(request, receive)
         span = RequestSpan(request, request.params.get("name"), self._describe)
-        span.inject(meta := dict(request.params.get("_meta") or {}))
-        if meta:
-            request.params["_meta"] = meta
         try:
+            span.inject(meta := dict(request.params.get("_meta") or {}))
+            if meta:
+                request.params["_meta"] = meta
             result = await link.exchange(request, receive)
         except BaseException as exc:
             span.end(link.masker.clean(exc) if isinstance(exc, Exception) else exc)

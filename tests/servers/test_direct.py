@@ -18,6 +18,8 @@ import pytest
 import trio
 from mcp import MCPError
 from mcp.types import CallToolResult, ListRootsResult, Root
+from opentelemetry import propagate, trace
+from opentelemetry.trace import NonRecordingSpan, SpanContext
 from pydantic import FileUrl
 from trio.testing import wait_all_tasks_blocked
 
@@ -428,6 +430,29 @@ async def test_callers_that_leave_a_full_pipe_leave_nothing_behind(log: Path, di
         assert direct.wind_down.under_way == 0
     assert len(messages(log, "tools/call")) == 4
     assert len(messages(log, "notifications/cancelled")) == 2
+
+
+async def test_a_call_whose_trace_cannot_be_written_leaves_nothing_behind(
+    log: Path, directs: list[DirectRequests], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Propagators are code of others, and may raise."""
+
+    def inject(*_: object) -> None:
+        raise KeyError("traceparent")
+
+    async def progress(*_: object) -> None:
+        raise AssertionError("nothing was sent")
+
+    async with open_servers(config("legacy", log)) as servers:
+        await servers["a"].call_tool("echo")
+        with monkeypatch.context() as patched, trace.use_span(NonRecordingSpan(SpanContext(1, 2, False))):
+            patched.setattr(propagate, "inject", inject)
+            with pytest.raises(KeyError):
+                await servers["a"].call_tool("echo", progress=progress)
+        assert len(directs[0].pipe.table) == 0
+        assert servers["a"].statistics().in_flight == 0
+        assert text_of(await say(servers["a"], ANSWER)) == "answered"
+    assert len(messages(log, "tools/call")) == 2
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the capacity of a pipe differs elsewhere")

@@ -138,15 +138,19 @@ class DirectRequests:
         """Return an uncommon ``_meta`` as a further member of JSON text."""
         extras: Extras = sent.extras or NO_EXTRAS
         meta: dict[str, Any] = dict(extras.meta or {})
+        if is_traced():
+            try:
+                sent.span = RequestSpan(sent, request.target, self.record.describe)
+                sent.span.inject(meta)
+            except BaseException as exc:  # out of a tracer: nothing was sent, and nothing must wait for an answer
+                self._forget(sent, exc if isinstance(exc, Exception) else None)
+                raise
         if extras.reports is not None:
             sent.report = extras.reports
             extras.reports.starts(self.session.dispatcher.start_soon, sent.later.context)
             if request.deadline is not None:
                 request.deadline.renew()
             meta["progressToken"] = sent.id
-        if is_traced():
-            sent.span = RequestSpan(sent, request.target, self.record.describe)
-            sent.span.inject(meta)
         params = {"_meta": meta} if meta else {}
         self.session.stamp.stamp(request.method, params, extras.capabilities)
         return b"," + to_json(params, inf_nan_mode="null")[1:-1] if params else b""
