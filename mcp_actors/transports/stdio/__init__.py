@@ -1,8 +1,6 @@
 """Start a server process, and talk to it over its pipes.
 
-`open_stdio_link` does all of it, and ``_open`` of `transports` calls it. The files find the program, confine it in a
-sandbox, start, watch and stop the process, and read and write its three pipes. `socket` uses the pipes, too. They use
-the shared files of `transports`, `config` and single files of layer 0, but nothing of `http` and `auth`.
+`open_stdio_link` does all of it, for ``_open`` of `transports`; `socket` uses the pipes too.
 """
 
 from __future__ import annotations

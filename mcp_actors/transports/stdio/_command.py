@@ -1,15 +1,13 @@
 """Find the program of a stdio server, its environment and its sandbox.
 
-`subprocess` reports a missing command, a missing working directory and a missing interpreter as the same
-`FileNotFoundError`. So the program is looked up here (`find_program`), and a start that fails all the same is explained
-(`explain_spawn_error`), where each of them gets a `ConnectFailed` of its own. `child_environment` selects the variables
-of a server. A server with a sandbox is started by ``_landlock``, whose command line with the rules is made here
-(`confined`), and whose own environment lacks the variables by which the C library loads code (`environment_of_start`).
-`hint` explains last words: a missing file, or a refusal of the sandbox.
+`subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`, so each is
+looked up or explained here. A sandboxed server is started through ``_landlock``; its rules must not lead through a
+folder that the server may write to, and the start must not load code from there. The look-ups block on the file system,
+so ``_process`` calls them in a thread.
 
-The look-ups and `confined` block on the file system, so ``_process`` calls them in a thread. This file starts nothing.
-It creates nothing but the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx`` for a sandbox. ``_link`` uses the
-environment and the hint.
+Owns: nothing.
+Writes: the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx``, for a sandbox. Starts nothing.
+Calls: config, transports, _landlock.
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ _ELSEWHERE: Final = (
     *("~/.local/share/mise/shims", "~/.asdf/shims", "~/.nvm/versions/node/*/bin"),
     *("/usr/local/bin", "/opt/homebrew/bin", "/home/linuxbrew/.linuxbrew/bin", "/snap/bin", "/usr/bin", "/bin"),
 )
-"""Where people have programs that the PATH of a service, an editor or a desktop often lacks. ``*`` is any version."""
+"""Where people have programs that the PATH of a service, an editor or a desktop lacks. ``*`` is any version."""
 
 _NODE: Final = "install Node.js (https://nodejs.org)"
 _UV: Final = "install uv (https://docs.astral.sh/uv)"
@@ -59,7 +57,7 @@ _INSTALL: Final = {
     "uv": _UV,
     "uvx": _UV,
 }
-"""Program → what to install for it. Most configurations that people share begin with one of them."""
+"""Program → how to install it. Most shared configurations begin with one of them."""
 
 LOCALE: Final = ("LANG", "LC_ALL", "LC_CTYPE")
 
@@ -73,7 +71,7 @@ _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$",
 
 
 def child_environment(transport: Stdio, environ: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's whole environment: the allow-list, the names in ``env_from`` that are set, and `env`."""
+    """Return a server's whole environment: the allow-list, the set names of ``env_from``, and `env`."""
     names = [*INHERITED, *transport.env_from]
     if os.path.basename(transport.command) in ("docker", "podman"):
         names += ["DOCKER_HOST", "DOCKER_CONTEXT"]
@@ -85,7 +83,7 @@ def child_environment(transport: Stdio, environ: Mapping[str, str], env: Mapping
 
 @cache
 def _has_utf8() -> bool:
-    """Return True if the system has the locale C.UTF-8; without one, many programs can print ASCII only."""
+    """Return True if the system has the locale C.UTF-8. Without a locale, many programs print ASCII only."""
     if sys.platform not in ("linux", "darwin"):
         return False
     library = ctypes.CDLL(None)
@@ -98,9 +96,7 @@ def _has_utf8() -> bool:
 
 
 def find_program(server: str, command: str, *, cwd: str | None, path: str | None, source: str | None = None) -> str:
-    """Return the path of the program that `command` names in the directory `cwd` and with that ``PATH``.
-
-    Blocks on the file system, so call it in a thread.
+    """Return the path of the program that `command` names in the directory `cwd` and with this ``PATH``. Blocks.
 
     Raises:
         ConnectFailed: the directory or the command does not exist, or the program is not executable.
@@ -113,10 +109,10 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
         if not os.path.exists(os.path.join(base, command)) and (remedy := _misplaced(command, path)):
             raise not_open(server, f"command {command!r} not found; {remedy}")
         return _check_program(server, command, os.path.join(base, command))
-    # Like exec, resolve relative entries of PATH against the working directory of the new process.
+    # Like exec, resolve relative entries against the working directory of the new process.
     places = [os.path.join(base, entry) for entry in (os.defpath if path is None else path).split(os.pathsep)]
     if sys.executable:
-        # Last: a server that was installed next to this program is found without an activated environment.
+        # Last: a server next to this program is found without an activated environment.
         places.append(os.path.dirname(sys.executable))
     found = shutil.which(command, path=os.pathsep.join(places))
     if found is not None:
@@ -168,7 +164,7 @@ def _check_program(server: str, command: str, program: str) -> str:
 
 
 def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
-    """Return the error for a program that could not be started, or not even looked for because there is no thread."""
+    """Return the error for a program that could not be started, or looked for without a thread."""
     reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
     remedy = "correct its args or env"
     match getattr(error, "errno", None):
@@ -191,29 +187,29 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError |
 
 # --- Run a server's command in its sandbox, and explain refusals ------------------------------------------------------
 
-# The rules are those of the configuration and those that every program needs: the files of the system, its own, and
-# those of its interpreter. `_landlock`, a program, applies them to itself and then becomes the server.
+# The rules are those of the configuration, and the files that every program needs: of the system, of the program and of
+# its interpreter. The program `_landlock` applies them to itself and then becomes the server.
 #
-# A server that is restarted has run before: it may have replaced anything in the folders that it may write to, also by
-# links. So a path that leads through one of these gets no rule of its own (`_way_through`).
+# A restarted server may have replaced anything in the folders that it may write to, also by links. So a path that leads
+# through such a folder gets no rule of its own (`_way_through`).
 
 
 SYSTEM: Final = (
     *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/nix/store", "/sbin", "/usr"),
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/self", "/proc/stat", "/run/systemd/resolve"),
 )
-"""What every program reads. ``/proc/self`` is the server's own; environments of other processes stay unreadable."""
+"""What every program reads. ``/proc/self`` is the server's own; other processes stay unreadable."""
 
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
 RUNNERS: Final = {"npm": "~/.npm", "npx": "~/.npm", "uv": "~/.cache/uv", "uvx": "~/.cache/uv"}
-"""The cache folders of commands that install packages before they run them, over port 443."""
+"""The cache folders of commands that install packages, over port 443, before they run them."""
 
 UV_PYTHONS: Final = "~/.local/share/uv/python"
-"""The interpreters of uv, which it may read. Other programs run them, and the tools next to them, without a sandbox."""
+"""The interpreters of uv, read-only: other programs run them, and the tools next to them, unconfined."""
 
 UV_TOOLS: Final = "UV_TOOL_DIR"
-"""uvx needs to lock its folder of installed tools. It gets an empty one in the cache, so it runs no installed tool."""
+"""uvx must lock its folder of installed tools. An empty one in the cache means that no installed tool runs."""
 
 _LOADED: Final = re.compile(r"LD_.*|GCONV_PATH|LOCPATH", re.DOTALL)
 """Variables by which the C library loads code or writes files when a program starts."""
@@ -235,7 +231,7 @@ def confined(
     """Return the command line that runs a command in a sandbox. Blocks on the file system.
 
     Raises:
-        ConnectFailed: this system cannot do that, or a path of the sandbox does not exist.
+        ConnectFailed: this system has no sandboxes, or a path of the sandbox does not exist.
     """
     _check_system(server, sandbox)
     try:
@@ -272,16 +268,16 @@ def confined(
 
 
 def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment in which the sandbox is started.
+    """Return the environment in which the sandbox is started, without variables that load code.
 
-    The program that does so is not confined yet, and the server may have put code into a folder that
-    ``LD_LIBRARY_PATH`` names. So such variables are among the rules, and are set for the server alone.
+    The starting program is not confined yet, and the server may have put code into a folder of ``LD_LIBRARY_PATH``. So
+    the rules carry such variables, for the server alone.
     """
     return {name: value for name, value in environment.items() if not _LOADED.fullmatch(name)}
 
 
 def hint(transport: Stdio, last_words: str) -> str:
-    """Return the remarks for the error of a server that did not start: what its last words and its environment miss."""
+    """Return remarks on a failed start: a missing file, a refusal of the sandbox, a variable that was not passed."""
     return _missing_file(transport, last_words) + _refusal(transport, last_words) + _not_passed(transport, last_words)
 
 
@@ -304,7 +300,7 @@ def _refusal(transport: Stdio, last_words: str) -> str:
 
 
 def _not_passed(transport: Stdio, last_words: str) -> str:
-    """Name a variable that the last words ask for, else one with a proxy, if it is set here and not passed on."""
+    """Name a variable that is set here and not passed on: one of the last words, or a proxy."""
     given = {name.upper() for name in (*transport.env, *transport.env_from, *INHERITED)}
     for wanted, when in (
         (_VARIABLE.findall(last_words), ""),
@@ -345,7 +341,7 @@ def _existing(paths: Iterable[str]) -> list[str]:
 
 
 def _granted(server: str, field: str, paths: Iterable[str], folders: Iterable[str]) -> Iterator[str]:
-    """Yield the paths of the configuration that need a rule of their own.
+    """Yield the configured paths that need a rule of their own.
 
     Raises:
         ConnectFailed: a path does not exist, or the server could make it lead elsewhere.
@@ -364,7 +360,7 @@ def _granted(server: str, field: str, paths: Iterable[str], folders: Iterable[st
 
 
 def _way_through(path: str, folders: Iterable[str]) -> str | None:
-    """Return the folder, of these real ones, in which a name of the path is looked up; None if there is none."""
+    """Return the folder, of these real ones, in which a name of the path is looked up; None without any."""
     here, left, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
     while left:
         for folder in folders:
@@ -390,7 +386,7 @@ def _is_replaceable(path: str, folders: Iterable[str]) -> bool:
 
 
 def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
-    """Yield the files of a program and of its interpreter, unless the server can replace these."""
+    """Yield the files of a program and of its interpreter that the server cannot replace."""
     if _is_replaceable(program, folders):
         return
     yield from _installed(program)
@@ -406,7 +402,7 @@ def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
 
 
 def _installed(program: str) -> Iterator[str]:
-    """Yield the folder ``bin`` of a program and the libraries next to it; of one that is elsewhere only its file."""
+    """Yield the folder ``bin`` of a program and the libraries next to it; elsewhere, the program alone."""
     for path in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
         folder = os.path.dirname(path)
         prefix = os.path.dirname(folder)

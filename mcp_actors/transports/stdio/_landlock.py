@@ -1,16 +1,22 @@
 """Confine this process by Landlock and seccomp, then run a program.
 
-This file is a program, with Python's standard library only, which `confined` puts in front of a server's command:
-``python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]``. RULES is JSON: files, ports, signals, and variables
-to set. `confine` restricts this process for good, abstract sockets too where Landlock can; then the program sets those
-of the variables that are not set yet, and becomes PROGRAM. If the system refuses, it writes to stderr and exits.
-``_command`` also imports it, for `version` and `MACHINES`.
+This file is a program, which `confined` puts in front of a server's command. It runs without the package, so only the
+standard library is imported::
 
-The numbers are those of ``linux/landlock.h``, ``linux/seccomp.h``, and the tables of system calls. The filter (seccomp)
-refuses some of what Landlock does not restrict: io_uring, resource limits of other processes, and what processes of one
-user share without files. If TCP is restricted, it also refuses other ways to use it than ``bind`` and ``connect`` of
-plain sockets, and all sockets but those of unix, IP and netlink; if no port is given, every ``listen``, also of unix
-sockets.
+    python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]
+
+RULES is JSON: files, ports, signals, and variables to set unless set already. The restrictions hold for good, also for
+abstract sockets where Landlock can. The filter (seccomp) refuses what Landlock does not restrict:
+
+- always: io_uring, resource limits of other processes, and anything that processes of one user share without files
+- if TCP is restricted: ways around ``bind`` and ``connect``, and sockets other than unix, IP and netlink
+- if no port is given: every ``listen``, also of unix sockets
+
+The numbers are from ``linux/landlock.h``, ``linux/seccomp.h``, and the tables of system calls.
+
+Owns: nothing.
+Writes: the restrictions and the environment of this process, which becomes PROGRAM; stderr if the system refuses.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -63,7 +69,7 @@ TCP_LEVEL, FASTOPEN_CONNECT, UPPER_PROTOCOL = 6, 30, 31  # an upper protocol tur
 FASTOPEN = 1 << 29
 
 Condition = tuple[int, int, int, bool]
-"""The offset of an argument, a comparison, its operand, and its outcome. `system_calls` refuses if all hold."""
+"""The offset of an argument, a comparison, its operand, and its outcome. A call is refused if all hold."""
 
 
 def argument(position: int, comparison: int, operand: int, outcome: bool = True) -> Condition:
@@ -71,7 +77,7 @@ def argument(position: int, comparison: int, operand: int, outcome: bool = True)
 
 
 def refused_calls(ports: list[int] | None) -> list[tuple[tuple[int, int], list[Condition]]]:
-    """Return the system calls that are refused, and when."""
+    """Return the refused system calls and their conditions."""
     foreign = argument(0, EQUAL, 0, False)
     limits = argument(2, EQUAL, 0, False)
     upper_half = (limits[0] + 4, *limits[1:])
@@ -113,7 +119,7 @@ def version() -> int:
 
 
 def writable(abi: int) -> int:
-    """Return all rights over files that this version knows."""
+    """Return all rights over files of this version."""
     return (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
 
 

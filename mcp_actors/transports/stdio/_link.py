@@ -1,22 +1,20 @@
 """The link to a server process that speaks over stdin and stdout.
 
-Ownership: the owner task of the actor enters `open_stdio_link`, which starts the process, and leaves it, which stops
-the process. The background tasks of the link are not cancelled with the owner, and end with the link:
+The owner task of the actor enters `open_stdio_link`, which starts the process, and leaves it, which stops the process.
+Background tasks end with the link, not with a cancellation of the owner:
 
 - one reads stderr until it ends
 - one waits for the process to exit
-- one writes to stdin what the pipe did not take at once, and the lines that were collected
+- one writes the backlog and collected lines to stdin
 - one notices that no process can read stdin any more
-- one drains stdout while the server is being stopped; before that, stdout is read by the task that receives
+- one drains stdout during the stop; before, the task that receives reads stdout
 
-The connection ends when stdout ends, when the server sends too many requests, or a message over a limit that cannot be
-matched with a request, or when no process reads what was sent. The exit of the process does not end it, because the
-real server may be the child of a wrapper that exited. It triggers a health check of `mcp_actors.servers`, and a server
-that passes goes on serving; `StdioLink.may_serve_on` looks for such a child in a thread.
+The exit of the process does not end the connection, because the real server may be a child of a wrapper that exited.
+Instead it triggers a health check, and `StdioLink.may_serve_on` looks for such a child.
 
-`StdioLink` joins the other files of the folder: `LinesLink`, `ServerProcess` and `StderrReader`. Before
-the start it resolves ``env`` with ``os.environ``, and gives the `Masker` these values and what may be a credential in
-the arguments. It installs the filters of loggers, and uses the environment and the hint of ``_command``.
+Owns: the process, its pipes, and these tasks.
+Writes: the `Lifeline`; the masker, with ``env`` and secret arguments; stops the process group.
+Calls: config, transports, _command, _pipes, _process.
 """
 
 from __future__ import annotations
@@ -46,23 +44,21 @@ if TYPE_CHECKING:
 
 
 EXIT_WAIT: Final = 0.5
-"""Seconds for a process to exit after its stdout ended, before the connection counts as lost, so that the first error
-can say how it ended. A killed process needs microseconds, or many milliseconds on a loaded machine, because the kernel
-closes its pipes before it reports the exit. Only a server that merely closed its stdout takes all of it."""
+"""Seconds from the end of stdout to the loss of the connection, so that the first error can name the exit code. A
+loaded kernel closes pipes many milliseconds before it reports the exit."""
 
 OBITUARY_WAIT: Final = 0.5
-"""Seconds for it to exit and end its stderr, before the error of a failed connect is built. The error quotes its
-stderr, and delays no request."""
+"""Seconds to exit and end stderr before the error of a failed connect, which quotes stderr, is built."""
 
 INPUT_WAIT: Final = 0.25
-"""Seconds between two looks at a server that reads nothing any more. A process that exits closes its stdin first, and
-what it has written to stdout, and how it ended, should be known before its connection is lost."""
+"""Seconds between two looks at a server that no longer reads. A process that exits closes stdin first, and its last
+output and exit code should be known before the loss."""
 
 LOOKS: Final = 2
-"""Number of these looks: a process that is left behind, and writes without end, does not keep the connection."""
+"""Number of these looks: an abandoned process that writes without end does not keep the connection."""
 
 STDERR_WAIT: Final = 0.25
-"""Seconds for the rest of stderr after the process group was killed. Only a daemon can keep stderr open longer."""
+"""Seconds for the rest of stderr after the process group was killed. Only a daemon keeps stderr open."""
 
 
 class StdioLink(LinesLink):
@@ -84,7 +80,7 @@ class StdioLink(LinesLink):
         self._process = process
         self._background = background
         self._stop_timeout = config.stop_timeout
-        env = dict.fromkeys(transport.env, "")  # the obituary outlives the configuration, and needs the names only
+        env = dict.fromkeys(transport.env, "")  # the obituary outlives the values and needs the names only
         self._transport = evolve(transport, env=env)
         self._stderr = StderrReader(process.stderr, config.name, masker)
         self._exit_code: int | None = None
@@ -104,7 +100,6 @@ class StdioLink(LinesLink):
         return f"<StdioLink {self._name!r} pid {self.pid}, {state}>"
 
     def obituary(self) -> Obituary:
-        """Return the known facts about the end of the process, at any time."""
         if self.lifeline.lost and not self._stopping:
             self._look()
         tail = self._stderr.tail()
@@ -112,18 +107,15 @@ class StdioLink(LinesLink):
 
     @property
     def heard(self) -> bool | None:
-        """True if something was sent and the server has read all of it; None if the system does not report that."""
         unread = self._unread if self._stopping else unread_bytes(self._process.stdin)
         return None if unread is None else self._writer.sent and unread == 0
 
     @property
     def suspended(self) -> bool:
-        """True if the process is suspended (SIGSTOP) and cannot answer; False if the system does not report that."""
         return self._process.stopped
 
     @property
     def input_closed(self) -> bool:
-        """True if no process can read what is sent any more; False if the system does not report that."""
         return self._process.input_closed
 
     def _exited(self) -> None:
@@ -131,10 +123,10 @@ class StdioLink(LinesLink):
         self.lifeline.exit()
 
     async def may_serve_on(self) -> bool:
-        """Return True if a child of the exited process may be the server, or if the system does not report that.
+        """See `Link.may_serve_on`.
 
-        If anything has come since the exit, the server has written at least that. Otherwise it has written everything:
-        a helper that the process has left behind has not.
+        If anything has come since the exit, the server has written at least that. Otherwise the server has written
+        everything, and an abandoned helper has not.
         """
         since = self._reader.received - self._of_leader
         written = since if since > 0 else self._reader.received
@@ -143,7 +135,7 @@ class StdioLink(LinesLink):
         except RuntimeError as error:
             if own_shortage(error) is None:
                 raise
-            return True  # there is no thread to look with
+            return True  # no thread to look with
 
     def _look(self) -> None:
         code = self._process.poll()
@@ -160,17 +152,17 @@ class StdioLink(LinesLink):
         return self.obituary()
 
     async def close(self) -> None:
-        """Stop the process and its group within ``stop_timeout``, whatever it does (but see `ServerProcess.stop`).
+        """Stop the process and its group within ``stop_timeout`` (but see `ServerProcess.stop`).
 
-        **Cancellation**: does not interrupt it; a process that is half stopped would be left behind.
+        **Cancellation**: does not interrupt the stop; a half-stopped process would be left behind.
         """
         self._stopping = True
-        # Take the exit code before stdin is closed: a code that comes later is caused by this stop, and must not be
-        # reported as the way the server ended.
+        # Take the exit code before stdin is closed: a later code is caused by this stop, and must not be reported as
+        # the way the server ended.
         self._look()
         self._reader.close()
         self._writer.close()
-        # Drain stdout from here on, or a server that blocks on a full pipe would never notice that stdin was closed.
+        # Drain stdout from here on, or a server that blocks on a full pipe would never notice the end of stdin.
         self._background.start_soon(self._drain, name=f"{self._name}:stdout")
         deadline = trio.current_time() + self._stop_timeout
         with trio.CancelScope(shield=True):  # bounded by `stop`, and by the deadline below
@@ -182,7 +174,7 @@ class StdioLink(LinesLink):
     async def _watch_input(self) -> None:
         """Lose the connection if requests lie in the pipe and no process can read them any more.
 
-        What was read may still be answered. A request that is sent later finds the pipe closed by itself.
+        Requests that were read may still be answered. A later request finds the closed pipe by itself.
         """
         await wait_no_reader(self._process.stdin)
         for _ in range(LOOKS):
@@ -191,7 +183,8 @@ class StdioLink(LinesLink):
                 return
             if not unread_bytes(self._process.stdout):
                 break
-        # This reaps the process, and must be followed by the loss without a checkpoint (see `ServerProcess`).
+        # `poll` reaps the process, which only the end of the connection allows. So no checkpoint may come before the
+        # loss: a task that signals the group could hit a stranger (see `ServerProcess.poll`).
         exited = self._process.poll() is not None
         self.lifeline.lose(None if exited else ConnectionOver(INPUT_CLOSED))
 
@@ -216,7 +209,7 @@ async def open_stdio_link(
     """Start the server's process; on leaving, stop it and everything it started.
 
     Raises:
-        ConnectFailed: it cannot be started, or a value of its ``env`` cannot be resolved.
+        ConnectFailed: the process cannot be started, or a value of ``env`` cannot be resolved.
     """
     async with open_background() as background:
         process = await _start(config, transport, masker)

@@ -1,16 +1,16 @@
 """Read and write the messages of a process through its pipes.
 
-First come functions for one pipe: read it, count its unread bytes, notice that it has no reader. `PipeReader` reads in
-the task that calls it, settles the requests that are answered, passes other messages on, and pauses if there are very
-many. `PipeWriter`, the `Pipe` of its link, writes in the step that sends, unless other lines wait or several messages
-have just arrived; one background task (`PipeWriter.run`) writes these lines together, and what the pipe does not take
-at once. With no task or channel in between, a small request costs a quarter to a third less. In return a reader that
-always finds data must let other tasks run, and a writer that is cancelled must never leave half a line in the pipe.
+Messages pass through no task or channel, so a small request costs a quarter to a third less. In return, a reader that
+always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the pipe.
 
-A `LinesLink` owns both; that of `socket` has one descriptor for the two. They write its `Lifeline` and count in its
-`IncomingRequests`; the reader settles its table, and masks and logs malformed lines; the writer marks lines as sent. Of
-the process they have only a function that waits for its exit. ``_link`` and ``_process`` use functions of the first
-part.
+- `PipeReader` reads in the calling task, settles answered requests, and passes all other messages on.
+- `PipeWriter` writes in the step that sends. One background task (`PipeWriter.run`) writes the rest of a line that the
+  pipe did not take at once, and lines that were collected.
+- `LinesLink` joins both; over a socket they share one descriptor.
+
+Owns: the unparsed bytes of stdout, the backlog and the collected lines; not the descriptors.
+Writes: stdin; the `Lifeline`, the table and the `IncomingRequests` of the link; ``sent`` of lines; the log.
+Calls: transports.
 """
 
 from __future__ import annotations
@@ -59,10 +59,9 @@ if TYPE_CHECKING:
 
 
 WaitExit: TypeAlias = Callable[[], Awaitable[bool]]
-"""Gives a server whose pipe has ended a moment to exit, so that the first error can say how it ended.
+"""Gives a server whose pipe has ended a moment to exit, so that the first error can name the exit code.
 
-Returns True if it has exited.
-"""
+Returns True if the process has exited."""
 
 logger = Log("mcp_actors.servers")
 
@@ -70,23 +69,21 @@ READ_BYTES: Final = 64 * 1024
 """Bytes per read: the capacity of a Linux pipe."""
 
 BURST: Final = 16
-"""Messages returned without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message;
-sixteen small messages delay other tasks by less than a millisecond."""
+"""Messages without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message."""
 
 INPUT_CLOSED: Final = "its process closed its stdin, so it reads no more requests; fix the server"
 """The reason of a loss, unless the process has exited."""
 
 LOOK_EVERY: Final = 0.5
-"""Seconds between two checks whether a server has closed its stdin, on systems that do not report it."""
+"""Seconds between two checks for a closed stdin, on systems that do not report it."""
 
 SHOWN_BYTES: Final = 80
-"""Bytes of a malformed line that are logged: enough to recognize a banner."""
+"""Logged bytes of a malformed line: enough to recognize a banner."""
 
 LSP: Final = "a header of the Language Server Protocol on stdout, which frames messages in another way than MCP"
 
 
 def _kind_of(line: bytes) -> str:
-    """Return what a line is that is not a message."""
     return LSP if line[:15].lower() == b"content-length:" else "a line on stdout that is not an MCP message"
 
 
@@ -99,9 +96,9 @@ async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
         trio.ClosedResourceError: our end was closed.
     """
     while stream.fileno() != -1:
-        # Wait before the first read, although Trio's own streams read first: the pipe is nearly always empty here, and
-        # a read that finds nothing costs more than the wait. So nothing is lost on cancellation either: between the
-        # read and the return there is no checkpoint.
+        # Wait first, although Trio's own streams read first: the pipe is nearly always empty here, and a read in vain
+        # costs more than the wait. There is no checkpoint between the read and the return, or a cancellation would lose
+        # the bytes.
         await trio.lowlevel.wait_readable(stream.fileno())
         try:
             return os.read(stream.fileno(), READ_BYTES)
@@ -114,7 +111,7 @@ async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
 
 
 def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
-    """Return the bytes in a pipe that were not read yet; None if the system does not report that."""
+    """Return the unread bytes in a pipe; None if the system does not report them."""
     if sys.platform != "linux":
         return None
     count = array("i", [0])
@@ -123,19 +120,16 @@ def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
 
 
 def has_no_reader(stream: trio.lowlevel.FdStream) -> bool:
-    """Return True if every process has closed the other end of a pipe that is written to; False if that is unknown."""
     poll = select.poll()
     poll.register(stream.fileno(), 0)
     return any(flags & (select.POLLERR | select.POLLHUP) for _, flags in poll.poll(0))
 
 
 async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
-    """Wait until every process has closed the other end of a pipe that is written to.
+    """Wait until every process has closed the reading end of a pipe. Return if our end is closed before the wait.
 
-    Trio waits until a pipe can be written, and it nearly always can be. An epoll of its own for no event at all reports
-    errors only, and is itself something that Trio waits for: it costs nothing while the pipe is used.
-
-    Returns too if our end was closed before this began.
+    Trio can only wait until a pipe is writable, and nearly every pipe always is. An epoll without events reports errors
+    only, and Trio can wait for the epoll, which costs nothing while the pipe is used.
     """
     try:
         watch: Any = select.epoll()  # type: ignore[attr-defined,unused-ignore]  # only Linux has it
@@ -152,12 +146,7 @@ async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
 
 @define(eq=False, repr=False)
 class PipeReader:
-    """The messages that a server writes to stdout. A single task reads them.
-
-    Attributes:
-        crowded: True if several messages arrived with the last read.
-        received: the number of bytes that arrived.
-    """
+    """The messages that a server writes to stdout, read by a single task. `crowded` after a read with several."""
 
     _stream: trio.lowlevel.FdStream
     _lifeline: Lifeline
@@ -187,11 +176,11 @@ class PipeReader:
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message, or leave a lock of Trio held
     async def read(self, receive: Receive) -> None:
-        """Settle the requests that are answered, and pass on all other messages, until the stream ends.
+        """Settle answered requests and pass on all other messages until the stream ends.
 
-        It ends when the server closes its stdout, when it exceeds a limit with a message that is not a response, or
-        when this side closes. After many unsolicited messages, and after long work on malformed lines, the reader
-        pauses (see `ReadingPace`). It has a checkpoint at least every `BURST` messages.
+        The stream ends when the server closes stdout, when a message other than a response exceeds a limit, or when
+        this side closes. The reader pauses after many unsolicited messages and after long work on malformed lines (see
+        `ReadingPace`). A checkpoint follows at least every `BURST` messages.
 
         **Cancellation:** no message is lost.
         """
@@ -206,8 +195,8 @@ class PipeReader:
                 self._burst += 1
                 if message is not None:
                     await receive(message)
-                # A task is started for each request of the server. The checkpoint lets that task run before the next
-                # message is read: a flood of them must not be a single step of the event loop.
+                # Each request of the server starts a task. The checkpoint lets that task run before the next message is
+                # read, or a flood of requests would be a single step of the event loop.
                 if self._rest or self._burst >= BURST or isinstance(message, JSONRPCRequest):
                     rest, self._rest, self._burst = self._rest, 0.0, 0
                     await trio.sleep(rest)
@@ -217,7 +206,7 @@ class PipeReader:
             self._skipped_lines.end()
 
     def _unasked(self, message: JSONRPCMessage) -> Unasked | None:
-        """Settle the request that a message answers, and count what was not asked for; return a message that is not."""
+        """Settle the request that a message answers. Return any other message, counted."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self._skipped_lines.add_stray(message):
                 answers = isinstance(message, JSONRPCError) and self._table.refuse_only(message.error)
@@ -230,7 +219,6 @@ class PipeReader:
         return message
 
     def _count(self, message: JSONRPCMessage | None) -> None:
-        """Count a message that was not asked for; None for a report of progress."""
         now = trio.current_time()
         if message is not None:
             try:
@@ -252,7 +240,7 @@ class PipeReader:
             parsed = from_json(line)
             return self._accept(parsed)
         except ValueError:
-            # Some servers write a blank line after each message; it causes no pause.
+            # Some servers write a blank line after each message, which causes no pause.
             if not line or line.isspace() or self._lines.put_back(line):
                 return None
             message = self._look_again(line, parsed)
@@ -260,7 +248,7 @@ class PipeReader:
             return message
 
     def _look_again(self, line: bytes, parsed: object) -> JSONRPCMessage | None:
-        """Read a line that is not a message of the protocol as far as possible; `parsed` is None if it is not JSON."""
+        """Read what is readable of a line that breaks the protocol; `parsed` is None if the line is not JSON."""
         if parsed is None:
             with suppress(ValueError):
                 parsed = parse_json(line)
@@ -273,7 +261,7 @@ class PipeReader:
         return unreadable_answer(line, parsed)
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
-        """Settle the request that this answers, or pass it a report; return any other message."""
+        """Settle the request that a message answers, or pass a report to its request; return any other message."""
         if self._table.settle(parsed) and self._requests.answered():
             return None
         if self._table.reported(parsed):
@@ -283,12 +271,11 @@ class PipeReader:
 
     @property
     def malformed_lines(self) -> int:
-        """The number of lines that were not messages and were skipped."""
         return self._skipped_lines.count
 
     def _note_malformed(self, kind: str, line: bytes) -> None:
-        # Without the text of the error: it repeats the line, which may be long. The excerpt is cut before or after a
-        # credential and not within one, because the masker would not recognize a part of it.
+        # Without the text of the error, which repeats the line. The cut falls before or after a credential: the masker
+        # does not recognize a part.
         text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
         shown = self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
         remedy = "make the server write one message a line" if kind == LSP else "make the server log to stderr"
@@ -299,7 +286,7 @@ class PipeReader:
         return self._end(LimitExceeded(f"server {self._server!r}: {reason}", server=self._server))
 
     async def _read_more(self) -> JSONRPCMessage | None:
-        """Read the next bytes. At the end of the stream, return the last message if its newline is missing."""
+        """Read the next bytes. At the end of the stream, return the last message if only its newline is missing."""
         try:
             data = await read_pipe(self._stream)
         except trio.ClosedResourceError:
@@ -322,11 +309,11 @@ class PipeReader:
 
     async def _at_end(self) -> JSONRPCMessage | None:
         self._size = 0
-        # A server that was killed may leave half a message, which does not parse.
+        # A killed server may leave half a message, which does not parse.
         with suppress(ValueError):
             return self._accept(parse_json(self._lines.take_rest()))
-        # Wait before the connection is marked as lost: callers fail in that step, and their errors should say how the
-        # process ended. If cancelled here, the next call finds the end of the stream again.
+        # The wait comes before the loss: callers fail in the step of the loss, and their errors should say how the
+        # process ended. After a cancellation here, the next call finds the end of the stream again.
         await self._wait_exit()
         raise self._end(None if self._gone is None else ConnectionOver(self._gone))
 
@@ -342,20 +329,18 @@ class PipeReader:
 
 # --- Write messages to the pipe of a process --------------------------------------------------------------------------
 
-# The bytes that the pipe does not take at once are written by one background task.
-#
 # Each write wakes the server's process, which is a tenth of the cost of a small request. So while responses arrive
 # several at a time, and several requests are likely to follow, the writer collects the messages of one tick of the
 # event loop and writes them in the next.
 
 
 BACKLOG_BYTES: Final = 1024 * 1024
-"""Bytes that may wait for a full pipe before senders wait too. One message may exceed it, so that any can be sent."""
+"""Bytes that may wait for a full pipe before senders wait too. One message may exceed the limit."""
 
 
 @define(eq=False)
 class LooseLine:
-    """A line that has no answer, behind lines that were collected before it."""
+    """A line without an answer, behind lines that were collected before it."""
 
     line: bytes
     sent: bool | None = None
@@ -366,10 +351,7 @@ class LooseLine:
 
 @define(eq=False, repr=False)
 class PipeWriter:
-    """The messages that a server reads from stdin: the `Pipe` of its link. Any number of tasks may send.
-
-    One background task (`run`) writes what the pipe does not take at once.
-    """
+    """The messages that a server reads from stdin, for any number of senders. The `Pipe` of its link."""
 
     _stream: trio.lowlevel.FdStream
     _reader: PipeReader
@@ -379,14 +361,14 @@ class PipeWriter:
     table: RequestTable
     _gone: str = field(default=INPUT_CLOSED, kw_only=True)
     on_room: Callable[[], None] = field(default=ignore, init=False)
-    # Bytes that must be written before anything else. Otherwise messages would overtake each other, or split a line.
+    # Written before anything else, or messages would overtake each other or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
-    # Requests whose last bytes are in the backlog, with the number of all bytes that have been there by their end.
+    # Requests whose last bytes are in the backlog, with the count of all backlog bytes, written ones too, up to their
+    # end.
     _unsent: deque[tuple[int, OutgoingLine]] = field(factory=deque, init=False)
     _drained: int = field(default=0, init=False)
-    # Lines that may still be withdrawn.
-    _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)
-    # The bytes of the `LooseLine` among them: other lines are limited by the slots of the actor.
+    _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)  # may still be withdrawn
+    # Bytes of each `LooseLine` in there. The slots of the actor limit all other lines.
     _loose: int = field(default=0, init=False)
     _blocked: bool = field(default=False, init=False)
     _broken: OSError | None = field(default=None, init=False)
@@ -398,15 +380,16 @@ class PipeWriter:
 
     @property
     def sent(self) -> bool:
-        """True if something was sent, and all of it was written to the pipe."""
+        """True if something was sent, and the pipe has taken all of it."""
         return self._begun and not self._backlog
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could leave half a line, or a backlog without its task
     async def send(self, message: Unanswered) -> None:
-        """Send a message that has no answer, whole. See `Link.send`."""
-        # All checkpoints come before the first byte is written. After it this method must not raise Cancelled: the
-        # caller would believe that nothing was sent. Usually the pipe takes the whole line at once; the rest is written
-        # by the background task, which the cancellation of the sender does not reach.
+        """Send a message without an answer, whole. See `Link.send`."""
+        # All checkpoints come before the first byte. After the first byte, `Cancelled` would make the caller believe
+        # that nothing was sent. So the pipe usually takes the whole line at once, and the background task, which no
+        # cancellation of a sender reaches, writes the rest. Half a line in the pipe would make the server misread all
+        # later messages.
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         self.table.disturbed = True
         with self._requests.sending(message):
@@ -425,8 +408,8 @@ class PipeWriter:
 
     async def _give(self, line: bytes) -> None:
         if self._collected:
-            # A notice that a request is cancelled may be there. What is sent after it, such as the answer to the fence
-            # of a gateway, must not come before it.
+            # A cancellation notice may be in there. A later message, such as the answer to the fence of a gateway, must
+            # not overtake the notice.
             self._loose += len(line)
             self.collect(LooseLine(line))
             return
@@ -440,13 +423,12 @@ class PipeWriter:
             self._work.unpark()
 
     def _put_off(self, rest: memoryview, of: OutgoingLine | None) -> None:
-        """Add the rest of a line to the backlog."""
         self._backlog += rest
         if of is not None:
             self._unsent.append((self._drained + len(self._backlog), of))
 
     def _drain(self, number: int) -> None:
-        """Note that so many bytes of the backlog were written."""
+        """Note that the pipe has taken `number` bytes of the backlog."""
         del self._backlog[:number]
         self._drained += number
         while self._unsent and self._unsent[0][0] <= self._drained:
@@ -454,7 +436,6 @@ class PipeWriter:
 
     @trio.lowlevel.enable_ki_protection
     def offer(self, line: OutgoingLine) -> bool:
-        """See `Pipe.offer`."""
         if self._blocked or self._closed or self._lifeline.lost:
             self._room_wanted = True
             return False
@@ -471,21 +452,18 @@ class PipeWriter:
         return True
 
     def begin(self, request: RequestUnderWay) -> None:
-        """See `Pipe.begin`."""
         request.line = to_json(request.message, inf_nan_mode="null") + b"\n"
         if not self.offer(request):
             self.collect(request)
 
     def withdraw_all(self) -> None:
-        """See `Pipe.withdraw_all`."""
         withdrawn, self._collected, self._loose = self._collected, {}, 0
         for line in withdrawn:
             if isinstance(line, (CancelLine, LooseLine)):
-                self._put_off(memoryview(line.line), None)  # it is written before stdin is closed
+                self._put_off(memoryview(line.line), None)  # written before stdin is closed
             line.withdrawn()
 
     def collect(self, line: OutgoingLine) -> None:
-        """See `Pipe.collect`."""
         if isinstance(line, CancelLine):
             self._requests.cancelled()
         if self._lifeline.lost or self._closed:
@@ -496,11 +474,10 @@ class PipeWriter:
         self._collected[line] = None
 
     def withdraw(self, line: OutgoingLine) -> None:
-        """See `Pipe.withdraw`."""
         del self._collected[line]
 
     def _take(self, line: OutgoingLine, taken: int) -> None:
-        """Note that the pipe has taken at least the first bytes of a line; the rest must follow."""
+        """Note that the pipe has taken the first bytes of a line or all; the rest must follow."""
         self._begun = True
         if taken < len(line.line):
             line.sent = False
@@ -516,12 +493,11 @@ class PipeWriter:
             line.withdrawn()
 
     def _block(self) -> None:
-        """Refuse lines until the pipe has room."""
         self._blocked = True
         self._work.unpark()
 
     def _write_nowait(self, data: bytes) -> int:
-        """Write the bytes that the pipe takes at once. If it takes none, leave the rest to the background task."""
+        """Write the bytes that the pipe takes now. If none, leave the line to the background task."""
         try:
             return os.write(self._stream.fileno(), data)
         except BlockingIOError:
@@ -536,13 +512,13 @@ class PipeWriter:
         return len(self._backlog) + self._loose >= BACKLOG_BYTES
 
     def _let_in(self) -> None:
-        # Wake one sender at a time; it wakes the next if there is still room. If all of thousands were woken, each
-        # would take a step for each line that is written.
+        # Wake one sender at a time, which wakes the next while there is room. Thousands of woken senders would take a
+        # step each for every written line.
         if not self._full:
             self._waiting.unpark()
 
     async def _write(self, data: bytes | bytearray) -> int:
-        """Write the bytes that the pipe takes at once; return their number. A checkpoint only if the server is gone."""
+        """Write the bytes that the pipe takes now, and return their number. A checkpoint only if the server is gone."""
         try:
             return os.write(self._stream.fileno(), data)
         except BlockingIOError:
@@ -551,8 +527,8 @@ class PipeWriter:
             await self._lose(error)
 
     async def _lose(self, error: OSError) -> NoReturn:
-        # The `finally` covers a sender that is cancelled while it waits here. The connection is lost all the same, and
-        # the parked senders would wait for room for ever.
+        # The `finally` covers a sender that is cancelled during the wait. The connection is lost all the same, and the
+        # parked senders would otherwise wait for room for ever.
         exited = False
         try:
             exited = await self._wait_exit()
@@ -563,7 +539,7 @@ class PipeWriter:
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C between the write and the `del` would write bytes twice
     async def run(self) -> None:
-        """Write the backlog and the collected lines whenever there are any, in a background task of the link."""
+        """Write the backlog and the collected lines, in a background task of the link."""
         try:
             while True:
                 if not self._backlog and not self._collected and not self._blocked:
@@ -581,12 +557,12 @@ class PipeWriter:
                 if not self._backlog:
                     self._unblock()
         except (anyio.BrokenResourceError, trio.ClosedResourceError):
-            # The loss was noted by `_lose`, or this side closed the pipe. The backlog stays, so no sender can write
-            # behind half a line.
+            # `_lose` has noted the loss, or this side has closed the pipe. The backlog stays and blocks all writes, so
+            # no sender can write behind half a line.
             self._blocked = True
 
     async def _write_collected(self) -> None:
-        """Write lines as the pipe takes them, many at a time."""
+        """Write collected lines, up to `READ_BYTES` at a time."""
         batch: list[OutgoingLine] = []
         size = 0
         for each in self._collected:
@@ -600,7 +576,8 @@ class PipeWriter:
         for each in batch:
             if taken <= 0:
                 return
-            # No checkpoint since the write, so each of them is still there.
+            # There was no checkpoint since the write. Otherwise a request in the batch could have been withdrawn,
+            # although the server reads it.
             del self._collected[each]
             self._take(each, taken)
             taken -= len(each.line)
@@ -613,10 +590,7 @@ class PipeWriter:
             self.on_room()
 
     def close(self) -> None:
-        """Take no more messages; senders that wait for room raise.
-
-        Messages without an answer are written first, because the link closes stdin soon after.
-        """
+        """Take no more messages, but first write those without an answer: the link closes stdin soon after."""
         with suppress(OSError):  # the pipe is full, or the server is gone
             del self._backlog[: os.write(self._stream.fileno(), self._backlog)]
         self._closed, self.on_room = True, ignore
@@ -625,16 +599,17 @@ class PipeWriter:
 
 
 class LinesLink(Link):
-    """The part of a link that reads and writes lines: of one to a process, and of one to a gateway.
+    """The part of a link that reads and writes lines, over pipes or a socket.
 
     Args:
         config: the server.
-        reads: what is read from.
-        writes: what is written to; it may be the same.
+        reads: the stream to read.
+        writes: the stream to write to; may be `reads`.
         wait_exit: see `WaitExit`.
-        max_line_bytes: the longest message to accept.
-        lifeline, masker: those of the link.
-        gone: how the connection has ended if one side of it has; None for what is true of pipes.
+        max_line_bytes: the maximum size of a message.
+        lifeline: the state of the connection.
+        masker: masks credentials.
+        gone: the reason of a loss; None for the words about pipes.
     """
 
     def __init__(
@@ -670,14 +645,11 @@ class LinesLink(Link):
         self.direct: PipeWriter = self._writer
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`."""
         await self._writer.send(message)
 
     def read(self, receive: Receive) -> Coroutine[Any, Any, None]:
-        """See `Link.read`."""
         return self._reader.read(receive)  # not awaited here: a frame less at each message
 
     @property
     def malformed_lines(self) -> int:
-        """The number of skipped lines that were not messages."""
         return self._reader.malformed_lines

@@ -1,19 +1,17 @@
 """Start, watch and stop a server process, and read its stderr.
 
-Theory of operation. The process leads a process group of its own, and signals go to the group, because a wrapper such
-as ``npx`` or ``uv run`` is only the leader of the real server. A group can be signaled safely until its leader is
-reaped: only then can the system reuse its number. So the leader is reaped only after the connection has ended, and the
-rest of the group is killed in the same step. A wrapper that exits while its server still serves stays a zombie, which
-is harmless.
+Theory of operation
+-------------------
+The process leads a process group of its own. Signals go to the group, because a wrapper such as ``npx`` or ``uv run``
+only leads the real server. The system may reuse the number of a group once its leader is reaped. So the leader is
+reaped only after the connection has ended, and the rest of the group is killed in the same step. A wrapper that exits
+while its server serves stays a zombie, which is harmless.
 
-A process that leaves the group by calling ``setsid`` has declared itself a daemon and is not stopped.
+A process that leaves the group by ``setsid`` has declared itself a daemon and is not stopped.
 
-The link owns the `ServerProcess` and the `StderrReader`; their tasks run among its background tasks. `start_process`
-finds the program by ``_command`` and spawns it here, both in one thread. `ServerProcess` waits for the exit without
-reaping (`wait_exiting`); `poll` and `wait` reap. Its `stop` closes stdin, then sends SIGTERM and SIGKILL, and logs the
-signals and a process that survives them. `has_successor` reads ``/proc``. The `StderrReader` logs masked lines up to a
-limit per second, counts the others, and keeps the end. The file uses `has_no_reader` of ``_pipes``, and knows nothing
-of messages.
+Owns: the process and its pipes, through the `ServerProcess` of a link; the last 64 KiB of stderr.
+Writes: signals to the group; stderr lines, signals and survivors to the log. Reads ``/proc``.
+Calls: transports, _command, _pipes.
 """
 
 from __future__ import annotations
@@ -50,16 +48,16 @@ if TYPE_CHECKING:
 
 # --- Watch the exit and suspension of a child process without reaping it ----------------------------------------------
 
-# Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. A
-# process that has exited keeps its pid and its process group until it is reaped, so the group can still be signaled.
+# Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. An
+# exited process keeps its pid and its process group until it is reaped, so the group can still be signaled.
 
 
 SHORTAGE_WAIT: Final = 0.5
-"""Seconds between two looks at a process while this program cannot open the file that reports its exit."""
+"""Seconds between two checks of a process while this program is too short of files for a pidfd."""
 
 
 async def wait_exiting(pid: int) -> bool:
-    """Wait until a child has exited and return True; return False at once if the system does not report that."""
+    """Wait until a child has exited and return True; return False at once if the system does not report exits."""
     if sys.platform == "linux":
         return await _wait_pidfd(pid)
     elif sys.platform == "darwin":
@@ -87,7 +85,7 @@ if sys.platform == "linux":
         return True
 
     def _open_pidfd(pid: int) -> int | None:
-        """Return a descriptor of a process; None if there are too many of them now."""
+        """Return a descriptor of a process; None during a shortage of descriptors."""
         try:
             return os.pidfd_open(pid)
         except OSError as error:
@@ -113,7 +111,7 @@ elif sys.platform == "darwin":
 
         try:
             queue.control([event(select.KQ_EV_ADD | select.KQ_EV_ONESHOT)], 0)
-        except ProcessLookupError:  # it has just exited, and kqueue no longer finds it
+        except ProcessLookupError:  # just exited: kqueue no longer finds it
             await trio.lowlevel.checkpoint()
         else:
             await trio.lowlevel.wait_kevent(pid, select.KQ_FILTER_PROC, abort)
@@ -121,7 +119,7 @@ elif sys.platform == "darwin":
 
 
 def is_stopped(pid: int) -> bool:
-    """Return True if a child is stopped (SIGSTOP, state T); False if the system does not report that."""
+    """Return True if a child is stopped (SIGSTOP, state T); False if the system does not report stops."""
     if not hasattr(os, "waitid"):  # macOS, before Python 3.13
         return False
     try:
@@ -133,7 +131,7 @@ def is_stopped(pid: int) -> bool:
 def is_code_known(pid: int) -> bool | None:
     """Return None while a child runs, and then whether its exit code can be known.
 
-    It cannot if another has reaped the child, as the system does while SIGCHLD is ignored. `Popen` would say 0.
+    Another waiter may reap the child first, as the system does while SIGCHLD is ignored. `Popen` would report 0 then.
     """
     try:
         return None if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None else True
@@ -144,10 +142,10 @@ def is_code_known(pid: int) -> bool | None:
 
 
 def has_successor(leader: int, written: int) -> bool:
-    """Return True if another process of the leader's session has written so many bytes, or if that is unknown.
+    """Return True if another process of the leader's session has written `written` bytes, or if unknown. Blocks.
 
-    After the exit of the leader, this distinguishes a server that was its child from a helper that merely inherited its
-    pipes: the server wrote all bytes that were read. Blocks, because it reads the status of every process.
+    A server that was a child of the exited leader wrote all bytes that were read. A helper that merely inherited the
+    pipes did not.
     """
     if sys.platform == "linux":
         try:
@@ -163,9 +161,9 @@ def _succeeds(process: Path, leader: int, written: int) -> bool:
         state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
         return int(session) == leader and state != "Z" and _written(process) >= written
     except PermissionError:
-        return True  # a process of this session (see the line above) that belongs to another user
+        return True  # a process of this session (see above) of another user
     except OSError as error:
-        # Usually it is not a process, or one that has just exited. Without a file to look with, that is unknown.
+        # Usually not a process, or just exited. Without a file to look with, the answer is unknown.
         return own_shortage(error) is not None
 
 
@@ -180,27 +178,24 @@ def _written(process: Path) -> int:
 logger = Log("mcp_actors.servers")
 
 EOF_SHARE: Final = 0.4
-"""Share of ``stop_timeout`` in which a server should exit after its stdin is closed: 2 s of the default 5 s, as in the
-SDK's own transport."""
+"""Share of ``stop_timeout`` to exit after stdin is closed: 2 s of the default 5 s, as in the SDK."""
 
 TERM_SHARE: Final = 0.4
-"""Share of it after SIGTERM. The rest is for SIGKILL, which takes milliseconds."""
+"""Share after SIGTERM. The rest is for SIGKILL, which takes milliseconds."""
 
 REAP_FLOOR: Final = 0.5
-"""Minimum seconds for a killed process to vanish, however short ``stop_timeout`` is. Otherwise a process on a busy
-machine would be reported as one that cannot be killed."""
+"""Minimum seconds for a killed process to vanish, or a busy machine would make it look unkillable."""
 
 LOOK_EVERY: Final = 0.01
-"""Seconds between two checks whether a process has exited, on systems that do not report it. Only the end of a
-connection waits for it."""
+"""Seconds between two checks for an exit, on systems that do not report exits. Only closing waits for this."""
 
 
 class ServerProcess:
     """A running server: three pipes and a process group.
 
     Args:
-        process: its leader, in a session of its own.
-        pipes: our ends of its stdin, stdout and stderr.
+        process: the leader, in a session of its own.
+        pipes: our ends of stdin, stdout and stderr.
         server: the name of the server.
 
     Attributes:
@@ -217,22 +212,22 @@ class ServerProcess:
         self.stdin, self.stdout, self.stderr = map(trio.lowlevel.FdStream, pipes)
 
     def poll(self) -> int | None:
-        """Return the exit code, or None if the leader is alive. Reaps it, so the connection must have ended."""
+        """Return the exit code; None if the leader is alive. Reaps, so the connection must have ended."""
         if self._process.returncode is None:
             if (known := is_code_known(self.pid)) is None:
                 return None
             self.code_unknown = not known
         code = self._process.poll()
-        # This must follow the reaping without a checkpoint. Once the leader is reaped and its group is empty, the
-        # system may give the number of the group to a stranger, so the rest of the group is killed now and the group
-        # is never signaled again.
+        # No checkpoint may come between the reaping and this. Once the leader is reaped and its group is empty, the
+        # system may give the number of the group to a stranger. So the rest of the group is killed now, and never
+        # signaled again.
         if code is not None and not self._group_ended:
             self._signal(signal.SIGKILL)
             self._group_ended = True
         return code
 
     def watch(self, background: Background, on_exit: Callable[[], None]) -> None:
-        """Call `on_exit` when the leader has exited, if the system reports that. Does not reap it."""
+        """Call `on_exit` when the leader has exited, if the system reports exits. Does not reap."""
         self._exited = trio.Event()
         background.start_soon(self._watch, self._exited, on_exit, name=f"{self._server}:exit")
 
@@ -245,20 +240,18 @@ class ServerProcess:
 
     @property
     def stopped(self) -> bool:
-        """True if the leader is suspended (SIGSTOP); False if the system does not report that."""
         return not self._group_ended and is_stopped(self.pid)
 
     @property
     def input_closed(self) -> bool:
-        """Whether every process has closed its end of stdin; False where the system does not tell."""
         return has_no_reader(self.stdin)
 
     def has_successor(self, written: int) -> bool:
-        """Return True if another process may have written so many bytes, now that the leader has exited. Blocks."""
+        """See `has_successor`, once the leader has exited. Blocks."""
         return has_successor(self.pid, written)
 
     async def wait(self) -> int:
-        """Wait for the leader to exit and return its code. Reaps it, so the connection must have ended."""
+        """Wait for the leader to exit and return its code. Reaps, so the connection must have ended."""
         if self._exited is not None:
             await self._exited.wait()
         while (code := self.poll()) is None:  # noqa: ASYNC110 - the system does not report the exit
@@ -266,15 +259,18 @@ class ServerProcess:
         return code
 
     def _signal(self, number: signal.Signals) -> None:
-        # macOS raises PermissionError for a group in which only zombies are left.
+        # macOS raises PermissionError for a group of zombies.
         with suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, number)
 
     async def stop(self, seconds: float) -> None:
-        """Stop the group: close stdin, then send SIGTERM, then SIGKILL; return as soon as the leader is reaped.
+        """Stop the group: close stdin, then send SIGTERM, then SIGKILL; return once the leader is reaped.
 
         The caller must read stdout and stderr meanwhile: a server that blocks on a full pipe never sees the end of its
-        input. Takes that many seconds at most (but see `REAP_FLOOR`).
+        input.
+
+        Args:
+            seconds: the maximum duration (but see `REAP_FLOOR`).
         """
         self.stdin.close()
         if await self._exits_within(seconds * EOF_SHARE):
@@ -298,10 +294,9 @@ class ServerProcess:
     async def _exits_within(self, seconds: float) -> bool:
         with trio.move_on_after(seconds):
             await self.wait()
-        return self.poll() is not None  # it may have exited in the step in which the time was over
+        return self.poll() is not None  # perhaps in the step in which the time was over
 
     def close_pipes(self) -> None:
-        """Close our ends of the pipes."""
         for pipe in (self.stdin, self.stdout, self.stderr):
             pipe.close()
 
@@ -309,11 +304,11 @@ class ServerProcess:
 # --- Start a server process in a single hop to a thread ---------------------------------------------------------------
 
 # The thread finds the program and spawns it. The look-up may hang, because a directory in PATH may be on a file server
-# that does not respond, so a start that is cancelled does not wait for it. A process that is spawned after that would
-# never be stopped. So thread and owner race for a lock that is never released:
+# that does not respond, so a cancelled start does not wait for the thread. A process spawned after that would never be
+# stopped. So thread and owner race for a lock that is never released:
 #
-# - The thread takes it, just before it spawns: an owner that is cancelled waits for the process, and stops it as usual.
-# - The owner takes it, when it is cancelled: the thread never spawns.
+# - The thread takes the lock just before it spawns: a cancelled owner waits for the process, and stops it as usual.
+# - The owner takes the lock when it is cancelled: the thread never spawns.
 
 
 async def start_process(
@@ -321,12 +316,11 @@ async def start_process(
 ) -> ServerProcess:
     """Start the server's process, without a shell.
 
-    **Cancellation:** leaves nothing behind. Once the process is being spawned it is returned even if this task was
-    cancelled meanwhile; `Cancelled` is raised at the caller's next checkpoint, so the caller must prepare its clean-up
-    before.
+    **Cancellation:** leaves nothing behind. A process that is already being spawned is returned despite the
+    cancellation; the caller's next checkpoint raises `Cancelled`, so the caller must prepare its clean-up before.
 
     Raises:
-        ConnectFailed: it cannot be started.
+        ConnectFailed: the process cannot be started.
     """
     start = _Start(server, transport, environment, source)
     try:
@@ -344,11 +338,7 @@ async def start_process(
 
 
 class _Start:
-    """One start: what its thread and its owner share.
-
-    Attributes:
-        spawned: set once the thread has spawned the process, or failed to.
-    """
+    """The state that the thread and the owner of one start share. `spawned` is set after the spawn or its failure."""
 
     def __init__(self, server: str, transport: Stdio, environment: Mapping[str, str], source: str | None) -> None:
         self._server = server
@@ -377,8 +367,7 @@ class _Start:
             self._token.run_sync_soon(self.spawned.set)
 
     def abandon(self) -> bool:
-        """Return True if no process will be spawned; False if one is being spawned."""
-        return self._decided.acquire(blocking=False)
+        return self._decided.acquire(blocking=False)  # False: the process is being spawned
 
     def process(self) -> ServerProcess:
         """Return the process, or raise the error of its spawn."""
@@ -408,7 +397,6 @@ class _Start:
 
 
 def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
-    """Open a pipe, each end of which is closed with one of these."""
     reading, writing = os.pipe()
     reader.callback(os.close, reading)
     writer.callback(os.close, writing)
@@ -419,30 +407,29 @@ def _pipe(reader: ExitStack, writer: ExitStack) -> tuple[int, int]:
 
 
 stderr_logger = Log("mcp_actors.servers.stderr")
-"""One logger for all servers: each record names its server in the text and, for filters, in ``record.mcp_server``. A
-logger per server would be a global that is never freed."""
+"""One logger for all servers, because a logger is never freed. ``record.mcp_server`` names the server, for filters."""
 
 TAIL_BYTES: Final = 64 * 1024
-"""Bytes of the end that are kept: a long traceback fits, and so does the content of a pipe."""
+"""Kept bytes of the end: a long traceback fits, or a full pipe."""
 
 LINE_BYTES: Final = 8 * 1024
-"""Longer lines are logged in pieces, because a progress bar may never write a newline."""
+"""Longer lines are logged in pieces: a progress bar may never write a newline."""
 
 PART_BYTES: Final = 4 * 1024
-"""Bytes that are split into lines in one step: each of them may be a line."""
+"""Bytes that are split into lines in one step: each byte may be a line."""
 
 LINES_A_SECOND: Final = 200
-"""Lines that are logged per second; others are only counted. Several long tracebacks fit."""
+"""Lines logged per second; the rest is counted. Several long tracebacks fit."""
 
 BYTES_A_SECOND: Final = 256 * 1024
-"""Bytes that are logged per second. In the worst case, cleaning so many takes a tenth of a second."""
+"""Bytes logged per second. In the worst case, cleaning them takes a tenth of a second."""
 
 PAUSE: Final = 0.01
-"""Seconds between two reads while lines are dropped, so that a flood takes little time of the event loop."""
+"""Seconds between two reads while lines are dropped."""
 
 
 class StderrReader:
-    """Reads the stderr of one server until it ends. A server whose stderr is not read blocks after 64 KiB."""
+    """Reads and logs stderr of one server until the end. A server whose stderr is not read blocks after 64 KiB."""
 
     def __init__(self, stream: trio.lowlevel.FdStream, server: str, masker: Masker) -> None:
         self._stream = stream
@@ -457,7 +444,6 @@ class StderrReader:
         self._ended = trio.Event()
 
     async def run(self) -> None:
-        """Read until the end, or until the stream is closed."""
         try:
             while data := await self._read():
                 self._tail += data
@@ -473,18 +459,18 @@ class StderrReader:
             self._ended.set()
 
     async def wait_ended(self) -> None:
-        """Wait until stderr has ended and everything was read."""
+        """Wait until all of stderr was read."""
         await self._ended.wait()
 
     def tail(self) -> str:
-        """Return the end of the text so far, masked."""
+        """Return the end so far, masked."""
         text = self._tail.decode("utf-8", "replace")
-        # More than the tail is kept, so that a credential that begins before it is still recognized and masked.
+        # More than the tail is kept: a credential that begins before the tail is still masked.
         begin = self._masker.place_to_cut(text, len(self._tail[:-TAIL_BYTES].decode("utf-8", "replace")))
         return self._masker(text[begin:]).rstrip()
 
     async def _read(self) -> bytes:
-        """Read the next bytes. Log the number of dropped lines when their second is over, even if nothing comes."""
+        """Read the next bytes. Report dropped lines when their second is over, even if nothing comes."""
         if self._left_out:
             await trio.sleep(PAUSE)
             with trio.move_on_at(self._second + 1):
@@ -516,13 +502,12 @@ class StderrReader:
         return 4 * self._masker.longest  # bytes of as many characters
 
     def _parted(self, line: bytes) -> tuple[bytes, bytes]:
-        """Split a line that may have no end, so that a credential that has arrived in part stays whole in the rest."""
+        """Split a line that may have no end, before a credential that has arrived in part."""
         text = line.decode("utf-8", "replace")
         end = self._masker.place_to_cut(text, max(len(text) - self._masker.longest, 0))
         return text[:end].encode(), text[end:].encode()
 
     def _enough(self) -> bool:
-        """Return True if the limit of this second is reached."""
         now = trio.current_time()
         if now >= self._second + 1:
             self._report()
@@ -530,10 +515,9 @@ class StderrReader:
         return self._lines >= LINES_A_SECOND or self._bytes >= BYTES_A_SECOND
 
     def _log(self, line: bytes) -> None:
-        """Log a line, in pieces if it is long."""
         self._lines += 1
         self._bytes += len(line)
-        # Mask before cutting: a credential may lie across the cut and would not be recognized in pieces.
+        # Mask before cutting: the masker does not recognize a credential in pieces.
         masked = self._masker(line.decode("utf-8", "replace"))
         for begin in range(0, len(masked), LINE_BYTES):
             if text := plain_text(masked[begin : begin + LINE_BYTES], limit=LINE_BYTES + 1):
