@@ -1,14 +1,10 @@
 """Connect to a server by any of the transports.
 
-`open_link` opens a `Link` to a server, and `open_exchange` the way to its authorization server. The other names are for
-requests and their answers, for the end of a connection and what a server left behind, for masking, for the
-capacity and the certificates of a group, and for servers in this process.
+`open_link` opens a `Link` to a server, and `open_exchange` a client of its authorization server. The other names are
+the parts that rooms above need: `servers` connects through a link; `bridge` and `testing` run servers in this process;
+`cli` masks; `gateway` splits lines, and imports the handshake from `socket`.
 
-`servers` connects through it; `bridge` and `testing` use the parts for servers in this process, `cli` uses `Masker` and
-`open_exchange`, and `gateway` splits the lines of its clients with it. They import only these names, and `gateway` the
-handshake from `socket`. The files here use `config`, `auth` and single files of layer 0, and import neither the kernel
-nor the catalogue. `stdio` and `http` use the shared files here and do not know each other; `socket` uses the pipes of
-`stdio`; ``_open``, above them, imports all three.
+`stdio` and `http` do not know each other, `socket` uses the pipes of `stdio`, and ``_open`` imports all three.
 """
 
 from __future__ import annotations

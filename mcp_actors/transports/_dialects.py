@@ -1,12 +1,11 @@
 """Read messages that break the specification, and log skipped ones.
 
-Only what the strict reader has refused comes here, so that messages which keep to the protocol cost nothing more.
-`response_after` finds a response that has other output before it on its line. `SkippedMessages` logs what is skipped,
-once for each kind.
+Only messages that the strict reader has refused come here, so correct servers pay nothing. The risk is to take a quoted
+text for a response: that would end a call the server still works on.
 
-The readers of pipes and of HTTP use it. It uses the parser and the excerpts of ``_messages``, and the ids and errors of
-``_request_table``, where an error that has no id may be passed to the only request that waits. It reads no stream and
-starts no task.
+Owns: the number and the kinds of skipped messages of one connection.
+Writes: the log, once as a warning for each kind.
+Calls: _messages, _request_table.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ NOT_A_MESSAGE: Final = "an event that is not an MCP message"
 
 @define(eq=False)
 class SkippedMessages:
-    """Counts and logs what a server sends that is not an MCP message, or that answers no request.
+    """Counts and logs messages that are not MCP, or that answer no request.
 
     Attributes:
         server: the name of the server.
@@ -57,7 +56,7 @@ class SkippedMessages:
         self.logger.log(level, "server %r: skipped %s%s; %s", self.server, kind, details, remedy)
 
     def add_stray(self, message: JSONRPCMessage) -> bool:
-        """Log a response that has no usable id; return False if this is another message."""
+        """Log a response without a usable id; return False for any other message."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in NO_IDS:
             return False
         if isinstance(message, JSONRPCError):
@@ -74,23 +73,23 @@ class SkippedMessages:
 
 # --- Find a response after other output -------------------------------------------------------------------------------
 
-# A progress bar, a prompt or a log without a line end may precede a response on its line. Its text is taken
-# out only if the request waits and the line as a whole is not JSON. A text that quotes a response is not one: a quote
-# or bracket is open before it. A request or notification is never read in this way, because it may have an effect.
+# A progress bar, a prompt or a log without a line end may precede a response on its line. The response counts only if
+# its request waits, the whole line is not JSON, and no quote or bracket is open before it. A request or notification is
+# never read in this way, because it may have an effect.
 
 
 CANDIDATES: Final = 8
-"""Places of a line that are looked at."""
+"""Tried places of a line."""
 
 OTHER_OUTPUT: Final = 16 * 1024
-"""Bytes before a response that are looked at. More of them would take seconds, in a single step."""
+"""Searched bytes before a response. More would take seconds, in a single step."""
 
 _BEGINS: Final = re.compile(rb'\{\s*+"(?:jsonrpc|id|result|error)"\s*+:')
 _QUOTING: Final = re.compile(r"""\\.|["'`()\[\]{}]""", re.DOTALL)
 
 
 def response_after(line: bytes, awaits: Callable[[RequestId | None], bool]) -> object | None:
-    """Return the parsed response at the end of a line that has other output before it; None if there is none.
+    """Return the parsed response at the end of a line with other output; None without one.
 
     Args:
         line: a line that is not JSON.

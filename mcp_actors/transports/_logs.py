@@ -1,16 +1,17 @@
 """Make logs safe to show: mask credentials, and keep text plain.
 
-`install_filters` adds filters to the loggers of this package, the SDK, httpx2 and httpcore2, where they stay. A record
-of this package becomes plain text. Within a `discreet` block, which has the code of one connection, its credentials are
-masked too, and the records of the other packages are masked, shortened or dropped.
+Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in logged tracebacks. A
+filter of a logger sees the records of the whole program, so the code of a connection runs in a `discreet` block, whose
+context variable tells its records apart:
 
-Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in the tracebacks that are
-logged: of a failed clean-up, of a callback of the user, of a message without a waiting caller. A filter of a logger
-sees the records of the whole program. Those about our connections are logged in the context of the connection, which
-distinguishes them from others.
+| record | outside of a `discreet` block | within |
+|---|---|---|
+| of this package | plain text | also masked |
+| of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
-`open_servers`, `open_link` and `open_exchange` install the filters, and each link has a `discreet` block. It uses the
-`Masker` of ``_credentials``, and keeps of a connection only which warnings of the SDK were logged.
+Owns: which warnings of the SDK were logged for each connection.
+Writes: records; the filters of these loggers, for good.
+Calls: config, _credentials.
 """
 
 from __future__ import annotations
@@ -37,12 +38,12 @@ if TYPE_CHECKING:
 
 
 RECORD: Final = 256 * 1024
-"""Characters of a record. Tracebacks of deep nurseries have some ten thousand; this is only not to cut any."""
+"""Characters of a record. Tracebacks of deep nurseries have some ten thousand, and must not be cut."""
 
 
 @frozen
 class _Ours:
-    """The connection that the running code belongs to, and the URL of its requests, if any."""
+    """The connection of the running code, and the URL of its requests, if any."""
 
     masker: Masker
     url: str | None
@@ -51,7 +52,7 @@ class _Ours:
 _ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
 
 LOGGED: Final = 10
-"""Invalid notifications of a connection that are logged, as many as malformed messages."""
+"""Logged invalid notifications of a connection, as many as malformed messages."""
 
 NAMED: Final = 200
 """Characters of such a line that name the method."""
@@ -60,12 +61,12 @@ _FORMATTER: Final = logging.Formatter()
 
 
 class _Safe(logging.Filter):
-    """Masks the credentials of a connection in what is logged about it, and makes the text plain.
+    """Masks the credentials of a connection in its records, and makes the text plain.
 
-    Other packages quote headers and ids of a server at any length. So each message of theirs becomes one short line.
+    Other packages quote headers and ids of a server at any length, so each of their messages becomes one short line.
 
     Args:
-        own: whether it is for the records of this package. Of others, it changes those about a connection.
+        own: whether for all records of this package, or for those of others about a connection.
     """
 
     def __init__(self, *, own: bool) -> None:
@@ -73,7 +74,6 @@ class _Safe(logging.Filter):
         self._own = own
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change a record; drop none."""
         if (ours := _ours.get()) is None and not self._own:
             return True
         message = record.getMessage()
@@ -93,7 +93,7 @@ class _Safe(logging.Filter):
 
 
 def _words_in(error: BaseException | None) -> Iterator[str]:
-    """Yield what an exception, and each behind it, says in more than one line."""
+    """Yield the texts of more than one line of an exception and each behind it."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -104,16 +104,16 @@ def _words_in(error: BaseException | None) -> Iterator[str]:
 
 
 def _plain(text: str) -> str:
-    # Some of what has no width counts as printable, but none of it is ASCII.
+    # Some characters without a width count as printable, but none of them is ASCII.
     simple = text.isascii() and text.replace("\n", "").isprintable()
     return text if simple else plain_text(text, limit=RECORD, lines=True)
 
 
 class _OfSession(logging.Filter):
-    """Names the server in what the SDK's session logs, which a program without a configuration writes to stderr.
+    """Names the server in records of the SDK's session, which an unconfigured program writes to stderr.
 
-    Each kind of warning about invalid notifications becomes one line for each connection, for `LOGGED` kinds at most:
-    the SDK logs each notification with its traceback, megabytes a second.
+    Each kind of warning about invalid notifications becomes one line per connection, for up to `LOGGED` kinds: the SDK
+    logs each notification with its traceback, megabytes a second.
     """
 
     def __init__(self) -> None:
@@ -140,10 +140,9 @@ class _OfSession(logging.Filter):
 
 
 class _MaskUrls(logging.Filter):
-    """Masks the URLs in the records of `httpx2` that are about our requests; it leaves those of others alone."""
+    """Masks the URLs in records of `httpx2` about our requests."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Mask a record; drop none."""
         ours = _ours.get()
         if ours is not None and ours.url is not None and isinstance(record.args, tuple):
             record.args = tuple(
@@ -153,7 +152,7 @@ class _MaskUrls(logging.Filter):
 
 
 def _shown(url: httpx2.URL, ours: str) -> str:
-    # The value of a variable may be a credential anywhere in the URL, so the configured text is shown instead.
+    # A variable in the URL may be a credential, so the configured text is shown instead.
     return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
 
 
@@ -165,7 +164,6 @@ class _Drop(logging.Filter):
         self._words = words
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drop those records, and no others."""
         return not (_ours.get() is not None and record.getMessage().startswith(self._words))
 
 
@@ -186,7 +184,7 @@ _WITH_HEADERS: Final = _Drop("receive_response_headers.complete", "send_request_
 """Our headers: a session id, a cookie, or a token that could not be sent."""
 
 _WITH_SESSION_OR_URL: Final = _Drop("Received session ID", "Connecting to StreamableHTTP endpoint")
-"""Our URL or session id, which are all that a stranger needs to join in."""
+"""Our URL or session id, which is all that a stranger needs to join in."""
 
 _FILTERS: Final = (
     ("client", _OfSession()),  # before its traceback is masked
@@ -200,18 +198,18 @@ _FILTERS: Final = (
 
 
 def install_filters() -> None:
-    """Add the filters to the loggers. They stay; adding them again changes nothing."""
+    """Add the filters to the loggers. Adding them again changes nothing."""
     for name, each in _FILTERS:
         logging.getLogger(name).addFilter(each)
 
 
 @contextmanager
 def discreet(masker: Masker, url: str | None = None) -> Iterator[None]:
-    """Mask credentials in all logs of this block and of the tasks that are started from it.
+    """Mask credentials in all logs of this block and of the tasks that are started there.
 
     Args:
         masker: masks the credentials of the connection.
-        url: the configured URL that the requests go to, if there are any.
+        url: the configured URL of the requests, if any.
     """
     token = _ours.set(_Ours(masker, url))
     try:

@@ -1,13 +1,11 @@
 """Open a link with the configured transport, within the group's capacity.
 
-`Capacity` limits how many servers of a group connect at a time, in turns (`Turn`), and the number of processes.
-`open_link` opens the link of any transport, and `open_exchange` the client that talks to an authorization server,
-without a link.
+All servers of a group want to connect at once, and each stdio server is a process: `Capacity` hands out turns, in
+configured order, and limits processes. Credentials are resolved at each opening and not kept.
 
-`mcp_actors.servers` shares a `Capacity` in a group, waits for turns, and calls `open_link` for each connect; servers
-and the command line call `open_exchange`. This file resolves templates with ``os.environ``, makes the `Masker`, and
-selects among the links in this process, of `stdio`, of `socket` and of `http`, whose files are imported with the first
-server over HTTP. It starts no task itself, and imports `auth` for a type.
+Owns: the turns and the count of processes of a group. The caller owns an opened link.
+Writes: the filters of loggers; the `Masker` of each link. Reads ``os.environ``.
+Calls: config, transports.http, transports.socket, transports.stdio, _credentials, _in_process, _link, _logs.
 """
 
 from __future__ import annotations
@@ -46,8 +44,8 @@ class Capacity:
     """The capacity that the servers of a group share.
 
     Args:
-        starting: the number of servers that connect at a time; further ones wait for their turn, in configured order.
-        processes: the number of processes; a further one is refused.
+        starting: how many servers connect at a time; the rest wait for a turn, in configured order.
+        processes: the maximum number of processes; a further one is refused.
     """
 
     def __init__(self, *, starting: float = math.inf, processes: float = math.inf) -> None:
@@ -64,19 +62,19 @@ class Capacity:
 
     @asynccontextmanager
     async def turn(self, place: int, until: float, late: Callable[[str], object]) -> AsyncIterator[Turn]:
-        """Wait for the turn to connect; it ends with the block, or earlier with `Turn.end`.
+        """Wait for the turn to connect, which ends with the block, or earlier with `Turn.end`.
 
         **Cancellation**: leaves the queue.
 
         Args:
             place: the place of the server in the configured order.
-            until: when to call `late` with the reason for the wait; the wait goes on.
-            late: see above.
+            until: the Trio time at which `late` is called; the wait goes on.
+            late: called with the reason for the wait.
         """
         turn = Turn(self, place)
         insort(self._queue, turn, key=attrgetter("place"))
         try:
-            # The servers of a group begin in one tick, in any order. After this checkpoint all are in the queue.
+            # The servers of a group begin in one tick, in any order. Only after this checkpoint are all in the queue.
             await trio.lowlevel.checkpoint()
             self._admit()
             with trio.move_on_at(until):
@@ -90,7 +88,6 @@ class Capacity:
             turn.end()
 
     def end(self, turn: Turn) -> None:
-        """See `Turn.end`."""
         if turn in self._queue:
             self._queue.remove(turn)
         else:
@@ -111,8 +108,8 @@ class Capacity:
         """
         if self._processes >= self._most_processes:
             most = self._most_processes
-            # The system says the same at its own limit of processes. So this too counts as a shortage of this program
-            # (`own_shortage`), and not as evidence against the server.
+            # The system says the same at its own limit. So this too is a shortage of this program (`own_shortage`), not
+            # evidence against the server.
             shortage = BlockingIOError(errno.EAGAIN, f"max_processes={most}")
             problem = f"not started, because no more processes are allowed (max_processes={most})"
             remedy = "stop a server, set idle_timeout, or raise max_processes"
@@ -125,12 +122,7 @@ class Capacity:
 
 
 class Turn:
-    """The turn of one server to connect.
-
-    Attributes:
-        place: the place of the server in the configured order.
-        begun: set when the turn has come.
-    """
+    """The turn of one server to connect, at its `place` in configured order. `begun` is set when the turn has come."""
 
     def __init__(self, capacity: Capacity, place: int) -> None:
         self._capacity: Capacity | None = capacity
@@ -156,17 +148,17 @@ def open_link(
 ) -> AbstractAsyncContextManager[Link]:
     """Open the transport of a configured server; on leaving, close it and everything it started.
 
-    Credentials are resolved at each opening and not kept. Leaving takes at most ``config.stop_timeout``, whatever the
-    server does and even if cancelled. An exception of the block is raised unchanged.
+    Leaving takes at most ``config.stop_timeout``, whatever the server does and even if cancelled. An exception of the
+    block is raised unchanged.
 
     **Cancellation:** if cancelled while opening, nothing is left behind.
 
     Args:
         config: the configuration of the server.
-        on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. It is
-            not called after this side has begun to close, not even if only one of the two streams was closed.
+        on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. Not
+            called once this side has begun to close, even if only one of two streams was closed.
         capacity: counts processes; None does not limit them.
-        certificates: the certificates that its group shares; None reads them for this link.
+        certificates: the certificates of the group; None reads them for this link.
 
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if a retry without a change would fail too.
@@ -197,7 +189,7 @@ async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capa
 
 @asynccontextmanager
 async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
-    """Open what talks to the authorization server of a server, without a connection to the server.
+    """Open a client of the authorization server of a server, without a connection to the server.
 
     Raises:
         ConfigError: the server has no `OAuth`.
@@ -219,7 +211,7 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
 
 
 def _masker(config: ServerConfig) -> Masker:
-    """Return a masker for the variables that the configuration names. The link adds the values that it resolves."""
+    """Return a masker of the variables that the configuration names. The link adds resolved values."""
     masker = Masker((os.environ.get(name, "") for name in INHERITED), server=config.name)
     for name, value in variables_of(config.transport, os.environ):
         masker.add(name, value)
@@ -227,7 +219,7 @@ def _masker(config: ServerConfig) -> Masker:
 
 
 def _resolved(config: ServerConfig) -> Transport:
-    """Return the transport with its variables replaced by their current values.
+    """Return the transport with the current values of its variables.
 
     Raises:
         ConnectFailed: a variable is not set, or its value cannot be used. Hopeless.

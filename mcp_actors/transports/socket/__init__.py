@@ -1,8 +1,7 @@
 """Connect to one of the servers behind a gateway.
 
-``_handshake`` makes and reads the lines before MCP begins, for both sides; `gateway` uses it too. ``_link`` dials and
-opens the link, whose messages go through the pipes of `stdio`. They use the shared files of `transports`, `config` and
-single files of layer 0, but nothing of `http` and `auth`.
+``_link`` dials and opens the link, over the pipes of `stdio`. ``_handshake`` has the lines before MCP begins, for both
+sides, so `gateway` uses it too.
 """
 
 from __future__ import annotations

@@ -1,23 +1,24 @@
 """Make and read the lines before MCP begins.
 
-By them a client names a server, and both sides prove a secret. No line of MCP begins as they do. Over a unix socket the
-client begins, and no secret is needed::
+By them a client names a server, and both sides prove a secret. No line of MCP begins likewise. Over a unix socket the
+client begins, without a secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok
 
-Over a network the gateway begins, and each side proves the secret by an HMAC over the nonces of both::
+Over a network the gateway begins, and each side proves the secret by an HMAC over both nonces::
 
     gateway   mcp-actors/1 NONCE
     client    mcp-actors/1 NAME NONCE PROOF
     gateway   mcp-actors/1 PROOF ok
 
-The gateway answers ``unknown NAME,NAME`` in place of ``ok`` if it has other servers only, and ``- refused`` if the
-proof is wrong. The proofs also cover the role, so that neither can be sent back, the name, the answer and the version.
-A recorded line is of no use, because the gateway has another nonce each time. A client has one try for each connection.
+In place of ``ok``, ``unknown NAME,NAME`` lists other servers, and ``- refused`` answers a wrong proof. The proofs also
+cover the role, so neither can be sent back, the name, the answer and the version. The gateway's new nonce makes a
+recorded line useless. A client has one try for each connection.
 
-`Challenge` is the gateway's side, and `Proof` the client's. They do no I/O; the last part has what both sides read
-with. A wrong line raises `NotProven`, and the text of that never has a part of a secret.
+Owns: the secret and the nonces of one handshake; no error text has a part of a secret.
+Writes: nothing. Only `read_line` reads a socket.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
     import trio
 
 VERSION: Final = b"mcp-actors/1"
-"""Begins each line. It changes with the form of the lines."""
+"""Begins each line, and changes with the form of the lines."""
 
 HANDSHAKE_SECONDS: Final = 5.0
 """Seconds for the whole handshake."""
@@ -46,10 +47,10 @@ MAX_LINE: Final = 256
 """Bytes that a gateway reads before the client has proven the secret."""
 
 MAX_ANSWER: Final = 4096
-"""Bytes of the answer of a gateway, which may list the names of its servers."""
+"""Bytes of the answer of a gateway, which may list its servers."""
 
 MAX_NAMED: Final = 20
-"""Names that it lists."""
+"""Names in that list."""
 
 OK: Final = "ok"
 REFUSED: Final = "refused"
@@ -66,7 +67,7 @@ _ANSWER: Final = re.compile(rb"%b (?P<proof>-|%b) (?P<answer>[ -~]+)" % (VERSION
 
 
 class NotProven(Exception):
-    """The other side sent a line that is not the expected one. The text says why, for a log or an error."""
+    """The other side sent an unexpected line. The text says why, for a log or an error."""
 
 
 def _nonce() -> bytes:
@@ -83,22 +84,18 @@ def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
 
 @frozen
 class Challenge:
-    """The gateway's side of one connection over a network.
-
-    Attributes:
-        secret: the secret.
-    """
+    """The gateway's side of one connection over a network, with the `secret`."""
 
     secret: bytes = field(repr=False)
     _nonce: bytes = field(factory=_nonce, init=False)
 
     @property
     def line(self) -> bytes:
-        """The first line, which the gateway sends."""
+        """The gateway's first line."""
         return b"%b %b\n" % (VERSION, self._nonce)
 
     def check(self, line: bytes) -> Client:
-        """Return what the client has proven with its line.
+        """Return the client that its line proves.
 
         Raises:
             NotProven: the line is not valid, or the client has another secret.
@@ -114,18 +111,14 @@ class Challenge:
 
 @frozen
 class Client:
-    """A client that has proven the secret.
-
-    Attributes:
-        server: the server that it has named.
-    """
+    """A client that has proven the secret, and named a `server`."""
 
     server: str
     _secret: bytes = field(repr=False)
     _proven: tuple[bytes, ...]
 
     def answer(self, said: str) -> bytes:
-        """Return the line that proves the secret to the client, and answers it."""
+        """Return the line that answers the client and proves the secret."""
         return answer_line(said, _proof(self._secret, b"server", *self._proven, said.encode()))
 
 
@@ -135,18 +128,17 @@ def is_ours(line: bytes) -> bool:
 
 
 def server_in(line: bytes) -> str | None:
-    """Return the server that the first line of a client over a unix socket names; None if it is not valid."""
+    """Return the server that a client's first line over a unix socket names; None if not valid."""
     found = _NAMED.fullmatch(line)
     return None if found is None else found["name"].decode()
 
 
 def unknown(names: Sequence[str]) -> str:
-    """Return the answer to a client that has named none of these servers."""
+    """Return the answer to a client that has named another server."""
     return _UNKNOWN + ",".join(names[:MAX_NAMED]) + (",…" if len(names) > MAX_NAMED else "")
 
 
 def answer_line(said: str, proof: bytes = _UNPROVEN) -> bytes:
-    """Return the line that answers a client."""
     return b"%b %b %b\n" % (VERSION, proof, said.replace("…", "...").encode())
 
 
@@ -155,22 +147,17 @@ def answer_line(said: str, proof: bytes = _UNPROVEN) -> bytes:
 
 @frozen
 class Proof:
-    """The client's side of one connection.
-
-    Attributes:
-        server: the server that it names.
-        secret: the secret; None over a unix socket.
-    """
+    """The client's side of one connection. The `secret` is None over a unix socket."""
 
     server: str
     secret: bytes | None = field(default=None, repr=False)
     _nonce: bytes = field(factory=_nonce, init=False)
 
     def line(self, challenge: bytes = b"") -> bytes:
-        """Return the line to send, in answer to the first line of the gateway over a network.
+        """Return the line to send; over a network, in answer to the first line of the gateway.
 
         Raises:
-            NotProven: that line is not valid.
+            NotProven: the gateway's line is not valid.
         """
         if self.secret is None:
             return b"%b %b\n" % (VERSION, self.server.encode())
@@ -209,7 +196,7 @@ class Proof:
 
 
 def _stranger(line: bytes) -> str:
-    """Say what may listen there."""
+    """Return the reason and the remedy for an unexpected line."""
     if not line:
         return "closed the connection; check that it is a gateway, that it has no other user, and its log"
     if is_ours(line):
@@ -231,7 +218,7 @@ async def read_line(connection: trio.socket.SocketType, most: int) -> bytes:
     **Cancellation**: what was read is lost.
 
     Raises:
-        NotProven: there is more than a line, or no line within so many bytes.
+        NotProven: more than a line, or no line within `most` bytes.
     """
     data = b""
     while b"\n" not in data and len(data) < most:
@@ -247,7 +234,7 @@ async def read_line(connection: trio.socket.SocketType, most: int) -> bytes:
 
 def peer_uid(connection: trio.socket.SocketType) -> int:
     """Return the uid of the process at the other end of a unix socket."""
-    # ``gateway/_daemon`` has the same, because that file is also run without the package.
+    # ``gateway/_daemon`` has the same code, because that file also runs without the package.
     if sys.platform == "linux":
         data = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)  # pid, uid, gid
     else:

@@ -1,13 +1,12 @@
 """The link to a server behind a gateway, over a socket.
 
-Ownership: the owner task of the actor enters `open_socket_link`, which asks for the address and the secret, dials and
-names the server, and leaves it, which closes the socket. A background task of the link writes what the socket did not
-take at once, and the lines that were collected. The socket is read by the task that receives. There is no process: the
-connection ends when the socket does, and a gateway that is frozen, or a network that is gone, is noticed by the health
-checks of `mcp_actors.servers`.
+The owner task of the actor enters `open_socket_link`, which dials and names the server, and leaves it, which closes the
+socket. There is no process: the connection ends when the socket does. A frozen gateway or a lost network shows no end,
+so only health checks notice.
 
-It uses ``_handshake`` for the first lines, and then the `LinesLink` of `stdio`, which reads and writes the descriptor
-of the socket.
+Owns: the socket, and the task that writes the backlog and collected lines.
+Writes: the `Lifeline`, and the masker, with the secret.
+Calls: config, transports, transports.stdio, _handshake.
 """
 
 from __future__ import annotations
@@ -63,14 +62,14 @@ class SocketLink(LinesLink):
         return f"<SocketLink {self._name!r} to {self.endpoint}, {state}>"
 
     def close(self) -> None:
-        """Close the socket. The gateway withdraws what was not answered."""
+        """Close the socket. The gateway withdraws unanswered requests."""
         self._reader.close()
         self._writer.close()
         self._stream.close()
 
 
 async def _wait_no_exit() -> bool:
-    """Return False: there is no process whose exit could be awaited."""
+    """Return False: no process can exit."""
     await trio.lowlevel.checkpoint()
     return False
 
@@ -99,11 +98,7 @@ async def open_socket_link(
 
 
 class Dial:
-    """One attempt to connect to a gateway.
-
-    Attributes:
-        endpoint: the gateway, as messages show it.
-    """
+    """One attempt to connect to a gateway, the `endpoint` as messages show it."""
 
     def __init__(self, config: ServerConfig, transport: Socket, masker: Masker) -> None:
         self._config = config
@@ -117,7 +112,7 @@ class Dial:
         return not_open(self._config.name, problem, "configure" if configured else "open", hopeless=False)
 
     async def resolve(self) -> None:
-        """Find the address, and the secret if one is needed.
+        """Find the address, and over a network the secret.
 
         Raises:
             ConnectFailed: there is none.
@@ -191,7 +186,7 @@ class Dial:
         return stream
 
     async def _greet(self, connection: trio.socket.SocketType) -> str:
-        """Name the server, prove the secret if there is one, and return the answer of the gateway."""
+        """Name the server, prove the secret if any, and return the answer of the gateway."""
         proof = Proof(self._transport.server or self._config.name, self._secret)
         challenge = b""
         if isinstance(self._address, str):
