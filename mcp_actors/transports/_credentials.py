@@ -1,15 +1,12 @@
 """Resolve, renew and mask the credentials of one connection.
 
-A `Masker` replaces credentials by their names in texts, data and exceptions; its `clean` and `mask_error` change the
-exceptions and messages that they are given.
-`resolve_credentials` and `Credentials` resolve values against ``os.environ``, and call the user's functions; a value
-that cannot be resolved raises `ConnectFailed`. `named_credentials` names the sources. `Renewal` is the auth flow of
-httpx2 that resolves credentials again after a 401 if the server has accepted them before, and sends the request once
-more if they have changed.
+Servers repeat their credentials, and every encoding of every value must be found in any text, at the speed of the
+server's output. Renewal sends a refused request once more, so it must never run for credentials that the server has not
+accepted: a function of the user may ask a person for a password.
 
-Every link has a `Masker`; `Credentials` and `Renewal` are for HTTP. The `Masker` and the `Renewal` keep resolved
-values, and the `Renewal` writes them into its client and the requests. It uses `mcp_actors.config`, and no other file
-of `transports`. `servers` and `cli` use the `Masker`.
+Owns: the resolved values, in the `Masker` and the `Renewal` of a connection, and dropped with the connection.
+Writes: exceptions and messages given to `Masker.clean` and `Masker.mask_error`; headers of the client and its requests.
+Calls: config.
 """
 
 from __future__ import annotations
@@ -49,32 +46,28 @@ if TYPE_CHECKING:
 
 # --- Mask the credentials of a connection in text from its server -----------------------------------------------------
 
-# Servers repeat their credentials: a 401 quotes the token, a process prints its environment when it cannot start. Such
-# text ends up in errors, events and logs. So all code that quotes a server passes the text through the `Masker` of the
-# connection first. The masker keeps the resolved values; so do `Renewal` and its client, which send them in headers.
-# All of them are dropped with the connection.
-#
-# Results are not masked: they are data and belong to the caller.
+# A 401 quotes the token, a process prints its environment when it cannot start. Such text ends up in errors, events and
+# logs, so all code that quotes a server passes the text through the `Masker` of the connection first. Results are data
+# of the caller and are not masked.
 
 
 MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 
 RECENT: Final = 10
-"""Values of one name that are masked, if each replaces the one before: access and refresh tokens of four refreshes, and
-the secret of the client, plain and as requests have it."""
+"""Masked values of one name, if each replaces the last: the tokens of four refreshes, and the secret of the client in
+two forms."""
 
 MESSAGE: Final = 64 * 1024
-"""Characters of the message of an error that are kept. No one reads more."""
+"""Kept characters of the message of an error."""
 
 PATTERNS: Final = 100
-"""Patterns that are kept: one for each set of values that a text had."""
+"""Kept patterns: one for each set of values that a text had."""
 
 TOO_DEEP: Final = "nested too deeply to be masked"
-"""Replaces data that cannot be searched."""
 
 _INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
-"""Where pydantic shows its input, shortened in the middle: a credential that is cut there would not be recognized."""
+"""Where pydantic shows its input, shortened in the middle: the masker would not recognize a cut credential."""
 
 _EXPECTED: Final = (McpActorsError, MCPError, OSError, httpx2.HTTPError, BaseExceptionGroup)
 
@@ -82,18 +75,18 @@ E = TypeVar("E", bound=BaseException)
 
 
 class Masked(Exception):
-    """Replaces an exception whose text contains a credential or the input of a server, and cannot be changed."""
+    """Replaces an exception whose text has a credential or the input of a server, and cannot be changed."""
 
 
 class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
-    """The errors that were cleaned, by id, and what they became. It keeps them, so no other gets their ids."""
+    """Cleaned errors by id, with their replacements. Keeping the errors keeps their ids unique."""
 
     def of(self, error: Any) -> Any:
-        """Return what an error became; itself if it is the cause of its own cause."""
+        """Return the replacement of an error; in a cycle of causes, the error itself."""
         return self.get(id(error), (error, error))[1]
 
     def inside_of(self, group: BaseExceptionGroup[Any]) -> BaseExceptionGroup[Any]:
-        """Return a group with what its errors became; the same group if none was replaced."""
+        """Return a group of the replacements; the same group if nothing was replaced."""
         inside = [self.of(each) for each in group.exceptions]
         if all(map(is_, inside, group.exceptions)):
             return group
@@ -112,15 +105,15 @@ class Masker:
         harmless: values that are not masked.
 
     Attributes:
-        server: the name of the server, for log lines of other packages; empty if there is none.
-        longest: the length of the longest encoded form of a value, in characters.
+        server: the name of the server, for log lines of other packages; empty without one.
+        longest: the characters of the longest encoded form of a value.
     """
 
     def __init__(self, harmless: Iterable[str] = (), *, server: str = "") -> None:
         self.server = server
         self._harmless = frozenset(harmless)
-        self._names: dict[str, str] = {}  # by folded form: lower() depends on what is around a letter, as in "Σ"
-        self._written: dict[str, set[str]] = {}  # and as a pattern matches them, letter by letter: "İ" folds to two
+        self._names: dict[str, str] = {}  # by folded form: lower() depends on neighbours, as in "Σ"
+        self._written: dict[str, set[str]] = {}  # as a pattern matches, letter by letter: "İ" folds to two
         self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
         self._recent: dict[str, list[str]] = {}
         self.longest: int = 0
@@ -139,12 +132,12 @@ class Masker:
     def add_recent(self, name: str, value: str) -> None:
         """Replace a value by `name`, until `RECENT` others of this name have followed.
 
-        A connection may live for months, and each refresh of its token brings a value. The time of each masking grows
-        with their number.
+        A connection may live for months, each refresh of its token brings a value, and masking takes time for each
+        value.
         """
         recent = self._recent.setdefault(name, [])
         if value in recent:
-            recent.remove(value)  # it is the latest now: the secret of a client outlives all its tokens
+            recent.remove(value)  # now the latest: the secret of a client outlives all its tokens
         else:
             self.add(name, value)
         recent.append(value)
@@ -163,16 +156,14 @@ class Masker:
         self._patterns.clear()
 
     def add_all(self, field: str, values: Mapping[str, str]) -> None:
-        """Add all values of a field such as ``env``."""
         for name, value in values.items():
             self.add(f"<{field}.{name}>", value)
 
     def __call__(self, text: str) -> str:
         """Return `text` with every known value masked, in time proportional to its length.
 
-        This includes a value that the text has only when it is shown: with escape sequences or characters without a
-        width in it, which `plain_text` drops. It includes the beginning of a value, if ``…`` shows that the rest was
-        cut off.
+        This includes values interrupted by escape sequences or characters without a width, which `plain_text` drops,
+        and the beginning of a value before a ``…``.
         """
         forms = self._forms_in(text)
         masked = self._matcher(forms).sub(self._name_of, text) if forms else text
@@ -221,16 +212,15 @@ class Masker:
         return "".join([*pieces, text[done:]])
 
     def shown(self, words: object) -> str:
-        """Return the text or traceback of a foreign exception, masked and without the input that pydantic shows."""
         return self(_INPUT.sub("input_value=…", str(words)))
 
     def _forms_in(self, text: str) -> tuple[str, ...]:
-        # A search for each form is a hundred times as fast as the pattern, and most texts contain no credential.
+        # A search for each form is a hundred times as fast as the pattern, and most texts have no credential.
         folded = text.casefold()
         return tuple(form for form in self._names if form in folded)
 
     def _matcher(self, forms: tuple[str, ...]) -> re.Pattern[str]:
-        # Of these forms alone: compiling one takes 10 µs a character, and a server may issue tokens of any length.
+        # Of these forms alone: compiling takes 10 µs a character, and tokens may have any length.
         if (pattern := self._patterns.get(forms)) is None:
             if len(self._patterns) == PATTERNS:
                 self._patterns.clear()
@@ -241,7 +231,7 @@ class Masker:
         return pattern
 
     def place_to_cut(self, text: str, at: int) -> int:
-        """Return the last position up to `at` where cutting the text splits no value."""
+        """Return the last position up to `at` where a cut splits no value."""
         begin, end = max(at - self.longest, 0), at + self.longest
         if forms := self._forms_in(text[begin:end]):
             for found in self._matcher(forms).finditer(text, begin, end):
@@ -250,10 +240,7 @@ class Masker:
         return at
 
     def data(self, value: Any) -> Any:
-        """Return JSON-like data with every string masked; the same object if nothing was masked.
-
-        Data that are nested too deeply for that, or contain themselves, become a short text.
-        """
+        """Return JSON-like data with every string masked; the same object if nothing was masked."""
         try:
             return self._data(value)
         except RecursionError:
@@ -262,7 +249,7 @@ class Masker:
     def _data(self, value: Any) -> Any:
         if isinstance(value, str):
             return self(value)
-        # Compared by identity: an equality at each level would look at everything inside it again.
+        # By identity: an equality at each level would look at everything inside again.
         if isinstance(value, Mapping):
             members = [(self._data(key), self._data(each)) for key, each in value.items()]
             same = all(map(is_, chain(*members), chain(*value.items())))
@@ -273,17 +260,16 @@ class Masker:
         return value
 
     def mask_error(self, message: JSONRPCMessage) -> None:
-        """Mask an error that a server has sent, before the session gets it: it writes the text into a span."""
+        """Mask an error of a server before the session, which writes the text into a span."""
         if isinstance(message, JSONRPCError):
             message.error.message = _plain(self(self._cut(message.error.message)))
             message.error.data = self.data(message.error.data)
 
     def clean(self, error: E) -> E | Masked:
-        """Strip an exception and its causes of credentials, so that it can be kept.
+        """Strip an exception and its causes of credentials, so that the exception can be kept.
 
-        Its frames are dropped, because their locals hold resolved values, and so is an `UnparsedText`. Of an
-        `mcp.MCPError` only the credentials change, and the message becomes plain text: programs show it to people and
-        models.
+        Frames are dropped, because their locals hold resolved values, and so is an `UnparsedText`. The message of an
+        `mcp.MCPError` also becomes plain text: programs show it to people and models.
 
         Returns:
             The same exception, or a `Masked` if its text cannot be changed.
@@ -291,7 +277,7 @@ class Masker:
         cleaned = _Cleaned()
         begun: set[int] = set()
         pending: list[BaseException] = [error]
-        while pending:  # what is inside an error comes first; not by recursion, because chains may be long
+        while pending:  # inner errors first; no recursion, because chains may be long
             each = pending[-1]
             if id(each) not in begun:
                 begun.add(id(each))
@@ -302,7 +288,7 @@ class Masker:
         return found
 
     def _clean(self, error: BaseException, cleaned: _Cleaned) -> BaseException:
-        # Text of ours was masked when it was made. Once more, its own words might be taken for a value.
+        # Our text was masked when it was made. Masked again, its own words might be taken for a value.
         ours = isinstance(error, McpActorsError)
         if not ours:
             _note_origin(error)
@@ -316,7 +302,7 @@ class Masker:
         return error if ours else self._masked(error)
 
     def _cut(self, message: str) -> str:
-        """Return the beginning of a server's message: to mask and clean all of it may take seconds."""
+        """Return the beginning of a server's message: cleaning all of it may take seconds."""
         if len(message) <= MESSAGE:
             return message
         return f"{message[: self.place_to_cut(message, MESSAGE)]}…"
@@ -346,7 +332,6 @@ class Masker:
 
 
 def _plain(message: str) -> str:
-    """Return the message of an error of a server without what controls a terminal; it keeps its lines, indented."""
     return indented(plain_text(message, limit=len(message), lines=True))
 
 
@@ -358,14 +343,13 @@ def first_of(error: ValidationError) -> str:
 
 
 def _inside(error: BaseException) -> Iterable[BaseException]:
-    """Return the errors of a group, and the cause of an error, or else its context."""
     errors = error.exceptions if isinstance(error, BaseExceptionGroup) else ()
     before = error.__cause__ or error.__context__
     return errors if before is None else (*errors, before)
 
 
 def _note_origin(error: BaseException) -> None:
-    """Note where an unexpected exception was raised, because its traceback is about to be dropped."""
+    """Note where an unexpected exception was raised, before its traceback is dropped."""
     if error.__traceback__ is None or isinstance(error, _EXPECTED):
         return
     *_, last = traceback.extract_tb(error.__traceback__)
@@ -373,7 +357,7 @@ def _note_origin(error: BaseException) -> None:
 
 
 def _forms(secret: str) -> Iterable[str]:
-    """Return the forms of a value: plain, as shown in one line, and encoded for URLs, JSON, Python or HTML."""
+    """Return the forms of a value: plain, shown in one line, and encoded for URLs, JSON, Python or HTML."""
     writable = secret.encode(errors="replace").decode()
     return (
         secret,
@@ -391,9 +375,8 @@ def _forms(secret: str) -> Iterable[str]:
 
 # --- Resolve credentials at every connect, and renew those that expire in mid-session ---------------------------------
 
-# After a 401 they are resolved again, once for all refused requests. A request that was answered with 401 was not
-# carried out, so it is sent once more with the new credentials. Credentials that the server never accepted are not
-# resolved again: a function may run a program or ask a person for a password.
+# After a 401 they are resolved again, once for all refused requests. A 401 means that a request was not carried out, so
+# it is sent once more with the new credentials.
 
 
 Resolved = TypeVar("Resolved")
@@ -409,8 +392,7 @@ async def resolve_credentials(
     **Cancellation:** waits only inside an async function of the user, and leaves nothing behind.
 
     Raises:
-        ConnectFailed: a value cannot be resolved. Hopeless, unless a function of the user raised: it may succeed next
-            time.
+        ConnectFailed: a value cannot be resolved. Hopeless, unless a function of the user raised.
     """
     try:
         return await resolver(configured, os.environ, where=f"{written_at(config)}.{field}")
@@ -430,7 +412,6 @@ def named_credentials(transport: Http | Sse) -> str:
 
 
 def _is_token(auth: ConfigValue | OAuth | httpx2.Auth | None) -> TypeGuard[ConfigValue]:
-    """Return True if `auth` is a bearer token, or the source of one."""
     return auth is not None and not isinstance(auth, OAuth) and not is_auth_flow(auth)
 
 
@@ -443,13 +424,7 @@ def _source(value: object) -> str:
 
 @define(eq=False)
 class Credentials:
-    """The credentials of one server.
-
-    Attributes:
-        config: the configuration of the server.
-        transport: its transport.
-        masker: masks every value that is resolved.
-    """
+    """The credentials of one server. The `masker` gets every resolved value."""
 
     config: ServerConfig
     transport: Http | Sse
@@ -457,7 +432,7 @@ class Credentials:
 
     @property
     def renewable(self) -> bool:
-        """True if resolving them again may return other values."""
+        """True if another resolution may return other values."""
         auth, headers = self.transport.auth, self.transport.headers.values()
         return (auth is None or _is_token(auth)) and any(map(_source, (auth, *headers)))
 
@@ -479,12 +454,12 @@ class Credentials:
 
 @define(eq=False)
 class Renewal(httpx2.Auth):
-    """Sends a request once more if it was refused and its credentials have changed.
+    """Sends a refused request once more if its credentials have changed.
 
     Attributes:
         client: the client of the connection.
         credentials: resolves the headers.
-        headers: the headers that are sent now.
+        headers: the current headers.
     """
 
     client: httpx2.AsyncClient
@@ -495,16 +470,16 @@ class Renewal(httpx2.Auth):
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request, and a second time if it was refused and the credentials could be renewed."""
-        # `sent` identifies the credentials of this request. Another request may renew them before the response arrives;
-        # then `_renew` sees that they have changed and does not resolve them a second time.
+        # `sent` identifies the credentials of this request. Another request may renew them before the response arrives.
+        # Then `_renew` sees the change and resolves nothing: otherwise each of many refused requests would ask the
+        # user.
         sent = self.headers
-        request.headers.update(self._renewed)  # the request may have been built before the last renewal
+        request.headers.update(self._renewed)  # perhaps built before the last renewal
         response = yield request
         if response.status_code != HTTPStatus.UNAUTHORIZED:
             self._accepted = self._accepted or sent is self.headers
         elif await self._renew(sent):
-            # Replace the body of the refusal: httpx2 would read all of it, however long, before the second request.
+            # Replace the body of the refusal, or httpx2 would read all of it, however long, before the second request.
             await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
             response.stream = httpx2.ByteStream(b"")
             request.headers.update(self._renewed)
@@ -512,14 +487,14 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve the credentials again, unless that was done since `refused` was sent; return True if they changed."""
+        """Resolve the credentials, unless done since `refused` was sent; return True if they have changed."""
         async with self._turn:
             if self.headers is refused and self._accepted:
-                headers = refused  # if it stays so, the reconnect that follows fails with an error that says why
-                # It may outlive the request that began it, and every other refused request waits for it.
+                headers = refused  # if nothing changes, the reconnect fails with the reason
+                # A resolution may outlive its request, and every other refused request waits for it, hence the bound.
                 with suppress(ConnectFailed), trio.move_on_after(self.credentials.config.connect_timeout or math.inf):
                     headers = await self.credentials.resolve()
-                # Not before the checkpoints above: a caller that is cancelled there has proved nothing.
+                # Only after the checkpoints above: a caller that is cancelled there has proved nothing.
                 self._accepted = False
                 if headers != refused:
                     self._renewed |= {name: value for name, value in headers.items() if value != refused[name]}

@@ -1,13 +1,12 @@
 """Limit the requests of a server; the interfaces of pipes and streams.
 
-`IncomingRequests` counts the requests of a server and the answers that it owes, and raises `LimitExceeded` if there are
-too many requests. A `Pipe` writes an `OutgoingLine`, such as a request or the `CancelLine`; `exchange_lines` sends a
-request through one, and waits in the task of its caller. If that is cancelled and the server may have read the request,
-it waits up to five seconds more for the notice to the server, unless the request is not `cancellable`. `MessageReader`
-and `MessageWriter` are base classes of the message streams of the SDK's servers, and `ContextReader` is a reader.
+A server may send requests of its own, and a task answers each: `IncomingRequests` keeps a flood from taking the memory
+and the event loop. `exchange_lines` is the way of a request through a `Pipe`; its hard part is a cancellation after the
+server may have read the request.
 
-All links use it; the bridge and `mcp_actors.testing` use the streams. It starts no task and opens nothing: a link or a
-`Pipe` writes. It uses the requests under way, their table, and no other file of `transports`.
+Owns: the counters of one connection.
+Writes: nothing but its counters. A `Pipe` or a stream, implemented elsewhere, writes messages.
+Calls: _request_table.
 """
 
 from __future__ import annotations
@@ -40,33 +39,32 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
-# The session starts a task for each of them. Each connection has one counter, whatever its transport. What reads
-# passes it every request and notification before the session sees them; what writes passes it every request and
-# response. A server that exceeds a limit loses its connection. Reading more slowly would delay the responses to our own
-# requests, which arrive in the same stream. Refusing each request would mean to write to a server that may not read.
+# The session starts a task for each. Each connection has one counter, which sees every request and notification before
+# the session does, and every sent request and response. A server over a limit loses its connection. Slower reading
+# would delay the responses to our own requests, which arrive in the same stream, and refusals would be written to a
+# server that may not read.
 
 
 EARNED: Final = 10
-"""Further requests that a server may make for each request that it is sent. Ordinary ones need one or two."""
+"""Requests that a server may make for each request sent to it. Ordinary ones need one or two."""
 
 A_SECOND: Final = 30
 """Further requests per second: one tool call may ask for many samples. A flood has more."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Total size of the unanswered requests of a server: as much as one message may have by default."""
+"""Total size of the unanswered requests of a server: as much as one message by default."""
 
 LATE: Final = 100
-"""Requests that were cancelled and may be answered all the same. Some servers do so; the specification advises
-against it, so without a limit their number would grow for the life of a connection."""
+"""Maximum of cancelled requests that a server may answer all the same, against the specification's advice."""
 
 NOT_AN_ANSWER: Final = nullcontext()
 
 SHOWN: Final = 80
-"""Maximum characters of a short text of the server, such as a method or a content type, that an error shows."""
+"""Maximum characters of a short text of the server, such as a method, in an error."""
 
 
 class IncomingRequests:
-    """Counts the requests of one server over one connection, and those that are unanswered.
+    """Counts the requests of one server over one connection, and its unanswered requests.
 
     Args:
         server: the name of the server.
@@ -80,7 +78,7 @@ class IncomingRequests:
         self._credited = 0.0
         self._awaited = 0
         self._late = 0
-        # The sizes of unanswered requests by id. A server may use an id twice, so each id has a queue of sizes.
+        # By id. A server may use an id twice, so each id has a queue of sizes.
         self._unanswered: defaultdict[RequestId, deque[int]] = defaultdict(deque)
         self._count = 0
         self._bytes = 0
@@ -90,7 +88,7 @@ class IncomingRequests:
 
         Args:
             message: the message.
-            size: its size in bytes.
+            size: the bytes of the message.
             now: `trio.current_time`.
 
         Raises:
@@ -110,22 +108,22 @@ class IncomingRequests:
 
     @property
     def awaits_answer(self) -> bool:
-        """Whether a request waits for an answer of the server."""
+        """True if a request waits for an answer of the server."""
         return self._awaited > 0
 
     def sent(self) -> None:
-        """Count a request that the server is sent; it earns the server more of its own (`EARNED`)."""
+        """Count a request to the server, which may then send `EARNED` more itself."""
         self._credit += EARNED
         self._awaited += 1
 
     def cancelled(self) -> None:
-        """Count a request that the server is asked to cancel. It waits for no answer, but one may come."""
+        """Count a request that the server is asked to cancel. A late answer may come."""
         if self._awaited:
             self._awaited -= 1
             self._late = min(self._late + 1, LATE)
 
     def answered(self) -> bool:
-        """Count an answer of the server. Return False if no request that it was sent can be the one it answers."""
+        """Count an answer of the server. Return False if no request is waiting for one."""
         if self._awaited:
             self._awaited -= 1
         elif self._late:
@@ -135,7 +133,7 @@ class IncomingRequests:
         return True
 
     def is_answer(self, message: JSONRPCMessage) -> bool:
-        """Return True if a message of the server may answer a request that it was sent, and count that answer."""
+        """Count a message that may answer a request, and return True; return False for any other message."""
         return isinstance(message, JSONRPCResponse | JSONRPCError) and self.answered()
 
     def _excess(self, size: int, now: float) -> str | None:
@@ -170,7 +168,7 @@ class IncomingRequests:
         return size
 
     def sending(self, message: JSONRPCMessage) -> AbstractContextManager[None]:
-        """Return the block in which a message is sent. A request earns more (`EARNED`), an answer settles one."""
+        """Return the block in which a message is sent, counted as a request, an answer or a cancellation."""
         if isinstance(message, JSONRPCRequest):
             self.sent()
         elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
@@ -182,7 +180,8 @@ class IncomingRequests:
     @contextmanager
     def _answering(self, request_id: RequestId) -> Iterator[None]:
         # While the answer is being written it is counted separately. The server may cancel its request meanwhile, which
-        # forgets the id, but the SDK's task still waits in this block and must stay counted.
+        # forgets the id, but the SDK's task still waits in this block and must stay counted: a server that cancels each
+        # of its requests could otherwise fill the memory with such tasks.
         size = self._forget(request_id)
         self._count += 1
         try:
@@ -202,18 +201,18 @@ Unasked: TypeAlias = JSONRPCRequest | JSONRPCNotification
 """A message of the server that is not an answer."""
 
 Unanswered: TypeAlias = JSONRPCNotification | JSONRPCResponse | JSONRPCError
-"""A message to the server that it does not answer."""
+"""A message to the server without an answer."""
 
 Receive: TypeAlias = Callable[[Unasked], Coroutine[Any, Any, None]]
-"""Takes a message that the server sends unasked. It has no checkpoint and never raises."""
+"""Takes an unsolicited message. Has no checkpoint and never raises."""
 
 
 class OutgoingLine(Protocol):
     """A line that waits to be written to a pipe.
 
     Attributes:
-        sent: set by the pipe: to False once its first byte was offered to the server, which may read it, and to True
-            once all of it was written. None before.
+        sent: written by the pipe. None before; False once the first byte was offered to the server, which may read it;
+            True once all bytes were written.
     """
 
     sent: bool | None
@@ -223,7 +222,7 @@ class OutgoingLine(Protocol):
         """The line with its newline."""
 
     def withdrawn(self) -> object:
-        """Note that it is not written, because the connection ends. Never raises."""
+        """Note that the line will not be written, because the connection ends. Never raises."""
 
 
 class CancelLine:
@@ -231,7 +230,7 @@ class CancelLine:
 
     Args:
         request_id: the request.
-        done: called once when the line was begun, or the connection has ended.
+        done: called once when the first bytes were written, or the connection has ended.
     """
 
     __slots__ = ("line", "sent", "withdrawn")
@@ -246,7 +245,7 @@ class Pipe(Protocol):
     """Writes lines in the step of the caller.
 
     Attributes:
-        table: the requests that were sent, by id.
+        table: the sent requests, by id.
         on_room: called when a line can be offered again after `offer` has refused one.
     """
 
@@ -254,14 +253,14 @@ class Pipe(Protocol):
     on_room: Callable[[], None]
 
     def offer(self, line: OutgoingLine) -> bool:
-        """Write a request at once, or with all lines of this tick. Return False if the pipe has no room for it.
+        """Write a request at once, or with all lines of this tick. Return False if the pipe has no room.
 
-        Until it has begun (``sent``), the line may be withdrawn. After a False, `on_room` is called once there is room.
-        If the server is gone this returns False too, and the connection is marked as lost soon.
+        Until begun (``sent``), the line may be withdrawn. After a False, `on_room` is called once there is room. If the
+        server is gone this returns False too, and the connection is marked as lost soon.
 
         Raises:
-            ValueError: the server is in this process, and the line is nested too deeply or has too long a number to be
-                parsed.
+            ValueError: the server is in this process and cannot parse the line: nested too deeply, or too long a
+                number.
         """
 
     def begin(self, request: RequestUnderWay) -> None:
@@ -274,7 +273,7 @@ class Pipe(Protocol):
         """Drop a line that was offered and is not yet written."""
 
     def withdraw_all(self) -> None:
-        """Withdraw all lines that were not written."""
+        """Withdraw all unwritten lines."""
 
 
 async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
@@ -287,7 +286,10 @@ async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
         if request.sent is None:
             pipe.withdraw(request)
         elif request.cancellable:
-            # Its slot is free once that is written. A later answer is dropped. The task is cancelled, hence the shield.
+            # The slot is free once the notice is written. The request leaves the table first, so a later answer is
+            # dropped. The task is cancelled already, so only a shield lets it wait, bounded because the pipe of a
+            # frozen server never has room. Without the wait, notices would pile up behind a full pipe: only slots limit
+            # collected lines.
             pipe.table.remove(request.id)
             done = trio.Event()
             pipe.collect(CancelLine(request.id, done.set))
@@ -300,7 +302,7 @@ async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
 
 
 Messages: TypeAlias = AsyncIterable[SessionMessage | Exception]
-"""Incoming messages. What is not a message is an exception."""
+"""Incoming messages; an exception for anything else."""
 
 
 class Stream(ABC):
@@ -366,10 +368,8 @@ class ContextReader(MessageReader):
         self.last_context: Context | None = None
 
     async def receive(self) -> SessionMessage | Exception:
-        """See `MessageReader.receive`."""
         self.last_context, item = await self._inner.receive()
         return item
 
     async def aclose(self) -> None:
-        """Stop reading."""
         self._inner.close()

@@ -1,14 +1,16 @@
 """The links to a server object in this process.
 
-`CalledServerLink` calls the handler of a modern server, in the task of the caller and within the server's lifespan.
-`LegacyServerLink` passes messages to a legacy one through a `MemoryPipe`; a task of the link serves it, and leaving
-waits up to two seconds for it. `StreamsLink` has two streams to an `ElsewhereServer`, on another event loop, and starts
-no task. `open_in_process_link` selects one by the object and ``ServerConfig.protocol``, or raises `ConnectFailed`;
-`lowlevel` finds the server in an `MCPServer`.
+| server | link | task of the handler |
+|---|---|---|
+| modern | `CalledServerLink` | the caller's, inside the server's lifespan |
+| legacy | `LegacyServerLink`, with a `MemoryPipe` | a task of the server, which a task of the link serves |
+| `ElsewhereServer` | `StreamsLink` | on another event loop |
 
-It uses the link, the exchange and the table of requests. Without bytes, it limits neither messages nor requests, and
-resolves no credentials. It logs the exceptions of called handlers and, at DEBUG, what it skips or drops. The bridge and
-`mcp_actors.testing` derive from `ElsewhereServer`.
+Without bytes there are no limits on messages and requests, and there are no credentials to resolve.
+
+Owns: the messages in a `MemoryPipe`, and the lifespan of a server that is not elsewhere.
+Writes: the table and the `Lifeline` of the link; exceptions of handlers and skipped items to the log.
+Calls: config, _exchange, _link, _request_table.
 """
 
 from __future__ import annotations
@@ -60,25 +62,18 @@ if TYPE_CHECKING:
 
 # --- Connect to a modern server in this process by calling its handler ------------------------------------------------
 
-# There are no messages: the handler runs in the task of the caller, and the cancellation of that task reaches it. What
-# it sends besides its result is handled in the same step and the same context variables.
+# The handler runs in the task of the caller, whose cancellation reaches it. Further messages of the handler are handled
+# in the same step and context variables.
 
 
 logger = Log("mcp_actors.servers")
 
 DIRECT: Final = TransportContext(kind="direct", can_send_request=False)
-"""The name that the SDK gives to this way. A modern server sends no requests."""
+"""The SDK's name for this way. A modern server sends no requests."""
 
 
 class CalledServerLink(Link):
-    """A link to a server object whose handler runs in the task of the caller.
-
-    Args:
-        name: the configured name of the server.
-        endpoint: the server object, as messages show it.
-        handle: its handler.
-        lifeline: the state of the connection.
-    """
+    """A link to a server object whose handler runs in the task of the caller."""
 
     traced = False
 
@@ -89,7 +84,6 @@ class CalledServerLink(Link):
         self._handle = handle
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
-        """See `Link.exchange`."""
         request.sent = True
         try:
             return await self._handle(_Call(request, receive), request.method, request.params)
@@ -105,7 +99,7 @@ class CalledServerLink(Link):
         except BaseException as exc:
             if not is_failure(exc):
                 raise
-            # Such as asyncio's CancelledError. It would end the connection and all its other requests.
+            # Such as asyncio's CancelledError, which would end the connection and all its other requests.
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self.masker.clean(exc)
 
@@ -114,12 +108,12 @@ class CalledServerLink(Link):
         await trio.lowlevel.checkpoint()
 
     async def read(self, receive: Receive) -> None:
-        """See `Link.read`. The server sends nothing outside of an exchange."""
+        """Wait for ever: the server sends nothing outside of an exchange."""
         await trio.sleep_forever()
 
 
 class _Call:
-    """The `DispatchContext` of one request: what its handler sees of its caller."""
+    """The `DispatchContext` of one request, by which its handler sees its caller."""
 
     __slots__ = ("_event", "_receive", "_request")
 
@@ -134,12 +128,11 @@ class _Call:
 
     @property
     def request_id(self) -> RequestId | None:
-        """The id of the request."""
         return self._request.id
 
     @property
     def cancel_requested(self) -> anyio.Event:
-        """An event that is never set: the cancellation itself reaches the handler."""
+        """An event that is never set, because the cancellation itself reaches the handler."""
         if self._event is None:
             self._event = anyio.Event()
         return self._event
@@ -159,7 +152,7 @@ class _Call:
         raise NoBackChannelError(method)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress, if the request has a token for it."""
+        """Report progress, if the request has a token."""
         if (token := self._request.params.get("_meta", {}).get("progressToken")) is None:
             return
         report = {"progressToken": token, "progress": progress, "total": total, "message": message}
@@ -178,33 +171,31 @@ async def open_called_link(name: str, server: Server[Any], lifeline: Lifeline) -
 
 # Theory of operation
 # -------------------
-# The SDK connects a client and a server of the legacy era by two memory streams. A call takes eight steps of the event
-# loop: two for each read loop and for a relay between them, and those of the caller and the handler. Here it takes
-# three:
+# Over the SDK's two memory streams, a call takes eight steps of the event loop. Here three are enough:
 #
-# - the step of its caller, or the one that frees an in-flight slot, puts it into a queue;
+# - the caller, or the step that frees an in-flight slot, puts the request into a queue;
 # - the read loop of the server starts the task of the handler;
 # - the step in which the handler has finished settles the request.
 #
-# All messages to the server pass the same queue, so no message overtakes another. There is no queue in the other
-# direction: the step in which the server sends a message also handles it, in the context variables of the handler that
-# sends it. A server that sends without end yields to other tasks after each message.
+# One queue has all messages to the server, so no message overtakes another. There is no queue in the other direction:
+# the step in which the server sends a message also handles it, in the context variables of the sending handler. A
+# server that sends without end yields after each message.
 
 
 SHUTDOWN_GRACE: Final = 2.0
-"""Seconds for a server to leave its lifespan after its input has ended, as in the SDK's own transport."""
+"""Seconds for a server to leave its lifespan after its input has ended, as in the SDK."""
 
 
 @define(eq=False, repr=False)
 class MemoryPipe(MessageReader):
-    """The messages to a server in this process. It is the `Pipe` of its link too.
+    """The messages to a server in this process: its reading stream, and the `Pipe` of its link.
 
     Attributes:
         last_context: the context variables of the sender of the last message, in which the SDK runs the handler.
     """
 
     table: RequestTable = field(factory=RequestTable)
-    on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is
+    on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is room
     last_context: Context | None = field(default=None, init=False)
     _queue: OrderedDict[object, tuple[Context, SessionMessage, OutgoingLine | None]] = field(
         factory=OrderedDict, init=False
@@ -214,23 +205,20 @@ class MemoryPipe(MessageReader):
 
     @trio.lowlevel.enable_ki_protection
     def offer(self, line: OutgoingLine) -> bool:
-        """See `Pipe.offer`."""
         if self.closed:
             return False
-        # Here, where it fails one request: in the read loop of the server, it would end the connection.
+        # A failure here concerns one request; in the read loop of the server, the connection.
         message = JSONRPCRequest.model_validate_json(line.line)
         self.put(line, SessionMessage(message), line)
         return True
 
     def begin(self, request: RequestUnderWay) -> None:
-        """See `Pipe.begin`. It is sent as an object."""
         if self.closed:
             request.settle(CLOSED)
         else:
             self.put(request, SessionMessage(JSONRPCRequest(**request.message)), request)
 
     def collect(self, line: OutgoingLine) -> None:
-        """See `Pipe.collect`."""
         if self.closed:
             line.withdrawn()
             return
@@ -242,11 +230,9 @@ class MemoryPipe(MessageReader):
         self._arrived.unpark()
 
     def withdraw(self, line: OutgoingLine) -> None:
-        """See `Pipe.withdraw`."""
         del self._queue[line]
 
     def withdraw_all(self) -> None:
-        """See `Pipe.withdraw_all`."""
         for key, (_, _, line) in list(self._queue.items()):
             if line is not None:
                 del self._queue[key]
@@ -259,7 +245,7 @@ class MemoryPipe(MessageReader):
         Raises:
             anyio.EndOfStream: the pipe was closed.
         """
-        if self._queue:  # a burst must not be a long step: the server starts a task for each message
+        if self._queue:  # or a burst would be one long step: each message starts a task
             await trio.lowlevel.checkpoint()
         while not self._queue:
             if self.closed:
@@ -273,13 +259,13 @@ class MemoryPipe(MessageReader):
         return message
 
     async def aclose(self) -> None:
-        """Take no more messages. Not a checkpoint: clean-up uses it."""
+        """Take no more messages. Not a checkpoint: clean-up calls this."""
         self.closed, self.on_room = True, ignore
         self._arrived.unpark_all()
 
 
 class LegacyServerLink(Link):
-    """A link to a server object that is served as in the legacy era. It is the server's writing stream too."""
+    """A link to a server object that is served as in the legacy era. The server writes to the link."""
 
     def __init__(self, server: Server[Any], lifeline: Lifeline) -> None:
         super().__init__(lifeline)
@@ -290,14 +276,13 @@ class LegacyServerLink(Link):
         self._ended = trio.Event()
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`."""
         await trio.lowlevel.checkpoint()
         if self._pipe.closed:
             raise MCPError.from_error_data(CLOSED)
         self._pipe.put(object(), SessionMessage(message))
 
     async def read(self, receive: Receive) -> None:
-        """See `Link.read`. The messages are passed on by the tasks of the server."""
+        """See `Link.read`. The tasks of the server pass the messages on."""
         self._receive = receive
         try:
             await self._ended.wait()
@@ -323,14 +308,14 @@ class LegacyServerLink(Link):
         try:
             async with self._server.lifespan(self._server) as state:
                 await serve_loop(self._server, self._pipe, writer, lifespan_state=state)
-            self.lifeline.lose()  # unless this side is closing; without it, a call that waits would wait for ever
+            self.lifeline.lose()  # or a waiting call would wait for ever; nothing if this side is closing
         finally:
-            self._pipe.closed, writer.link = True, None  # the SDK's server is cyclic garbage, and refers to both
+            self._pipe.closed, writer.link = True, None  # the SDK's server is cyclic garbage that refers to both
             self._pipe.withdraw_all()
             self._ended.set()
 
     async def close(self) -> None:
-        """End the input of the server, and wait until it has left its lifespan, but at most `SHUTDOWN_GRACE`."""
+        """End the input of the server, and wait up to `SHUTDOWN_GRACE` until it has left its lifespan."""
         self.lifeline.close()
         await self._pipe.aclose()
         with trio.move_on_after(SHUTDOWN_GRACE):
@@ -344,7 +329,6 @@ class ServerWriter(MessageWriter):
     link: LegacyServerLink | None
 
     async def send(self, item: SessionMessage, /) -> None:
-        """See `LegacyServerLink.take`."""
         if self.link is not None:
             await self.link.take(item.message)
 
@@ -353,7 +337,7 @@ class ServerWriter(MessageWriter):
 
 
 def _is_end(message: JSONRPCMessage) -> bool:
-    """Return True if a server answers so because it ends before its handler; only the text says so."""
+    """Return True for the answer of a server that ends before its handler, recognized by its text."""
     return (
         isinstance(message, JSONRPCError)
         and message.error.code == CLOSED.code
@@ -376,8 +360,6 @@ async def open_legacy_link(server: Server[Any], lifeline: Lifeline) -> AsyncIter
 
 # --- The link to a server on another event loop of this process -------------------------------------------------------
 
-# Its messages are objects, in two streams.
-
 
 GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 """Raised by a stream whose other side has ended."""
@@ -386,11 +368,10 @@ GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 class StreamsLink(Link):
     """A link over two streams, which it does not close.
 
-    A reader may have a ``last_context``: the context variables in which its last message is handled.
-
     Args:
         endpoint: the server, as messages show it.
-        reader: the messages of the server. What is not a message is an exception.
+        reader: the messages of the server, and an exception for anything else. May have a ``last_context``: the context
+            variables in which its last message is handled.
         writer: the messages to the server.
         lifeline: the state of the connection.
     """
@@ -404,13 +385,13 @@ class StreamsLink(Link):
 
     @property
     def malformed_lines(self) -> int:
-        """The number of items that were not messages and were skipped."""
         return self._malformed
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
-        """See `Link.exchange`."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        # Before it is written, or the answer could come first. Whether a cancelled write has written is not known.
+        # Marked before the write, or the answer could come first and be dropped. A cancelled write may or may not have
+        # written, so the caller counts the request as sent. The notice is shielded, because this task is already
+        # cancelled, and bounded, because the other event loop may be stuck.
         request.sent = True
         try:
             await self._write(JSONRPCRequest(**request.message))
@@ -423,7 +404,6 @@ class StreamsLink(Link):
             raise
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`."""
         await self._write(message)
 
     async def _write(self, message: JSONRPCRequest | Unanswered) -> None:
@@ -433,7 +413,6 @@ class StreamsLink(Link):
             raise MCPError.from_error_data(CLOSED) from None
 
     async def read(self, receive: Receive) -> None:
-        """See `Link.read`."""
         try:
             async for item in self._reader:
                 if isinstance(item, Exception):
@@ -444,7 +423,6 @@ class StreamsLink(Link):
                 if isinstance(message, JSONRPCResponse | JSONRPCError):
                     self.table.settle_message(message)
                 else:
-                    # In the context variables of its sender.
                     context: Context = getattr(self._reader, "last_context", None) or copy_context()
                     context.run(_finish, receive(message))
         except GONE:
@@ -452,7 +430,7 @@ class StreamsLink(Link):
 
 
 def _finish(handling: Awaitable[None]) -> None:
-    """Run a coroutine that has no checkpoint to its end."""
+    """Run a coroutine without a checkpoint to its end."""
     try:
         next(handling.__await__())
     except StopIteration:
@@ -482,7 +460,7 @@ class ElsewhereServer(ABC):
 
 
 def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:
-    """Return the server that the SDK serves in place of an `MCPServer`; there is no public name.
+    """Return the server that the SDK serves in place of an `MCPServer`, which has no public name.
 
     Raises:
         RuntimeError: an `MCPServer` of this version of the SDK has no such server.
@@ -510,7 +488,7 @@ async def _open_streams_link(server: ElsewhereServer, lifeline: Lifeline) -> Asy
 def open_in_process_link(
     config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
 ) -> AbstractAsyncContextManager[Link]:
-    """Open a link to the configured object; on leaving, the server has left its lifespan, or its time is over.
+    """Open a link to the configured object. On leaving, the server has left its lifespan, or its time is over.
 
     Raises:
         ConnectFailed: the object is not a server.

@@ -1,12 +1,12 @@
 """From bytes to messages: parsing, limits, lines and pace.
 
-Its parts: parse a message; find the id of a response that cannot be read, and make the error in its place, which
-`not_parsed` turns into one for the caller; limit the bytes and values of a message; collect its bytes and split
-a stream into lines (`LineSplitter`); limit how fast messages are read (`ReadingPace`, `Bucket`).
+A server decides how long, deep, broken and frequent its messages are, and all servers share the event loop. So each
+step here is short, and each byte is looked at once. A caller whose answer is unreadable still gets an error. No stream,
+no task and no clock here.
 
-The transports over pipes and HTTP use it. `mcp_actors.servers` uses the errors for unreadable answers and the name of
-the end of the handshake. The caller passes bytes and times, and pauses for the seconds that it gets: this file reads no
-stream, starts no task and asks no clock. It uses the ids and errors of ``_request_table``.
+Owns: the bytes of an arriving message and the whole lines after it; the tokens of a reading speed.
+Writes: nothing.
+Calls: _request_table.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from ._request_table import comparable_id, error_of
 
 
 INITIALIZED: Final = "notifications/initialized"
-"""Ends the handshake of the legacy era. The server accepts no other request before it."""
+"""Ends the handshake of the legacy era. The server accepts no other request before."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """Some servers write it before their first message."""
@@ -42,24 +42,23 @@ def parse_json(data: bytes) -> object:
     """Parse the JSON text of a message, which may begin with a byte order mark. See `read_json`.
 
     Raises:
-        ValueError: it is not JSON, or is nested too deeply.
+        ValueError: the text is not JSON, or is nested too deeply.
     """
     return read_json(data.removeprefix(BYTE_ORDER_MARK))
 
 
 def alone(parsed: object) -> object:
-    """Return the message in a batch of one; anything else as it is."""
+    """Return the message in a batch of one; return anything else unchanged."""
     return parsed[0] if type(parsed) is list and len(parsed) == 1 else parsed
 
 
 def parse_message(data: bytes) -> JSONRPCMessage:
-    """Parse a message as the SDK does, and also what `parse_json` and `to_message` accept.
-
-    In two steps: pydantic's ``validate_json`` would parse the JSON once for each kind of message.
+    """Parse a message as the SDK does, and also the deviations that `parse_json` and `to_message` accept.
 
     Raises:
-        ValueError: it is not a message.
+        ValueError: the bytes are not a message.
     """
+    # In two steps: pydantic's ``validate_json`` would parse the JSON once for each kind of message.
     return to_message(parse_json(data))
 
 
@@ -67,7 +66,7 @@ def to_message(parsed: object) -> JSONRPCMessage:
     """Return the message in a parsed text, which may be a batch of one.
 
     Raises:
-        ValueError: it is not a message.
+        ValueError: the text is not a message.
     """
     parsed = alone(parsed)
     if type(parsed) is dict and type(number := parsed.get("id")) is float and "method" not in parsed:
@@ -87,48 +86,42 @@ def to_message(parsed: object) -> JSONRPCMessage:
 
 # --- Find the request id of a response that cannot be read ------------------------------------------------------------
 
-# Its caller then fails at once and not by a timeout. A server may send JSON that is nested too deeply, a response over
-# a limit, or a response that is not a valid MCP message. If each response has a connection of its own, the connection
-# identifies the request. If all share one, the id must be found, often without parsing the text. It is a member at the
-# top level, before or after the long one. So only two short excerpts of the text are searched, its beginning and its
-# end.
+# The caller then fails at once and not by a timeout. Over HTTP the connection identifies the request. Over a pipe the
+# id must be found, often without parsing a text that is nested too deeply or over a limit: a member at the top level,
+# before or after the long member. So only the beginning and the end are searched.
 #
-# An id counts only if it is whole and certainly at the top level: an answer that was taken for another one would end a
-# call that the server still works on.
+# An id counts only if it is whole and certainly at the top level. A wrong guess would end a call that the server still
+# works on.
 
 
 HEAD_BYTES: Final = 4096
-"""Bytes of the beginning that are searched. In the worst case that takes two milliseconds."""
+"""Searched bytes of the beginning, in two milliseconds at worst."""
 
 LONG: Final = 64 * 1024
-"""Bytes from which a message that is still arriving is judged by its beginning: as many as come with one read."""
+"""Bytes from which an arriving message is judged by its beginning: one read."""
 
 TAIL_BYTES: Final = 4096
-"""Bytes of the end that are searched. After a long member there may be an id, a version and a short result."""
+"""Searched bytes of the end, where an id, a version and a short result fit."""
 
 _UNREADABLE: Final = "mcp_actors: not what the server sent"
-"""Marks, in ``data``, the errors built here. A server that sends the mark only changes the text of its own error."""
+"""Marks, in ``data``, the errors built here. A server that sends the mark only changes its own error."""
 
 _OVER_LIMIT: Final = "mcp_actors: more than the server may send"
-"""Marks errors about limits in the same way."""
+"""Marks errors about limits."""
 
-# As `JSON_TOKEN`, for text that is read backwards, where the backslash of an escape follows what it escapes. A
-# quotation mark ends a string unless the number of backslashes after it is odd.
+# As `JSON_TOKEN`, for text that is read backwards. A quotation mark ends a string unless an odd number of backslashes
+# follows.
 _TOKEN_BACKWARDS: Final = re.compile(rb'"(?:[^"]++|"(?=\\(?:\\\\)*+(?!\\)))*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
 
 _OF_A_RESPONSE: Final = frozenset({"result", "error", "jsonrpc"})
-"""Members of which a response has at least one. A line of a log in JSON may have an id, but none of these."""
+"""A response has one of these members; a line of a JSON log, which may have an id, has not."""
 
 _OF_OTHERS: Final = frozenset({"method", "params"})
 """Members that no response has."""
 
 
 class Excerpt:
-    """The beginning and the end of a text of JSON.
-
-    Attributes:
-        size: the size of the whole text in bytes.
-    """
+    """The beginning and the end of a text of JSON, and the `size` of the whole text in bytes."""
 
     def __init__(self, text: bytes | memoryview) -> None:
         self.size: int = len(text)
@@ -136,7 +129,6 @@ class Excerpt:
         self._tail = bytes(text[-TAIL_BYTES:])
 
     def extend(self, data: bytes) -> None:
-        """Append to the text. Its searched beginning stays as it is, even if that is shorter than `HEAD_BYTES`."""
         self.size += len(data)
         self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
 
@@ -146,7 +138,7 @@ class Excerpt:
 
     @property
     def may_be_answer(self) -> bool:
-        """True if the text may be a response, judged by its beginning."""
+        """True if the beginning may be that of a response."""
         return self._first is not None and _OF_OTHERS.isdisjoint(self._first)
 
     @property
@@ -171,12 +163,11 @@ class Excerpt:
 
 
 def _is_response(names: Collection[str]) -> bool:
-    """Return True if these may be the names of the members of a response, and not of another message."""
     return _OF_OTHERS.isdisjoint(names) and not _OF_A_RESPONSE.isdisjoint(names)
 
 
 def _first_members(text: bytes) -> dict[str, bytes] | None:
-    """Return the members of an object, as far as `text` goes, by name; see `_named`. None if it is not an object."""
+    """Return the members of an object by name, as far as `text` goes; see `_named`. None if not an object."""
     tokens = [match[0] for match in JSON_TOKEN.finditer(text.removeprefix(BYTE_ORDER_MARK))]
     if tokens[:1] != [b"{"]:
         return None
@@ -198,14 +189,10 @@ def _last_members(text: bytes, *, whole: bool) -> dict[str, bytes]:
 
 
 def _split(tokens: Iterable[bytes], towards: int = 1) -> tuple[list[list[bytes]], list[bytes] | None]:
-    """Split the tokens of an object into those of its members, without what is inside of their values.
-
-    Args:
-        tokens: the tokens from the first bracket on.
-        towards: -1 if they are read backwards.
+    """Split the tokens of an object by member, without the insides of values. Backwards if `towards` is -1.
 
     Returns:
-        The members that are whole, and the tokens of one that is cut; None if the object was read to its other end.
+        The whole members, and the tokens of a cut member; None if the other end of the object was found.
     """
     members: list[list[bytes]] = []
     member: list[bytes] = []
@@ -224,7 +211,7 @@ def _split(tokens: Iterable[bytes], towards: int = 1) -> tuple[list[list[bytes]]
 
 
 def _named(members: Iterable[list[bytes]]) -> dict[str, bytes]:
-    """Return members by name, with their values; empty bytes in place of a value that is not plain, or is cut."""
+    """Return members with their values by name; empty bytes for a value that is cut, an array or an object."""
     named = {}
     for tokens in members:
         if len(tokens) > 1 and tokens[0][:1] == b'"' and tokens[1] == b":":
@@ -234,14 +221,12 @@ def _named(members: Iterable[list[bytes]]) -> dict[str, bytes]:
 
 
 def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None:
-    """Return an error in place of an answer that is not valid; None if its request cannot be identified.
-
-    If the answer cannot be parsed, the error has its text as its ``data``, until `Masker.clean` drops that: the answer
-    may be a list whose other items can be read.
+    """Return an error in place of an invalid answer; None if its request cannot be identified.
 
     Args:
-        text: the text of the answer.
-        parsed: the same as `parse_json` returns it; None if it cannot be parsed.
+        text: the text of the answer. Unless parsed, ``data`` of the error until `Masker.clean`: some items of a list
+            may be readable.
+        parsed: the result of `parse_json`; None if the text is not JSON.
     """
     reason = f"the response is not a valid MCP message, or is nested too deeply ({len(text)} bytes)"
     if parsed is not None:
@@ -251,13 +236,11 @@ def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None
 
 
 def _id_in(parsed: object) -> RequestId | None:
-    """Return the id of the request that a parsed response answers; None if it is not a response, or has no id."""
     message = alone(parsed)
     return comparable_id(message.get("id")) if isinstance(message, dict) and _is_response(message) else None
 
 
 def answer_over_limit(excerpt: Excerpt, reason: str) -> JSONRPCError | None:
-    """Return an error in place of an answer over a limit; None if its request cannot be identified."""
     return _error(excerpt.request_id, reason, _OVER_LIMIT)
 
 
@@ -268,15 +251,14 @@ def _error(request_id: RequestId | None, reason: str, mark: str) -> JSONRPCError
 
 
 def is_unreadable(error: MCPError) -> bool:
-    """Return True if an error stands for an answer that was not parsed."""
+    """Return True if an error replaces an unparsed answer."""
     return error.code == PARSE_ERROR and error.data in (_UNREADABLE, _OVER_LIMIT)
 
 
 def not_parsed(server: str, operation: str, error: MCPError) -> ServerError | None:
-    """Return an error of this package if `error` stands for an answer that was not parsed; else None.
+    """Return our error for an `is_unreadable` error; None for any other error. The session goes on.
 
-    `LimitExceeded` is for an answer over a limit, `ConnectionLost` for one that cannot be parsed. In both cases other
-    requests and the session go on.
+    `LimitExceeded` replaces an answer over a limit, `ConnectionLost` an answer that cannot be parsed.
     """
     if not is_unreadable(error):
         return None
@@ -294,17 +276,17 @@ def not_parsed(server: str, operation: str, error: MCPError) -> ServerError | No
 
 
 Excess: TypeAlias = Literal["bytes", "values", "room"]
-"""The limit that a message exceeds; ``room`` if it is within its own limits, but the process has no room for it."""
+"""The exceeded limit; ``room`` if the message is within its own limits, but the process has no room for it."""
 
 
 @frozen
 class MessageLimits:
-    """The maximum size of one message, and the words for a message that exceeds it.
+    """The limits of one message, and the words for a message over a limit.
 
     Attributes:
-        bytes: the maximum size in bytes.
+        bytes: the maximum bytes.
         values: the maximum number of JSON values (``Limits.max_message_values``).
-        option: the option that sets `bytes`; None if it is fixed.
+        option: the option that sets `bytes`; None if fixed.
     """
 
     bytes: int
@@ -312,17 +294,16 @@ class MessageLimits:
     option: str | None = None
 
     def response_too_large(self, excess: Excess) -> str:
-        """Return the reason and the remedy for a response over a limit."""
         limit, remedy = self.exceeded(excess)
         return f"the response is too large ({limit}); the request may have taken effect; {remedy}"
 
     def message_too_large(self, excess: Excess) -> str:
-        """Return the reason and the remedy for any other message over a limit, which ends the connection."""
+        """Return the reason and the remedy for any other message, which ends the connection."""
         limit, remedy = self.exceeded(excess)
         return f"a message from the server is too large ({limit}); {remedy}"
 
     def exceeded(self, excess: Excess) -> tuple[str, str]:
-        """Return the limit that is exceeded, and the remedy."""
+        """Return the limit and the remedy."""
         if excess == "values":
             return (
                 f"more than {self.values} JSON values",
@@ -337,13 +318,10 @@ class TooManyValues(Exception):
 
 
 class ValueCounter:
-    """Counts the values of JSON text as it arrives, by the punctuation outside of strings. A key is a value too.
+    """Counts the values of arriving JSON text by the punctuation outside of strings. A key is a value too.
 
-    The count is approximate: at least one too low, and one too high for each empty array or object.
-
-    Attributes:
-        values: the number of values so far.
-        depth: the number of arrays and objects that have begun and not ended.
+    The count is approximate: at least one too low, and one too high for each empty array or object. `depth` counts open
+    arrays and objects.
     """
 
     def __init__(self) -> None:
@@ -357,7 +335,7 @@ class ValueCounter:
         if self._escaped and data:
             data, self._escaped = data[1:], False
         if b"\\" in data:
-            # Without pairs of backslashes, each one that is left escapes what follows it. This order matters.
+            # After pairs of backslashes are removed, each remaining one escapes the next character. This order matters.
             data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
             self._escaped = data.endswith(b"\\")
         parts = data.split(b'"')  # in turns outside and inside of strings; several times faster than a regex
@@ -370,33 +348,28 @@ class ValueCounter:
 
 # --- Collect the bytes of one message, and split a stream into lines --------------------------------------------------
 
-# Of a message over a limit only the two ends are kept. Each byte is looked at once, so a long message in small pieces
-# does not take quadratic time.
+# Of a message over a limit only the two ends are kept. A long message in small pieces takes no quadratic time.
 
 
 SPACE: Final = 16
-"""Maximum bytes of space after a message whose line is ended by a carriage return alone."""
+"""Maximum bytes of space after a message whose line ends with a carriage return alone."""
 
 SKIPPED: Final = 16
-"""Maximum size of a skipped response, as a multiple of the limit. One without an end must not be read for ever."""
+"""Maximum size of a skipped response, as a multiple of the limit. An endless one must not be read for ever."""
 
 
 FEW: Final = 4
-"""So few lines of one read are not searched for blank ones."""
+"""Up to so many lines of one read are not searched for blank lines."""
 
-# A carriage return between two messages ends a line: some servers write no other line end. It cannot be part of a valid
-# message there. Between the values of one message it is space.
+# A carriage return between two messages ends a line: some servers write no other line end, and no valid message has one
+# there.
 _RETURN: Final = re.compile(rb"(?<=[}\]])[ \t]*+\r\s*+(?=[{\[])")
 
 _BLANK: Final = re.compile(rb"\n\s++")
 
 
 class LongLine(Excerpt):
-    """The beginning and the end of a message that exceeds a limit.
-
-    Attributes:
-        excess: the limit that it exceeds.
-    """
+    """The beginning and the end of a message over a limit, the `excess`."""
 
     def __init__(self, begun: bytes | memoryview, excess: Excess) -> None:
         super().__init__(begun)
@@ -404,15 +377,11 @@ class LongLine(Excerpt):
 
 
 class PartialMessage:
-    """A message that is still arriving.
-
-    Args:
-        max_bytes: the maximum size of the message.
-        max_values: the maximum number of its JSON values.
+    """A message that is still arriving, of at most `max_bytes` and `max_values`.
 
     Attributes:
-        coming: its beginning, if it is long.
-        skipped: its two ends, once it is over a limit; then the rest is not kept.
+        coming: the beginning of a long message.
+        skipped: the two ends of a message over a limit; the rest is not kept.
     """
 
     def __init__(self, max_bytes: float, max_values: float) -> None:
@@ -421,22 +390,21 @@ class PartialMessage:
         self._max_bytes = max_bytes
         self._max_values = max_values
         self._counter = ValueCounter()
-        # `BytesIO.getvalue` returns the bytes without a copy, and parsers do not copy `bytes` either.
+        # `BytesIO.getvalue` copies nothing, and parsers do not copy `bytes` either.
         self._data = BytesIO()
 
     @property
     def size(self) -> int:
-        """The number of bytes that are kept."""
+        """The number of kept bytes."""
         return self._data.tell()
 
     @property
     def empty(self) -> bool:
-        """True if nothing has arrived."""
         return self._data.tell() == 0 and self.skipped is None
 
     @property
     def complete(self) -> bool:
-        """True if a whole array or object has arrived, so what follows does not belong to it."""
+        """True if a whole array or object has arrived, so anything further belongs to the next message."""
         if self.skipped is not None or self._counter.depth != 0:
             return False
         last = bytes(self._data.getbuffer()[-SPACE:]).rstrip()
@@ -444,11 +412,10 @@ class PartialMessage:
 
     @property
     def value(self) -> bytes | LongLine:
-        """The bytes that have arrived, or the two ends of a message over a limit."""
+        """The bytes so far, or the two ends of a message over a limit."""
         return self.skipped or self._data.getvalue()
 
     def append(self, data: bytes) -> None:
-        """Take the next bytes of the message."""
         if self.skipped is not None:
             self.skipped.extend(data)
             return
@@ -464,7 +431,7 @@ class PartialMessage:
             self.coming = Excerpt(self._data.getbuffer())
 
     def skip(self, excess: Excess) -> None:
-        """Drop the message except for its two ends, because it exceeds a limit."""
+        """Drop all but the two ends, because a limit is exceeded."""
         self.coming = self.skipped = LongLine(self._data.getbuffer(), excess)
         self._data = BytesIO()
 
@@ -474,11 +441,11 @@ class LineSplitter:
 
     Args:
         max_line_bytes: the maximum size of a line.
-        max_values: the maximum number of JSON values of a line that arrives in several pieces. (One piece holds few.)
+        max_values: the maximum JSON values of a line in several pieces. (One piece holds few.)
 
     Attributes:
-        whole: the lines that have arrived; take them with `pop`.
-        partial: the line that is still arriving.
+        whole: the whole lines; for `pop`.
+        partial: the arriving line.
     """
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:
@@ -488,10 +455,9 @@ class LineSplitter:
         self._max_values = max_values
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the stream."""
         lines = data.split(b"\n")
         if len(lines) > FEW:
-            # Thousands of blank lines are one match here, and would be thousands of steps of the reader.
+            # One match for thousands of blank lines, each of which would be a step of the reader.
             lines = _BLANK.sub(b"\n", data).split(b"\n")
         begun = lines.pop()
         if self.partial.empty:
@@ -502,14 +468,13 @@ class LineSplitter:
             self._begin(begun)
 
     def _take(self, lines: list[bytes]) -> None:
-        """Take the ends of lines. The first one is the end of the line that is still arriving."""
+        """Take the ends of lines, first of the arriving line."""
         if lines and not self.partial.empty:
             self.partial.append(lines.pop(0))
             self.whole.append(self._take_partial())
         self.whole.extend(lines)
 
     def _begin(self, begun: bytes) -> None:
-        """Take bytes without a newline after them; a carriage return may end a line, too."""
         if b"\r" not in begun:
             self.partial.append(begun)
             return
@@ -522,7 +487,7 @@ class LineSplitter:
             self.whole.append(self._take_partial())
 
     def put_back(self, line: bytes) -> bool:
-        """Take a line that cannot be parsed again, if it is several lines with carriage returns between them."""
+        """Split an unparsable line by carriage returns, and take the parts; return False if there is only one."""
         lines = _RETURN.split(line) if len(line) <= LONG and b"\r" in line else [line]
         if len(lines) > 1:
             self.whole.extendleft(reversed(lines))
@@ -533,63 +498,55 @@ class LineSplitter:
         return taken
 
     def pop(self) -> bytes | LongLine | None:
-        """Return the next whole line; None if it has not arrived yet."""
+        """Return the next whole line; None if none has arrived."""
         if not self.whole:
             return None
         line = self.whole.popleft()
         return LongLine(line, "bytes") if isinstance(line, bytes) and len(line) > self._max_line_bytes else line
 
     def take_rest(self) -> bytes:
-        """Return the bytes after the last newline, once; empty if they exceed a limit."""
+        """Return the bytes after the last newline, once; empty if over a limit."""
         rest = self._take_partial()
         return rest if isinstance(rest, bytes) else b""
 
 
 # --- Limit how fast the messages of a server are read -----------------------------------------------------------------
 
-# All servers share one event loop. Each message takes a short step, but a server that writes without pause would take
-# one in every turn of the loop, and delay all others. Pauses lose nothing: unread bytes wait in the pipe, and then the
-# server waits. Pure decisions: no clock, no tasks.
+# Each message takes a short step, but a server that writes without pause would take one in every turn of the event loop
+# and delay all other servers. Pauses lose nothing: unread bytes wait in the pipe, and then the server waits.
 
 
 AT_ONCE: Final = 500
-"""Unsolicited messages that are read without a pause, at least; more if ``Limits.max_notifications`` is higher."""
+"""Unsolicited messages read without a pause; ``Limits.max_notifications`` may raise the number."""
 
 A_SECOND: Final = 6
-"""Multiple of that number that is read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
+"""Multiple of that number read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
 
 MESSAGE_BYTES: Final = 2 * 1024
-"""Bytes of unsolicited messages that are read in the time of one: 1 MB at once, and then 6 MB per second."""
+"""Bytes that count as one unsolicited message: 1 MB at once, and then 6 MB per second."""
 
 NOTICED: Final = 0.001
 """Seconds of wasted work before a pause: a banner or a few log lines on stdout cause none."""
 
 RESTS: Final = 20
-"""Length of a pause as a multiple of the wasted work: few calls to other servers then meet such a step."""
+"""Length of a pause as a multiple of the wasted work, so few calls to other servers meet such a step."""
 
 LONGEST: Final = 0.5
-"""Maximum seconds of one pause: during it nothing of the server is noticed, not even its exit."""
+"""Maximum seconds of one pause, in which nothing of the server is noticed, not even its exit."""
 
 
 REQUEST: Final = 5
-"""Messages that a request of the server counts as, since a task answers it. A flood of them ends with its connection, a
-second later than it could, but other servers are hardly delayed meanwhile."""
+"""Messages that a request of the server counts as, because a task answers it."""
 
 ANSWERS_AT_ONCE: Final = 4
-"""Answers to requests of a server that are posted over HTTP without a pause. Each POST takes ten times the work that it
-takes to read a message."""
+"""Answers posted over HTTP without a pause. A POST takes ten times the work of reading a message."""
 
 ANSWERS_A_SECOND: Final = 100
-"""Answers that are posted per second afterwards: more than a server may ask (see `IncomingRequests`)."""
+"""Answers posted per second afterwards: more than a server may ask (see `IncomingRequests`)."""
 
 
 class Bucket:
-    """A token bucket: so many at once, and then so many per second.
-
-    Args:
-        at_once: its size.
-        rate: tokens that are added per second.
-    """
+    """A token bucket of size `at_once`, filled at `rate` tokens per second."""
 
     def __init__(self, at_once: float, rate: float) -> None:
         self._at_once = at_once
@@ -598,18 +555,14 @@ class Bucket:
         self._filled = 0.0
 
     def take(self, now: float, tokens: float = 1) -> float:
-        """Take some; return the seconds until there were enough, for which the caller has to wait."""
+        """Take tokens; return the seconds to wait until there were enough."""
         self._tokens = min(self._at_once, self._tokens + (now - self._filled) * self._rate) - tokens
         self._filled = now
         return max(0.0, -self._tokens / self._rate)
 
 
 class ReadingPace:
-    """The reading speed of one connection.
-
-    Args:
-        max_notifications: as in ``Limits``.
-    """
+    """The reading speed of one connection. Each method counts, and returns the seconds to pause."""
 
     def __init__(self, max_notifications: int = AT_ONCE) -> None:
         at_once = max(max_notifications, AT_ONCE)
@@ -618,15 +571,14 @@ class ReadingPace:
         self._wasted = 0.0
 
     def unasked(self, now: float, size: int = 0, *, request: bool = False) -> float:
-        """Count an unsolicited message of so many bytes; return the seconds to pause after it."""
+        """Count an unsolicited message of `size` bytes."""
         return max(self._messages.take(now, REQUEST if request else 1), self._bytes.take(now, size))
 
     def unasked_part(self, now: float, size: int) -> float:
-        """Count so many bytes of an unsolicited message that is still arriving; return the seconds to pause."""
+        """Count bytes of an unsolicited message that is still arriving."""
         return self._bytes.take(now, size)
 
     def wasted(self, seconds: float) -> float:
-        """Count wasted work; return the seconds to pause after it."""
         self._wasted += seconds
         if self._wasted < NOTICED:
             return 0.0

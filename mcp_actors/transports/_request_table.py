@@ -1,13 +1,12 @@
 """Requests under way, and the table that finds them by id.
 
-A `RequestUnderWay` is one message to a server, until its outcome is known. Each connection has one `RequestTable` for
-those and their reports of progress. A server may guess ids, so an answer counts only for a request that is marked as
-sent. `comparable_id` normalizes ids, and `error_of` reads the error of a response.
+Ids are unreliable: servers return "7" for 7, guess ids, and send errors without one. So ids are normalized, an answer
+counts only for a request that is marked as sent, and an error without an id only if a single request can be meant. An
+answer settles its request in the step that reads the answer, whatever a cancellation does in the same step.
 
-`mcp_actors.servers` makes the requests, adds them to the table and removes them, passes reports of progress on, and
-closes the table. Links send a request and settle it, in the step that reads the answer or learns of the failure: that
-wakes the task that waits, or settles the message of an actor without a task. They remove some that are cancelled. It
-does no I/O, starts no task, and imports no file of the package.
+Owns: the unanswered requests of one connection; each belongs to the task or message that waits.
+Writes: the id and the outcome of a request; calls its ``owner`` and ``report``.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -32,41 +31,38 @@ from mcp.types import (
 from pydantic_core import ValidationError, to_json
 
 LAST_ID: Final = 2**31 - 1
-"""The largest id that every server can keep: some use 32-bit integers. 1 follows it."""
+"""The largest id that every server can keep: some use 32-bit integers. 1 follows."""
 
 PROGRESS: Final = "notifications/progress"
 
 Report: TypeAlias = Callable[[float, float | None, str | None], None]
-"""Takes a report of progress: the progress, the total and a message. It returns at once and never raises."""
+"""Takes the progress, the total and a message. Returns at once and never raises."""
 
 
 NO_IDS: Final = (None, "", -1, 0)
-"""What servers write as the id of an error if they do not know the request."""
+"""Ids that servers write into errors about unknown requests."""
 
 
 def comparable_id(request_id: object) -> RequestId | None:
-    """Return an id in the form in which ids are compared; None if it is not an id.
-
-    Some servers return "7" or 7.0 for 7.
-    """
+    """Return an id in comparable form, as 7 for "7" or 7.0; None if it is not an id."""
     if type(request_id) is float and request_id.is_integer():
         return int(request_id)
     return coerce_request_id(request_id) if type(request_id) is int or type(request_id) is str else None
 
 
 def _number(value: object) -> float | None:
-    """Return a number of the server; None if it is not finite, or an integer that is too large for a float."""
+    """Return a number of the server; None if infinite, not a number, or too large for a float."""
     if type(value) is float:
         return value if math.isfinite(value) else None
     if type(value) is int:
         with suppress(OverflowError):
             float(value)
-            return value  # as it is: a callback that prints it prints what the server has sent
+            return value  # unchanged: a callback may print what the server has sent
     return None
 
 
 def error_of(error: object) -> ErrorData:
-    """Return the error of a response. If it has no valid code or message, its text is kept as the message."""
+    """Return the error of a response. Without a valid code or message, its text becomes the message."""
     with suppress(ValidationError):
         return ErrorData.model_validate(error, by_name=False)
     members = error if type(error) is dict else {}
@@ -77,11 +73,11 @@ def error_of(error: object) -> ErrorData:
 
 
 class UnmatchedError(ErrorData):
-    """An error without an id, for the only request that it can be about. The outcome of that is unknown."""
+    """An error without an id, for the only request that can be meant, whose outcome is unknown."""
 
 
 def mcp_error(error: ErrorData) -> MCPError:
-    """Return the exception for an error. That for an `UnmatchedError` has an ``outcome``, and is never retried."""
+    """Return the exception for an error. For an `UnmatchedError` it has an ``outcome``, and is never retried."""
     raised = MCPError.from_error_data(error)
     if isinstance(error, UnmatchedError):
         raised.outcome = "unknown"  # type: ignore[attr-defined]  # as errors of this package have
@@ -94,7 +90,7 @@ def mcp_error(error: ErrorData) -> MCPError:
 Json: TypeAlias = dict[str, Any]
 
 CLOSED = ErrorData(code=CONNECTION_CLOSED, message="Connection closed")
-"""The outcome of a request whose connection has ended. The SDK has the same error for it."""
+"""The outcome of a request whose connection has ended: the SDK's own error."""
 
 WITHDRAWN = ErrorData(**dict(CLOSED))
 """The outcome of a request of which nothing was written before its connection ended."""
@@ -106,35 +102,35 @@ CANCELLED: Final = "notifications/cancelled"
 
 
 def ignore() -> None:
-    """Do nothing: the default of a function that is called without arguments."""
+    """Do nothing: a default callback."""
 
 
 def notice_of(request_id: RequestId) -> JSONRPCNotification:
-    """Return the message that asks a server to cancel a request."""
     params = {"requestId": request_id, "reason": "caller cancelled"}
     return JSONRPCNotification(jsonrpc="2.0", method=CANCELLED, params=params)
 
 
 class RequestUnderWay:
-    """A request from its id to its outcome. It belongs to a task, which waits, or to the `Later` of a message.
+    """A request from its id to its outcome. Belongs to a task, which waits, or to the `Later` of a message.
 
     Args:
         method: the protocol's method.
-        params: its params, complete.
-        attempt: the attempt that it belongs to; None while a connection is opened.
-        headers: the headers that go with it over HTTP.
+        params: the complete params.
+        attempt: the attempt of the request; None while a connection is opened.
+        headers: extra headers over HTTP.
         report: takes the server's reports of progress; None if the request asks for none.
-        cancellable: whether the server is asked to cancel it if its caller leaves.
+        cancellable: whether the server is asked to cancel the request if the caller leaves.
 
     Attributes:
-        id: its id. Written by the table.
-        sent: None before its first byte was offered to the server, then False, and True once all of it was written.
-        line: its line, if it is sent over a pipe.
-        outcome: its result, or why there is none: an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before that.
-        owner: called with it in the step that settles it, and never raises; in `wait`, it wakes the task.
+        id: written by the table.
+        sent: None before the first byte was offered to the server, then False, and True once all bytes were written.
+        line: the line over a pipe.
+        outcome: the result, or the reason for its absence: an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None
+            before.
+        owner: called with the request in the step that settles it, and never raises; in `wait`, wakes the task.
         later: the `Later` of its message, without a task.
-        extras: the rare parts of that message; None if it has none.
-        span: its span, if it has one.
+        extras: the rare parts of that message; None without any.
+        span: the span; None without one.
     """
 
     __slots__ = (
@@ -168,18 +164,17 @@ class RequestUnderWay:
 
     @property
     def message(self) -> Json:
-        """The request as it is sent."""
         message: Json = {"jsonrpc": "2.0", "id": self.id, "method": self.method}
         if self.params:
             message["params"] = self.params
         return message
 
     def settle(self, outcome: Json | ErrorData | Exception) -> None:
-        """Take the outcome, in the step that learns of it. Never raises."""
+        """Take the first outcome, in the step that learns of it. Never raises."""
         if self.outcome is None:
             self.outcome = outcome
             if (owner := self.owner) is not None:
-                self.owner = None  # it refers to what has the request
+                self.owner = None  # the owner refers to the request
                 owner(self)
 
     def withdrawn(self) -> None:
@@ -191,7 +186,7 @@ class RequestUnderWay:
         self.settle(ABANDONED)
 
     async def wait(self) -> Json:
-        """Wait for the outcome, and return the result. A checkpoint unless it is there.
+        """Wait for the outcome, and return the result. A checkpoint unless the outcome is known.
 
         Raises:
             mcp.MCPError: the answer is an error, or the connection has ended.
@@ -200,8 +195,9 @@ class RequestUnderWay:
         if self.outcome is None:
             task = trio.lowlevel.current_task()
             self.owner = lambda _: trio.lowlevel.reschedule(task)
-            # Trio calls `_leave` for no task that `settle` has rescheduled: no cancellation takes away an answer that
-            # was read.
+            # Trio calls `_leave` only for a task that still sleeps, and `settle` reschedules in the step that reads the
+            # answer. So a cancellation in the same tick cannot take the answer away: its caller would repeat a request
+            # that has taken effect.
             await trio.lowlevel.wait_task_rescheduled(self._leave)
         outcome = self.outcome
         assert outcome is not None
@@ -225,8 +221,8 @@ class RequestTable:
 
     Attributes:
         logged: whether all messages are logged, so that no report of progress is taken before its log line.
-        disturbed: True if something other than a request that waits was sent since the last answer to one. An error
-            without an id may be about that.
+        disturbed: True if anything but a waiting request was sent since the last answer. An error without an id may be
+            about that.
     """
 
     def __init__(self) -> None:
@@ -239,7 +235,7 @@ class RequestTable:
         return len(self._waiting)
 
     def add(self, request: RequestUnderWay, request_id: RequestId | None = None) -> RequestId:
-        """Add a request, and return its id, which is written there: a new one, unless it is given.
+        """Add a request, and return its id, which is written there: a new id unless one is given.
 
         Raises:
             ValueError: a request with the given id waits already.
@@ -256,7 +252,7 @@ class RequestTable:
         return request_id
 
     def remove(self, request_id: RequestId) -> None:
-        """Forget a request; a later answer to it is dropped."""
+        """Forget a request; a later answer is dropped."""
         request = self._waiting.pop(coerce_request_id(request_id), None)
         if request is not None and request.sent is not None:
             self.disturbed = True
@@ -268,8 +264,8 @@ class RequestTable:
     def settle(self, message: Any) -> bool:
         """Pass a parsed message to the request that it answers.
 
-        Return False if it is not a valid answer, or has an id that no request can have. A valid one is dropped if no
-        request waits for it, or if the request was not sent yet.
+        Return False if the message is not a valid answer, or has an id that no request can have. A valid answer is
+        dropped if no request waits, or the request was not sent yet.
         """
         if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
             return False
@@ -292,7 +288,7 @@ class RequestTable:
         return error is not None and self._refuse(request_id, error_of(error))
 
     def settle_message(self, message: object) -> bool:
-        """Do what `settle` does, for a message object: one that was never JSON, or an `unreadable_answer`."""
+        """Like `settle`, for a message object: one that was never JSON, or an `unreadable_answer`."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
         request_id = comparable_id(message.id)
@@ -318,7 +314,7 @@ class RequestTable:
         return request is not None
 
     def _sent(self, request_id: RequestId) -> RequestUnderWay | None:
-        """Remove and return the request with an id; None if there is none, or it was not sent yet."""
+        """Remove and return the request with an id; None if absent or not sent yet."""
         request = self._waiting.get(request_id)
         if request is None or not request.sent:
             return None
@@ -327,14 +323,14 @@ class RequestTable:
         return request
 
     def reported(self, message: Any) -> bool:
-        """Pass a parsed report of progress to the request that asked for it. Return False for any other message."""
+        """Pass a parsed report of progress to its request. Return False for any other message."""
         if self.logged or type(message) is not dict or message.get("method") != PROGRESS or "id" in message:
             return False
         params = message.get("params")
         return message.get("jsonrpc") == "2.0" and type(params) is dict and self.report(params)
 
     def report(self, params: Mapping[str, Any] | None) -> bool:
-        """Pass a report of progress to the request that asked for it. Return False if it is not valid."""
+        """Pass a report of progress to its request. Return False if the report is not valid."""
         if params is None or (token := comparable_id(params.get("progressToken"))) is None:
             return False
         request, progress = self._waiting.get(token), _number(params.get("progress"))
@@ -345,7 +341,7 @@ class RequestTable:
         return True
 
     def close(self) -> None:
-        """Note that the connection has ended, for all requests that wait."""
+        """Note that the connection has ended, for all waiting requests."""
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
             request.settle(CLOSED)
