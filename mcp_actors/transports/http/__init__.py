@@ -1,9 +1,7 @@
 """Connect to an HTTP endpoint, over streamable HTTP or SSE.
 
-It offers the two links and what opens them (`open_link_over_http`), and the parts of a client that a sign-in needs.
-``_open`` of `transports` uses these; a file is imported when one of its names is first used, so with the first server
-over HTTP or the first sign-in. They use the shared files of `transports`, `config`, `auth` and single files of layer 0,
-but nothing of `stdio`.
+Each file is imported when one of its names is first used, so only with the first server over HTTP or the first sign-in.
+``_open`` of `transports` is the only user.
 """
 
 from __future__ import annotations

@@ -1,14 +1,13 @@
 """Watch and limit the bodies of HTTP, and parse event streams.
 
-A body wraps one of httpx2 and notes what passes: whether a request was sent (`WatchedRequestBody`), when the server was
-heard (`HeardBody`). A `NotificationBody` breaks after a long silence. `Reads` finds a response that came before its
-request, and two response hooks act on that and on refused credentials. `read_body` and `read_short` read within limits,
-`hang_up` shuts a socket down. `EventParser` splits a stream of events, and `read_events` reads one and pauses the task
-that reads.
+Bodies decide two questions. Did a request leave this process, so that it may have taken effect? And does a response
+belong to its request? A server decides how long, compressed and chopped bodies are, so each is read in small pieces,
+with checkpoints in between and limits that hold while a piece arrives.
 
-The client, the base of links, the session and both transports over HTTP use it. It writes ``RequestUnderWay.sent`` and
-``Lifeline.heard_at``, replaces the ``read`` of a network stream and the streams of responses, and starts no task. It
-uses the limits and the pace of messages and two names of ``_failures``, and knows nothing of sessions.
+Owns: the arriving event of a stream.
+Writes: ``sent`` of requests, ``heard_at`` of the `Lifeline`; the streams of requests and responses; ``read`` of a
+    network stream; shuts a socket down (`hang_up`).
+Calls: transports, _failures.
 """
 
 from __future__ import annotations
@@ -45,25 +44,25 @@ JSON: Final = "application/json"
 EVENTS: Final = "text/event-stream"
 
 SHORT: Final = 64 * 1024
-"""Bytes of a body that are read if little is expected, as with the MCP error of an error status."""
+"""Bytes that are read of a body if little is expected, as with an error status."""
 
 SHORT_WAIT: Final = 1.0
-"""Seconds to wait for such a body. The status is known already, and matters more."""
+"""Seconds to wait for such a body. The known status matters more."""
 
 SMALL: Final = 4 * 1024
 """Bytes of a body that may be read, or parsed twice, in one step."""
 
 PIECE: Final = 64 * 1024
-"""Bytes of a decoded body that are processed in one step."""
+"""Bytes of a decoded body per step."""
 
 ENCODED_PIECE: Final = 8 * 1024
-"""Bytes that are decoded in one step. A few compressed bytes can expand to very many."""
+"""Bytes decoded per step. A few compressed bytes can expand to very many."""
 
 QUIET: Final = 300.0
-"""Seconds without a byte after which a stream of notifications counts as broken, as in the SDK's own HTTP client."""
+"""Seconds without a byte after which a stream of notifications counts as broken, as in the SDK."""
 
 CHALLENGES: Final = frozenset({401, 403, 407})
-"""Statuses to which an auth flow may react by sending the request again."""
+"""Statuses after which an auth flow may send the request again."""
 
 
 class BodyTooLong(Exception):
@@ -87,17 +86,16 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
         return aiter(self._inner)
 
     def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
-        """Return True if the request, whose body this is, may have taken effect before an error.
+        """Return True if the request of this body may have taken effect before an error.
 
-        A connection that could not be made proves nothing about an earlier one: an auth flow may send a request again
-        after any response, and a client of the user's after any error. But an auth flow may also read the body in
-        advance.
+        A connection that could not be made proves nothing about an earlier one: an auth flow, or the user's client, may
+        send a request twice. But an auth flow may also read the body in advance.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
 
 
 class ExchangeBody(WatchedRequestBody):
-    """The body of a request to the server, which may be answered once it is read."""
+    """The body of a request to the server, which may be answered once the body is read."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, request: RequestUnderWay) -> None:
         super().__init__(inner)
@@ -109,12 +107,12 @@ class ExchangeBody(WatchedRequestBody):
 
 
 def is_unsent(request: httpx2.Request) -> bool:
-    """Return True if certainly nothing of the body of a request was sent."""
+    """Return True if certainly no byte of the body of a request was sent."""
     return isinstance(request.stream, WatchedRequestBody) and not request.stream.offered
 
 
 def is_sent(request: httpx2.Request) -> bool:
-    """Return True if the body of a request was offered, and not only read in advance by an auth flow."""
+    """Return True if the body of a request was offered, not only read in advance by an auth flow."""
     return isinstance(request.stream, WatchedRequestBody) and request.stream.offered
 
 
@@ -187,7 +185,7 @@ class Reads:
 
 
 def reads_of(response: httpx2.Response) -> Reads | None:
-    """Return what counts the reads of a connection, from its first response on; None if it cannot be known.
+    """Return the counter of a connection's reads, from its first response on; None if there can be none.
 
     Over HTTP/2 each response names its request.
     """
@@ -204,10 +202,10 @@ def reads_of(response: httpx2.Response) -> Reads | None:
 
 
 async def refuse_surplus(response: httpx2.Response) -> None:
-    """Refuse a response that was there before its request was sent; its connection is closed. A response hook.
+    """Refuse a response that came before its request, and close its connection. A response hook.
 
     Raises:
-        httpx2.RemoteProtocolError: it was. What has become of the request is unknown.
+        httpx2.RemoteProtocolError: the outcome of the request is unknown.
     """
     if (reads := reads_of(response)) is not None:
         if reads.is_surplus:
@@ -219,8 +217,8 @@ async def refuse_surplus(response: httpx2.Response) -> None:
 class NotificationBody(_ResponseBody):
     """The body of a stream of notifications, which breaks after `QUIET` seconds without a byte.
 
-    A proxy or a router may drop a connection without telling this side, and nothing is ever sent over it. All other
-    requests, health checks included, take other connections. So only a new stream shows that the old one was dead.
+    A proxy or a router may silently drop a connection over which this side never sends. All requests, health checks
+    included, take other connections, so only a new stream shows that the old one was dead.
     """
 
     async def __anext__(self) -> bytes:
@@ -256,8 +254,8 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     """Decode a body in pieces of up to `PIECE` bytes, and let other tasks run in between.
 
     Raises:
-        httpx2.DecodingError: the body cannot be decoded, or was encoded more than once. Between two decoders, an
-            unlimited number of bytes could pass in one step.
+        httpx2.DecodingError: the body cannot be decoded, or was encoded more than once: any number of bytes could pass
+            between two decoders in one step.
     """
     codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
     codings = [each for each in codings if each != "identity"]
@@ -274,8 +272,8 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 
 def is_small(response: httpx2.Response) -> bool:
-    """Return True if a body is certainly small: not encoded, with a length that the HTTP library keeps to."""
-    headers = {name.lower(): value for name, value in response.headers.raw}  # one by one they take ten times as long
+    """Return True if a body is certainly small: not encoded, with a length that the HTTP library enforces."""
+    headers = {name.lower(): value for name, value in response.headers.raw}  # one by one takes ten times as long
     length = headers.get(b"content-length", b"")
     return length.isdigit() and int(length) <= SMALL and b"content-encoding" not in headers
 
@@ -283,11 +281,11 @@ def is_small(response: httpx2.Response) -> bool:
 async def read_body(
     response: httpx2.Response, limit: int, *, max_values: float = math.inf, small: bool = False
 ) -> bytes:
-    """Read a whole body, which is decoded piece by piece unless it `is_small`, and close the response.
+    """Read a whole body, piece by piece unless `small` (see `is_small`), and close the response.
 
     Raises:
-        BodyTooLong: it has more than `limit` bytes. No more than that, and one piece, was held.
-        TooManyValues: it has more than `max_values` values of JSON.
+        BodyTooLong: more than `limit` bytes. Only one piece more was held.
+        TooManyValues: more than `max_values` values of JSON.
     """
     body, counter = bytearray(), ValueCounter()
 
@@ -312,9 +310,9 @@ async def read_body(
 
 
 async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:
-    """Read a short body; return it and the MCP error in it. A body that is long, broken or slow counts as empty.
+    """Read a short body; return it with its MCP error, if any. A long, broken or slow body counts as empty.
 
-    Of a stream of events, the body is the first one.
+    Of a stream of events, the first event is the body.
     """
     body = b""
     try:
@@ -328,9 +326,9 @@ async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]
 
 
 def hang_up(response: httpx2.Response) -> None:
-    """Let no other request use the connection of a response, because what is left on it may be a response too.
+    """Let no other request use the connection of a response, where a further response may wait.
 
-    Over HTTP/2 each response has a stream of its own, and other requests use the same connection.
+    Over HTTP/2, other requests share the connection, so nothing happens.
     """
     stream = response.extensions.get("network_stream")
     sock = None if stream is None or response.http_version == "HTTP/2" else stream.get_extra_info("socket")
@@ -347,23 +345,22 @@ def media_type(response: httpx2.Response) -> str:
 
 # --- Parse server-sent events, and enforce limits while an event is still arriving ------------------------------------
 
-# httpx2 and the SDK parse event streams too, but one step of theirs may take any time: with chunks of a few bytes each,
-# with empty lines, or with a message of millions of values. So streams are parsed here, in small pieces.
+# httpx2 and the SDK parse event streams too, but a step of theirs may take any time: for tiny chunks, empty lines, or
+# millions of values. So streams are parsed here, in small pieces.
 
 
 MAX_FIELD: Final = 16 * 1024
-"""Bytes kept of a line other than data, such as an id or a comment. The rest is dropped."""
+"""Kept bytes of a line other than data, such as an id or a comment."""
 
 LINES: Final = 1024
-"""Bytes that are split into lines in one step if lines are short: each byte may be a line."""
+"""Bytes split per step if lines are short: each byte may be a line."""
 
 FEW: Final = 64
 """Maximum lines of a piece that is split in one step. A message of any length is one line."""
 
 
 MAX_RETRY: Final = 60_000
-"""Maximum milliseconds until a stream is opened again, whatever its ``retry`` fields say: a server that asks for a week
-must not keep a caller for a week."""
+"""Maximum milliseconds until a stream is opened again, even if a ``retry`` field asks for a week."""
 
 DATA: Final = b"data:"
 
@@ -372,11 +369,7 @@ MARK: Final = "\ufeff".encode()
 
 
 class TooMuch(httpx2.SSEError):
-    """An event exceeds a limit.
-
-    Attributes:
-        data: the excerpt of its data that is kept.
-    """
+    """An event exceeds a limit; `data` is the kept excerpt."""
 
     def __init__(self, data: LongLine) -> None:
         super().__init__(f"an event has too many {data.excess}")
@@ -390,10 +383,10 @@ class Event:
     Attributes:
         name: its type.
         data: its data.
-        id: its id; None if it has none.
-        retry: its ``retry`` field, at most `MAX_RETRY`; None if it has none that is valid.
-        skipped: an excerpt of data that exceeds a limit; then `data` is empty.
-        unpaced: the number of bytes that arrived with it and have caused no pause yet.
+        id: its id; None without one.
+        retry: its ``retry`` field, at most `MAX_RETRY`; None without a valid one.
+        skipped: an excerpt of data over a limit; then `data` is empty.
+        unpaced: the bytes that arrived with the event and have caused no pause yet.
     """
 
     name: bytes = b"message"
@@ -409,10 +402,10 @@ class EventParser:
 
     Args:
         max_bytes: the maximum size of the data of one event.
-        max_values: the maximum number of JSON values in it.
+        max_values: the maximum number of JSON values in the data.
 
     Attributes:
-        partial: the data that is still arriving; None if the event has no data yet.
+        partial: the arriving data; None if the event has no data yet.
     """
 
     def __init__(self, max_bytes: float, max_values: float) -> None:
@@ -434,7 +427,7 @@ class EventParser:
         self.partial: PartialMessage | None = None
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Take the next bytes of the stream, which may begin and end anywhere; yield the events that they complete."""
+        """Take the next bytes of the stream, cut anywhere; yield the events that they complete."""
         if not piece:
             return
         if self._after_return:
@@ -450,7 +443,6 @@ class EventParser:
             self._take(part)
 
     def _take(self, part: bytes) -> None:
-        """Take a part of a line."""
         if self._in_data and self.partial is not None:
             self.partial.append(part)
         elif len(self._line) < MAX_FIELD:
@@ -463,7 +455,7 @@ class EventParser:
                 self._begin_data().append(bytes(self._line[len(DATA) :]).removeprefix(b" "))
 
     def _end_line(self) -> bool:
-        """End a line; return True if an event ends with it."""
+        """End a line; return True if an event ends too."""
         line, self._line = bytes(self._line), bytearray()
         self._at_start = False
         if self._in_data:
@@ -488,7 +480,7 @@ class EventParser:
         return self.partial
 
     def end_event(self) -> Event:
-        """Return the event that has arrived so far, and begin another one."""
+        """Return the event so far, and begin another."""
         data = b"" if self.partial is None else self.partial.value
         event = Event(
             self._fields.get(b"event") or b"message",
@@ -534,8 +526,8 @@ async def read_events(
         limits: the limits of each event.
         pace: the reading speed of the connection.
         is_expected: returns True if a long event, judged by its beginning, may be an awaited response.
-        skipped: the maximum size of an event over a limit, as a multiple of the limit. It is read because its end may
-            contain the id of the request.
+        skipped: the maximum size of an event over a limit, as a multiple of the limit. Its end may have the id of the
+            request.
 
     Raises:
         TooMuch: an event exceeds that size.

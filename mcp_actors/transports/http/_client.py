@@ -1,16 +1,12 @@
 """Create the HTTP client of one connection from its configuration.
 
-`make_client` resolves the credentials, and sets the headers, the auth flow and the response hooks; two of these limit
-the cookies and mask tokens. The client is a new one, or that of the user's ``http_client``, which is changed likewise.
-A new one has TLS settings and limits too; it uses the certificates of ``verify`` or of the machine, and the proxies of
-the environment unless the server is on this machine. It is made in a thread, because reading certificates blocks.
-`oauth_of` and `exchange_of` serve a sign-in; `finish_refresh` lets a refresh of a token end before the client is
-closed; other functions return the URL, the proxy and the limits on connections. What cannot be resolved, read or
-created raises `ConnectFailed`.
+A client combines headers, an auth flow, TLS, proxies, limits and response hooks, and each of them may come from the
+user and may fail. Anything that cannot be resolved, read or created raises `ConnectFailed`. A new client is made in a
+thread, because reading certificates blocks. No request is sent to the server here.
 
-The link, or `open_exchange`, owns the client afterwards and closes it. It adds credentials to the `Masker`, and calls
-the user's functions for them; no request is sent to the server here. It uses `auth`, the credentials, `Certificates`
-and hooks of ``_bodies``.
+Owns: nothing. The link, or `open_exchange`, owns the client and closes it.
+Writes: the `Masker`, with credentials; the client of the user's ``http_client``. Calls the user's functions.
+Calls: auth, config, transports, _bodies, _proxies.
 """
 
 from __future__ import annotations
@@ -42,35 +38,34 @@ _hopeless: Final = partial(not_open, phase="configure")
 _failed: Final = partial(not_open, phase="configure", hopeless=False)
 
 TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
-"""Seconds until the network counts as broken. None where only the server is slow or this process is busy: the timeouts
-of requests are for that."""
+"""Seconds until the network counts as broken. None where only the server or this process is slow: the timeouts of
+requests cover these."""
 
 LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
-"""The default timeout of httpx2, which would end every call that takes longer. So it is replaced by `TIMEOUT`."""
+"""The default of httpx2, which would end every longer call, replaced by `TIMEOUT`."""
 
 MIN_CONNECTIONS: Final = 50
 """Minimum limit on connections, however small ``max_in_flight`` is: each event stream holds one."""
 
 SPARE_CONNECTIONS: Final = 4
-"""Connections beyond one per request in flight: the notification stream, a probe, a cancellation, the end of the
-session."""
+"""Connections beyond one per request in flight: notifications, a probe, a cancellation, the end of the session."""
 
 KEEPALIVE: Final = 60.0
-"""Seconds that an unused connection is kept, where that cannot be configured."""
+"""Seconds that an unused connection is kept, where not configurable."""
 
 KEPT: Final = 20
-"""Maximum of unused connections that are kept, as the HTTP library's default. It looks at all of them twice for each
-request: after a burst of calls, 64 of them would make each later call take twice as long."""
+"""Maximum of kept unused connections. The HTTP library looks at each twice per request: 64 after a burst would double
+the time of each later call."""
 
 MAX_COOKIES: Final = 50
-"""Maximum of cookies of one connection. All of them are sent with each request."""
+"""Maximum of cookies of one connection, all sent with each request."""
 
 MAX_COOKIE_BYTES: Final = 8 * 1024
-"""Maximum size of their names and values. Many servers refuse a request with longer headers."""
+"""Maximum size of their names and values. Many servers refuse longer headers."""
 
 
 def real_url(transport: Http | Sse) -> str:
-    """Return the URL for requests: without the user and password, which are sent as a header, and the fragment."""
+    """Return the URL for requests, without the fragment, and without the user and password, which a header carries."""
     return str(httpx2.URL(transport.url).copy_with(userinfo=b"", fragment=None))
 
 
@@ -92,7 +87,7 @@ async def make_client(
     if isinstance(transport, Http) and transport.http_client is not None:
         client = _call_factory(config.name, transport.http_client)
     else:
-        # In a thread, because reading the certificates takes about 25 ms.
+        # In a thread: reading the certificates takes about 25 ms.
         try:
             client = await trio.to_thread.run_sync(_new_client, config, transport, certificates, abandon_on_cancel=True)
         except RuntimeError as error:
@@ -119,7 +114,7 @@ async def make_client(
 
 @asynccontextmanager
 async def finish_refresh(client: httpx2.AsyncClient) -> AsyncIterator[None]:
-    """Let a refresh of the token get its answer before a client is closed: it belongs to no task of the connection."""
+    """Let a refresh of the token end before a client is closed: no task of the connection owns the refresh."""
     try:
         yield
     finally:
@@ -139,7 +134,7 @@ def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
 async def exchange_of(
     config: ServerConfig, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
 ) -> auth.Exchange:
-    """Return what talks to the authorization server of a server.
+    """Return the client of a server's authorization server.
 
     Raises:
         ConnectFailed: the client secret cannot be resolved.
@@ -172,7 +167,7 @@ def _size_of(cookie: Cookie) -> int:
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:
-    """Mask a token that is known only when it is sent. A response hook."""
+    """Mask a token that is known only once sent. A response hook."""
     if sent := response.request.headers.get("authorization"):
         masker.add_recent("<auth>", sent)
 
@@ -230,7 +225,7 @@ def proxy_variable(transport: Http | Sse) -> str:
 
 
 def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
-    """Return the maximum number of connections, and how long an unused one is kept."""
+    """Return the limits on connections, with the seconds that an unused one is kept."""
     limit, keepalive = None, KEEPALIVE
     if isinstance(transport, Http):
         limit, keepalive = transport.max_connections, transport.keepalive

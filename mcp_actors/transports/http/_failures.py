@@ -1,13 +1,12 @@
 """Judge redirects and answers over HTTP, and build errors for failures.
 
-`next_request_within_origin` says which redirect may be followed. `answer_in`, `check_id`, `error_in` and
-`check_refusal` judge bodies, and `retry_after` a header. `HttpFailures` builds the errors about one server: its URL,
-what happened, and what to do; all but a `ConnectionOver` name the server, too. Text from the server and from the HTTP
-library is masked (`HttpFailures.masker`).
+Decides whether a redirect may be followed, and whether a body answers its request: the ids and statuses of servers are
+unreliable, and a wrong guess gives a caller the result of another call. `HttpFailures` words all errors about one
+server, and masks text of the server and the HTTP library. No clock and no I/O.
 
-The functions get the time as an argument and do no I/O. But `check_id` writes the id of an answer, and the masker
-changes the exceptions that become causes. The bodies, the links and the sessions use it, and it uses no other file of
-the folder.
+Owns: nothing.
+Writes: the id of an answer (`check_id`); exceptions that become causes, which the masker changes.
+Calls: transports.
 """
 
 from __future__ import annotations
@@ -38,27 +37,27 @@ from .._request_table import NO_IDS, UnmatchedError, comparable_id
 
 # --- Follow redirects of HTTP requests, within the origin of the server -----------------------------------------------
 
-# Everything in a request (headers, credentials, body) was configured for one origin, so it is sent to no other. A
+# The headers, credentials and body of a request were configured for one origin, so no other origin gets them. A
 # redirect that would drop the body of a message is not followed either.
 
 
 MAX_REDIRECTS: Final = 5
-"""Maximum of redirects of one request, all within the origin. More are a loop."""
+"""Maximum of redirects of one request. More are a loop."""
 
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
 
 def next_request_within_origin(response: httpx2.Response) -> httpx2.Request | None:
-    """Return the request that follows a redirect; None if it may not be sent, or if this is not a redirect."""
+    """Return the request after a redirect; None if it may not be sent, or without a redirect."""
     following, sent = response.next_request, response.request
     if following is None or following.method != sent.method or not _same_origin(sent.url, following.url):
         return None
-    # A user in the location would be sent as credentials. One of the configured URL is kept by a relative location.
+    # A user in the location would be sent as credentials. A relative location keeps that of the configured URL.
     return following if following.url.userinfo in (b"", sent.url.userinfo) else None
 
 
 def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
-    """Return True if two URLs have one origin, or if the second is the first over TLS, both at the default ports."""
+    """Return True for one origin, or if `other` is `one` over TLS, both at the default ports."""
     if one.host != other.host:
         return False
     upgraded = (one.scheme, one.port, other.scheme, other.port) == ("http", None, "https", None)
@@ -69,17 +68,17 @@ def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
 
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
-"""No connection was made, so nothing was sent. A proxy that refuses to make one is such a failure, too."""
+"""No connection was made, so nothing was sent; also if a proxy refused to make one."""
 
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
-"""Statuses about credentials, load and proxies. They are raised as `HttpStatusError` even if the body holds an MCP
-error. With any other status an MCP error in the body is the server's response."""
+"""Statuses about credentials, load and proxies, raised as `HttpStatusError`. With any other status, an MCP error in the
+body is the server's response."""
 
 OF_A_REQUEST: Final = frozenset({400, 404})
-"""Statuses that concern one request, if its URL has answered others."""
+"""Statuses that concern one request, if the URL has answered others."""
 
 NOT_INITIALIZED: Final = -32002
-"""The code of many servers for a request before ``initialize``, as it was in the Language Server Protocol."""
+"""The code of many servers for a request before ``initialize``, from the Language Server Protocol."""
 
 MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
@@ -121,10 +120,10 @@ _REMEDY_OTHER: Final = "check the documentation of the server for this status"
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Return the seconds that a ``Retry-After`` header asks to wait, 0 to `MAX_RETRY_AFTER`; None if it is not valid.
+    """Return the seconds of a ``Retry-After`` header, 0 to `MAX_RETRY_AFTER`; None if it is not valid.
 
     Args:
-        value: the header: a number of seconds, or a date. None if it was not sent.
+        value: the header: a number of seconds or a date; None without a header.
         now: the current time, with its zone.
     """
     if value is None:
@@ -152,8 +151,8 @@ class WrongId(httpx2.SSEError):
 def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None:
     """Give an answer the id of its request, as it was sent.
 
-    A connection that carries a second response, or a proxy that mixes up responses, would give a caller the result of
-    another call, and only the id shows that.
+    After a second response on a connection, or behind a proxy that mixes up responses, only the id shows that an answer
+    belongs to another call.
 
     Raises:
         WrongId: the answer is not to this request. The text follows the URL of the server.
@@ -171,11 +170,11 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
     Args:
         body: the body.
         request: the id of the request.
-        skip: called with what is skipped.
+        skip: called with the name of skipped messages.
 
     Raises:
-        NoAnswer: it is something else. The text follows the URL of the server.
-        WrongId: it is the response to another request.
+        NoAnswer: there is no response. The text follows the URL of the server.
+        WrongId: the response is to another request.
     """
     try:
         value = alone(parse_json(body))
@@ -195,20 +194,16 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
 
 
 def _id_of(message: dict[str, object]) -> RequestId | None:
-    """Return the id of the request that a message may answer."""
     return None if "method" in message else comparable_id(message.get("id"))
 
 
 def is_of_session(error: ErrorData) -> bool:
-    """Return True if an error may mean an unknown session: the server has refused a request without looking at it."""
+    """Return True if an error may mean an unknown session: the server has not looked at the request."""
     return isinstance(error, UnmatchedError) or error.code in (INVALID_REQUEST, NOT_INITIALIZED)
 
 
 def error_in(body: bytes) -> MCPError | None:
-    """Return the MCP error in the body of an error status; None if it has no such error.
-
-    It may have no ``id``, because servers refuse requests before they have parsed them.
-    """
+    """Return the MCP error in the body of an error status, with or without an ``id``; None without an error."""
     try:
         message = to_message(parse_json(body))
     except ValueError:
@@ -219,8 +214,7 @@ def error_in(body: bytes) -> MCPError | None:
 def check_refusal(body: bytes, request: RequestId) -> None:
     """Check the id of an MCP error in the body of an error status.
 
-    A text, such as ``"server-error"``, counts as no id: older servers of the Python SDK send it in place of null, and
-    no request that could be mistaken for this one has such an id.
+    A text, such as ``"server-error"``, counts as no id: older servers of the Python SDK send texts in place of null.
 
     Raises:
         WrongId: the error is the response to another request.
@@ -232,13 +226,13 @@ def check_refusal(body: bytes, request: RequestId) -> None:
 
 
 def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
-    """Return True if an error is about this request, and not about one that its auth flow sent elsewhere."""
+    """Return True if an error is about this request, not a request of its auth flow."""
     failed = _request_of(error)
     return failed is not None and (failed.method, failed.url) == (request.method, request.url)
 
 
 def is_about_origin(error: httpx2.RequestError, url: httpx2.URL) -> bool:
-    """Return True if an error is about a request to this origin, and not about one that an auth flow sent elsewhere."""
+    """Return True if an error is about a request to this origin, not to that of an auth flow."""
     failed = _request_of(error)
     return failed is not None and _same_origin(url, failed.url)
 
@@ -256,14 +250,14 @@ S = TypeVar("S", bound=ServerError)
 
 @frozen
 class HttpFailures:
-    """Builds the errors about one server.
+    """Builds the errors about one server: each public method returns an error or a part of one.
 
     Args:
         server: the name of the server.
-        url: its URL, without credentials.
-        masker: masks its credentials in text from the server.
+        url: the URL of the server, without credentials.
+        masker: masks its credentials.
         credentials: the sources of its credentials, without any value.
-        proxy: the environment variable with the proxy through which it is reached; empty for none.
+        proxy: the environment variable of the proxy in between; empty without a proxy.
     """
 
     server: str
@@ -287,10 +281,10 @@ class HttpFailures:
         Args:
             response: the response.
             now: the current time, with its zone.
-            body: the MCP error in it, if any.
-            text: its body, which is shown unless it is a page.
+            body: the MCP error in the response, if any.
+            text: the body, shown unless it is a page.
             answered: whether the server has answered other requests over this connection.
-            remedy: the remedy; None for the one that fits the status.
+            remedy: the remedy; None for the usual remedy of the status.
         """
         status = response.status_code
         remedy = _REMEDY_REQUEST if answered and status in OF_A_REQUEST else remedy
@@ -307,7 +301,7 @@ class HttpFailures:
         return caused_by(error, cause)
 
     def said(self, text: bytes, response: httpx2.Response | None = None) -> str:
-        """Return what came in place of an answer, in brackets; empty for a page, and for what may be another result."""
+        """Return an unexpected body in brackets; empty for a page, or for a possible result of another call."""
         if b'"result"' in text or (response is not None and "html" in response.headers.get("content-type", "")):
             return ""
         said = plain_text(self.masker(text.decode(errors="replace")).strip(), limit=200)
@@ -323,7 +317,6 @@ class HttpFailures:
         return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
-        """Return the error for a redirect to a place where a request with credentials must not follow."""
         sent, following = response.request, response.next_request
         assert following is not None
         target, remedy = self._shown(following.url), "configure that URL if you trust it"
@@ -339,15 +332,12 @@ class HttpFailures:
         return HttpStatusError(what, server=self.server, status=response.status_code)
 
     def lost(self, what: str, cause: BaseException | None = None) -> ConnectionLost:
-        """Return the error for a request that was sent and will get no response."""
         return caused_by(self._about(ConnectionLost, f": {what}{MAY_HAVE_ACTED}"), self._kept(cause))
 
     def misdirected(self, reason: WrongId) -> ConnectionLost:
-        """Return the error for a response to another request."""
         return self.lost(f"{self.masker(str(reason))}; {REMEDY_SERVER}")
 
     def no_answer(self, what: str) -> ConnectionLost:
-        """Return the error for a response that is not MCP."""
         return self.lost(f"{self.masker(what)}; {_REMEDY_URL}")
 
     def of(self, error: Exception, request: httpx2.Request, *, sent: bool) -> Exception:
@@ -356,7 +346,7 @@ class HttpFailures:
         Args:
             error: the exception. A `ServerError` or `ConnectionOver` is returned unchanged.
             request: the request.
-            sent: True if it may have taken effect before.
+            sent: True if the request may have taken effect before.
         """
         if isinstance(error, ServerError | ConnectionOver):
             return error
@@ -367,12 +357,11 @@ class HttpFailures:
         return self.broken(error) if sent else self.not_sent(error)
 
     def short(self, cause: Exception, shortage: Shortage) -> ServerError:
-        """Return the error for a request that a shortage on this side has prevented. It says nothing about a server."""
         what = f"the request was not sent, because of a shortage in this program ({shortage.what}); {shortage.remedy}"
         return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
 
     def broken(self, cause: Exception) -> ConnectionLost:
-        """Return the error for a connection that broke, or an auth flow that failed, after the request was sent."""
+        """Return the error for a failure after the request was sent."""
         shortage = own_shortage(cause)
         remedy = REMEDY_SERVER if shortage is None else shortage.remedy
         if _wants_certificate(_system_error(cause)):
@@ -380,17 +369,15 @@ class HttpFailures:
         return self.lost(f"the connection broke during the request ({describe(cause, self.masker)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
-        """Return the error for a request that failed before it was sent, or after a refusal of its credentials."""
+        """Return the error for a failure before the request was sent, or after a refusal of its credentials."""
         where = f"proxy in {self.proxy}, and the configured auth" if self.proxy else "configured auth and http_client"
         what = f"the request failed before it took effect ({describe(cause, self.masker)}); check the {where}"
         return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
 
     def too_large(self, reason: str) -> LimitExceeded:
-        """Return the error for a message over a limit; see `MessageLimits` for the reason."""
         return self._about(LimitExceeded, f": {reason}")
 
     def unreached(self, cause: Exception) -> ConnectionOver:
-        """Return the error for a connection that could not be made."""
         root = _system_error(cause)
         if isinstance(root, ssl.SSLCertVerificationError):
             remedy = "check the certificate of the server, or set verify to a file of CA certificates to trust"
@@ -411,7 +398,7 @@ class HttpFailures:
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def of_endpoint(self, response: httpx2.Response, now: datetime) -> HttpStatusError:
-        """Like `status`, for the endpoint that an event stream has named, and that does not exist."""
+        """Like `status`, for an endpoint that an event stream has named, and that does not exist."""
         named = self._shown(response.request.url)
         remedy = f"its event stream names {named} for messages, so check the prefix that a proxy adds to its paths"
         return self.status(response, now, remedy=remedy)
@@ -423,7 +410,7 @@ class HttpFailures:
 
         Args:
             cause: the MCP error in the refusal, if any.
-            response: the refusal of a request; None if it was not about a request.
+            response: the refusal of a request; None if no request was refused.
             now: the current time, with its zone.
         """
         what = (
@@ -436,22 +423,18 @@ class HttpFailures:
         return caused_by(ConnectionOver(what, refusal=refusal), self._kept(cause))
 
     def ended(self, cause: Exception | None = None) -> ConnectionOver:
-        """Return the error for the end of the event stream that carries all messages of the server."""
         how = f"broke ({describe(cause, self.masker)})" if cause is not None else "ended"
         what = f"the event stream of {self.url} {how}; {REMEDY_SERVER}"
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:
-        """Return the error for a response of another content type than an event stream."""
         found = plain_text(self.masker(kind), limit=SHOWN) or "no content type"
         return self._about(ServerError, f" answered with {found!r}, which is not an event stream; {REMEDY_STREAM}")
 
     def no_endpoint(self) -> ServerError:
-        """Return the error for an event stream that did not say where messages are posted."""
         return self._about(ServerError, f" opened an event stream that named no endpoint; {REMEDY_STREAM}")
 
     def endpoint_elsewhere(self, endpoint: httpx2.URL) -> ServerError:
-        """Return the error for an event stream that names an endpoint at another origin."""
         return self._about(
             ServerError,
             f" wants messages sent to another origin ({self._shown(endpoint)}), which is refused to protect the "
@@ -459,19 +442,17 @@ class HttpFailures:
         )
 
     def _about(self, kind: type[S], what: str) -> S:
-        """Return an error of a kind: the server, its URL, and `what` right after that."""
         return kind(f"server {self.server!r}: {self.url}{what}", server=self.server)
 
     def _kept(self, cause: E | None) -> E | Masked | None:
         return None if cause is None else self.masker.clean(cause)
 
     def _shown(self, url: httpx2.URL) -> str:
-        """Return a URL that the server sent, as an error may show it."""
         return plain_text(self.masker(str(url.copy_with(userinfo=b"", query=None, fragment=None))))
 
 
 def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
-    """Return the class of a foreign exception, and its text unless that may contain a header or a URL."""
+    """Return the class of a foreign exception, and its text unless that may have a header or a URL."""
     text = ""
     harmless = httpx2.TransportError | httpx2.DecodingError
     if isinstance(error, harmless) and not isinstance(error, httpx2.LocalProtocolError):
@@ -480,17 +461,16 @@ def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
 
 
 def _wants_certificate(error: BaseException | None) -> bool:
-    """Return True for the alert of TLS 1.3 that says that a client certificate is missing."""
     return isinstance(error, ssl.SSLError) and "CERTIFICATE_REQUIRED" in str(error)
 
 
 def _system_error(error: BaseException) -> OSError | None:
-    """Return the innermost error of the operating system or of TLS among the causes of an exception."""
+    """Return the innermost error of the system or of TLS among the causes."""
     return next((each for each in reversed([*causes_of(error)]) if isinstance(each, OSError)), None)
 
 
 def _reason(root: OSError | None) -> str:
-    """Return an error of the system or of TLS in its own words, as ``connection refused``; empty if it has none."""
+    """Return the words of the system or of TLS, as ``connection refused``; empty without any."""
     if isinstance(root, ssl.SSLError):
         texts = (root.reason or "").replace("_", " ").lower(), getattr(root, "verify_message", "")
         return plain_text(": ".join(filter(None, texts))).rstrip(".")

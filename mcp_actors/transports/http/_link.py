@@ -1,16 +1,13 @@
 """The base of links over HTTP: their client, requests and refusals.
 
-Ownership: the owner task of the actor enters `open_link_over_http`, where ``_client`` makes the HTTP client, and leaves
-it. In between, a background task of the link owns the client: it enters the client, serves the connection until the
-link is left, and leaves the client. An error there ends only this task: it marks the connection as lost, and the owner
-task is not cancelled. Leaving waits for the end of the session within ``stop_timeout``.
+The owner task of the actor enters and leaves `open_link_over_http`. In between, a background task (`HttpLink.run`) owns
+the HTTP client, so a failure marks the connection as lost and cancels no one else. `Reach` notices a server that is
+gone, although each request has a connection of its own. `Refusals` asks by a ping whether a refusal concerns one
+request, the session or the credentials.
 
-Both transports over HTTP derive from `HttpLink`, which counts and limits the requests of the server, masks its errors
-and notes when it was heard. `Reach` sends requests, again while a connection is refused and other requests are in
-flight, or if a kept connection has ended before anything was sent. It probes the server in a background task, and marks
-the connection in the `Lifeline` as lost if the server is gone and no request in flight will notice that. `Refusals`
-asks by a ping whether a refusal concerns one request, the session or the credentials. The session itself and its
-streams are in the files above. The filters of loggers are installed here.
+Owns: the client, the background tasks that use it, and the probe.
+Writes: the `Lifeline`, `IncomingRequests` and masker of the link; the hooks of the client; the log.
+Calls: config, transports, _bodies, _client, _failures.
 """
 
 from __future__ import annotations
@@ -70,20 +67,20 @@ Configured = TypeVar("Configured", Http, Sse)
 
 
 CLOSING: Final = 0.9
-"""The part of ``stop_timeout`` in which a server may react to the end of a session. The rest is for what follows: the
-actor has as much time in all, and is killed after that."""
+"""Share of ``stop_timeout`` in which a server may react to the end of a session. The rest is for what follows before
+the actor is killed."""
 
 
 NOTIFICATION_TIMEOUT: Final = 10.0
-"""Seconds for the POST of a message without a response, in which it also waits for those before it. A server accepts it
-at once, or something is wrong."""
+"""Seconds for the POST of a message without a response, with the wait for earlier ones. Servers accept at once."""
 
 
 class HttpLink(Link, ABC, Generic[Configured]):
     """A link to an HTTP endpoint."""
 
     _background: Background
-    """Runs the tasks that use the client. They end before it is closed, because it would not close what they open."""
+    """Runs the tasks that use the client, and ends before the client is closed, which would not close what they open.
+    """
 
     def __init__(
         self,
@@ -110,15 +107,15 @@ class HttpLink(Link, ABC, Generic[Configured]):
         )
         self._skipped = SkippedMessages(config.name, logger, masker)
         self._opened = trio.Event()
-        self._receiving = trio.Event()  # set once what comes unasked can be passed on
-        self._reading = trio.CancelScope()  # around reading it; it may be cancelled before that
+        self._receiving = trio.Event()  # set once unsolicited messages can be passed on
+        self._reading = trio.CancelScope()  # around reading them; may be cancelled before
         self._silent = trio.Event()  # set when nothing more comes
         self._left = trio.Event()
         self._ended = trio.Event()
 
     @property
     def malformed_lines(self) -> int:
-        """The number of events that were not messages and were skipped."""
+        """The number of skipped events."""
         return self._skipped.count
 
     def __repr__(self) -> str:
@@ -126,12 +123,12 @@ class HttpLink(Link, ABC, Generic[Configured]):
         return f"<{type(self).__name__} {self._name!r} {self.endpoint}, {state}>"
 
     async def wait_turn(self, message: JSONRPCMessage) -> None:
-        """Wait until a message may be sent, if it answers the server: it may have sent hundreds of requests at once."""
+        """Wait until an answer to the server may be sent: hundreds of its requests may come at once."""
         if isinstance(message, JSONRPCResponse | JSONRPCError) and (wait := self._answers.take(trio.current_time())):
             await trio.sleep(wait)
 
     async def _hear(self, response: httpx2.Response) -> None:
-        """Note when the server was last heard: at the response, and at each piece of its body. A response hook."""
+        """Note when the server was last heard: at the response and at each piece of the body. A response hook."""
         self.lifeline.heard_at = trio.current_time()
         response.stream = HeardBody(response.stream, self.lifeline, reads_of(response))  # type: ignore[arg-type]  # an AsyncClient's is
 
@@ -139,7 +136,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
     async def live(self) -> None:
         """Stay connected, in the task of the link, until ``_left`` is set or the connection ends.
 
-        An implementation sets `target`, then ``_opened``.
+        An implementation sets ``_opened`` once requests can be sent.
         """
 
     async def run(self) -> None:
@@ -149,8 +146,8 @@ class HttpLink(Link, ABC, Generic[Configured]):
                 async with self._client, finish_refresh(self._client), open_background() as self._background:
                     await self.live()
         except Exception as error:
-            # This must come before the events below, which wake `wait_open` and the reader of the session: both then
-            # look for the error that ended the connection, and after the end of `read` nothing counts as a loss.
+            # The loss comes before the events below, which wake `wait_open` and the reader of the session. Both look
+            # for the error that ended the connection, and after the end of `read` nothing counts as a loss.
             self.lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
             self._client.event_hooks = {}  # it refers to this object
@@ -160,10 +157,10 @@ class HttpLink(Link, ABC, Generic[Configured]):
             self._ended.set()
 
     async def wait_open(self) -> None:
-        """Wait until `target` is set.
+        """Wait until requests can be sent.
 
         Raises:
-            Exception: the connection failed before; the exception is `failure`.
+            Exception: the connection has failed.
         """
         await self._opened.wait()
         if self.lifeline.failure is not None:
@@ -172,17 +169,17 @@ class HttpLink(Link, ABC, Generic[Configured]):
     async def close(self) -> None:
         """End the session within ``stop_timeout``, if the server reacts, and close all connections.
 
-        **Cancellation**: does not interrupt it, because the server would keep an unused session.
+        **Cancellation**: does not interrupt this, because the server would keep an unused session.
         """
         self.lifeline.close()
         self._left.set()
-        # Shielded and bounded. When the time is over, leaving `open_background` cancels the task that owns the client.
+        # Shielded and bounded. After the bound, leaving `open_background` cancels the task that owns the client.
         with trio.move_on_after(self._stop_timeout * CLOSING, shield=True):
             await self._ended.wait()
 
 
 def admit(masker: Masker, requests: IncomingRequests, lifeline: Lifeline, message: JSONRPCMessage) -> None:
-    """Count a message of the server before the session sees it, and mask an error.
+    """Count a message of the server and mask an error, before the session sees either.
 
     Raises:
         anyio.EndOfStream: the server has sent too many requests, so the connection is lost.
@@ -197,7 +194,6 @@ def admit(masker: Masker, requests: IncomingRequests, lifeline: Lifeline, messag
 
 
 def first_failure(error: Exception, masker: Masker) -> Exception:
-    """Return the first exception in nested groups; the others become its notes."""
     first, *others = (leaf for leaf in leaves(error) if isinstance(leaf, Exception))
     for other in others:
         first.add_note(f"also: {describe(other, masker)}")
@@ -234,41 +230,31 @@ async def open_link_over_http(
 
 # --- Send HTTP requests, and notice a server that is gone -------------------------------------------------------------
 
-# A refused connection is the sign that a server is gone. But its requests in flight may still be answered: a server
-# that shuts down gracefully refuses new connections before it has finished. So a refused request is retried as long as
-# other requests are in flight, and fails when there are no more. After a connection broke during a request, a probe is
-# sent to the server, so that its end is noticed without further traffic.
+# A refused connection is the sign that a server is gone. But requests in flight may still be answered: a server that
+# shuts down gracefully first refuses new connections, and then finishes. So a refused request is retried while other
+# requests are in flight, and fails when there are no more. After a connection broke during a request, a probe notices
+# the end of the server without further traffic.
 
 
 RETRY: Final = 0.25
-"""Seconds between attempts to connect to a server that refuses connections while other requests are in flight."""
+"""Seconds between two such attempts to connect."""
 
 RETRY_FOR: Final = 60.0
-"""Seconds until these attempts end. Few requests take longer, and one that is never answered must not keep them up."""
+"""Seconds until the attempts end, because a request in flight may never be answered."""
 
 STALE: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-"""Errors of a kept connection that the server has closed meanwhile. If nothing of the request was sent, it is sent
-again over the next connection."""
+"""Errors of a kept connection that the server has closed. A request of which nothing was sent is sent again."""
 
 STALE_CONNECTIONS: Final = 100
-"""Maximum of such attempts in a row. Pools hardly hold more, and the error of a server that closes every connection
-must be raised."""
+"""Maximum of such attempts in a row. Pools hardly hold more, and a server that closes every connection must fail."""
 
 PROBE_TIMEOUT: Final = 10.0
-"""Seconds for the response to a probe. A server without one is slow or frozen, but not known to be gone."""
+"""Seconds for the response to a probe. A silent server is slow or frozen, but not known to be gone."""
 
 
 @define(eq=False, repr=False)
 class Reach:
-    """Sends requests through a client, and knows which of them are in flight.
-
-    Args:
-        client: sends the requests.
-        url: the endpoint.
-        failures: builds the errors.
-        lifeline: is notified if the server is gone and no request is left to fail.
-        background: runs the probe.
-    """
+    """Sends requests through a client, and knows which are in flight. The `background` runs its probe."""
 
     _client: httpx2.AsyncClient
     _url: str
@@ -286,17 +272,13 @@ class Reach:
         return self._gone.is_set()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
-        """Send a request, which counts as in flight until it is `finished`.
+        """Send a request, which counts as in flight until `finished`, with options of `httpx2.AsyncClient.send`.
 
         **Cancellation**: ends this request and affects no other.
 
-        Args:
-            request: the request.
-            options: further arguments of `httpx2.AsyncClient.send`.
-
         Raises:
             httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is in flight; or
-                a shortage in this program has prevented it.
+                a shortage in this program has prevented the connection.
         """
         self._sent.add(request)
         give_up: float | None = None
@@ -306,13 +288,14 @@ class Reach:
                 response = await self._client.send(request, stream=True, follow_redirects=False, **options)
             except UNREACHED as error:
                 if own_shortage(error) is not None:
-                    raise  # it is not the server that refuses
+                    raise  # the server has refused nothing
                 now = trio.current_time()
                 give_up = now + RETRY_FOR if give_up is None else give_up
                 if not is_about(error, request) or is_sent(request) or now > give_up:
                     raise
-                # The refused requests wait as long as one request in flight may still be answered. The last one that
-                # is refused sets the event, so all of them fail in the same step and one reconnect serves all.
+                # Refused requests wait while a request in flight may still be answered. The last refused one sets the
+                # event, so all fail in the same step and one reconnect serves all. Failing one by one would start a
+                # reconnect each.
                 self._refused.add(request)
                 if self._sent > self._refused:
                     logger.debug("server %r: connection refused; trying again", self._failures.server)
@@ -337,7 +320,7 @@ class Reach:
     async def send_twice(self, request: httpx2.Request) -> httpx2.Response:
         """Send a message without an answer, and send it again if its connection breaks meanwhile.
 
-        The server may get it twice, which does no harm: the second one tells it nothing new.
+        A server that gets the message twice learns nothing new from the second.
         """
         try:
             return await self.send_apart(request)
@@ -345,13 +328,10 @@ class Reach:
             return await self.send_apart(request)
 
     async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
-        """Send a request, and follow redirects within the origin as far as `MAX_REDIRECTS`. Return the last response.
+        """Send a request, and follow up to `MAX_REDIRECTS` redirects within the origin. Return the last response.
 
-        The further requests are finished once they have a response; the first one still counts as in flight.
-
-        Args:
-            request: the request.
-            send: sends each of them; `send_apart` by default.
+        Further requests are finished once they have a response; the first still counts as in flight. `send` sends each
+        request; `send_apart` by default.
         """
         send = send or self.send_apart
         response = await send(request)
@@ -366,12 +346,11 @@ class Reach:
         return response
 
     def finished(self, request: httpx2.Request) -> None:
-        """Note that a request is no longer in flight, whatever its outcome."""
         self._sent.discard(request)
         self._refused.discard(request)
 
     def refused(self, error: httpx2.RequestError) -> None:
-        """Note that a notification, a stream or a probe could not be sent. Requests in flight notice that themselves.
+        """Note that a notification, a stream or a probe could not be sent. Requests in flight notice by themselves.
 
         An error of the auth flow about another server does not count.
         """
@@ -380,7 +359,7 @@ class Reach:
             self._lifeline.lose(self._failures.unreached(error))
 
     def look(self) -> None:
-        """Start a probe that notices if the server is gone."""
+        """Start a probe unless one runs."""
         if not self._probing and not self._lifeline.lost and not self._lifeline.closing:
             self._probing = True
             self._background.start_soon(self._probe, name=f"{self._failures.server}:probe")
@@ -390,7 +369,7 @@ class Reach:
         unreached: httpx2.RequestError | None = None
         try:
             with trio.move_on_after(PROBE_TIMEOUT):
-                # Without the auth flow: it might ask the user for a password only because of this probe.
+                # Without the auth flow, which might ask the user for a password only because of this probe.
                 response = await self.send(request, auth=None)
                 await response.aclose()
         except UNREACHED as error:
@@ -407,16 +386,15 @@ class Reach:
 
 # --- Decide whether a refusal concerns one request, its session or its credentials ------------------------------------
 
-# The HTTP status alone does not say: servers answer 400 both to an unknown session and to a bad argument, and 404 both
-# to an unknown session and to a thing that does not exist, with all kinds of texts. So a ping is sent to the server,
-# which needs only the session and the credentials. If the ping is refused in the same way, every other request would be
-# refused too.
+# Servers answer 400 both to an unknown session and to a bad argument, and 404 both to an unknown session and to a
+# missing resource, with all kinds of texts. A ping needs only the session and the credentials: if refused in the same
+# way, every other request would be refused too.
 
 
 SESSION: Final = "mcp-session-id"
 
 PING_ID: Final = "mcp_actors:ping"
-"""An id that no request of the SDK has, so the response cannot be mistaken for another."""
+"""No request of the SDK has this id, so the response cannot be mistaken for another."""
 
 PING: Final[dict[str, Any]] = {"jsonrpc": "2.0", "id": PING_ID, "method": "ping"}
 
@@ -430,21 +408,16 @@ PING_TIMEOUT: Final = 5.0
 """Seconds to wait for the ping. A refusal comes at once; without a response, it concerned the request alone."""
 
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
-"""The header that every POST needs. A request for a stream of notifications has another one."""
+"""The header of every POST. A request for a stream of notifications has another one."""
 
 OF_A_SESSION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND})
-"""Statuses of an unknown session. The specification requires the last; many servers send the first. A 401 is about
-credentials, unless the server begins another session with them."""
+"""Statuses of an unknown session: 404 by the specification, 400 of many servers, and 401 if the server begins another
+session with the same credentials."""
 
 
 @define(eq=False)
 class Refusals:
-    """The refusals of one connection.
-
-    Attributes:
-        client: sends the ping.
-        forgotten: True once the server no longer knows the session.
-    """
+    """The refusals of one connection. `forgotten` is True once the server no longer knows the session."""
 
     client: httpx2.AsyncClient
     forgotten: bool = field(default=False, init=False)
@@ -452,13 +425,9 @@ class Refusals:
     _asked: float = field(default=-math.inf, init=False)
 
     async def is_forgotten(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return True if a refusal means that the server no longer knows the session of the request.
+        """Return True if the server no longer knows the session of a refused request. `response` may be closed.
 
         **Cancellation**: leaves at once and affects no other request.
-
-        Args:
-            response: the refusal; it may be closed.
-            error: the MCP error in it, if any.
         """
         known = error is not None if response.is_success else response.status_code in OF_A_SESSION
         if not known or _code(error) == METHOD_NOT_FOUND:
@@ -466,7 +435,7 @@ class Refusals:
         if response.status_code == HTTPStatus.UNAUTHORIZED:
             return await self.is_of_session(response.request)
         refused = trio.current_time()
-        async with self._turn:  # many requests are refused at the same time, and one ping decides for all
+        async with self._turn:  # many requests may be refused at once; one ping decides for all
             if not self.forgotten and self._asked <= refused:
                 asked = trio.current_time()
                 self.forgotten = await self.meets_all(response, error)
@@ -474,29 +443,27 @@ class Refusals:
         return self.forgotten
 
     async def end_all(self, response: httpx2.Response, error: MCPError | None, body: bytes = b"") -> bool:
-        """Return True if the server accepts these credentials for no request, or fails for all and names the session.
+        """Return True if the server refuses these credentials for all requests, or fails for all and names the session.
 
         Some servers list their tools to everybody and require a token for calls only. An overload passes, and the
-        server may know its session then, so a status such as 503 alone says nothing.
+        server may still know the session, so a status such as 503 alone says nothing.
         """
         named = response.is_server_error and SESSION in response.request.headers and b"session" in body.lower()
         return (named or response.status_code == HTTPStatus.UNAUTHORIZED) and await self.meets_all(response, error)
 
     async def meets_all(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return True if a ping is refused as the request was: with the same status, and the same MCP error if any.
+        """Return True if a ping is refused as the request was: same status, and same MCP error if any.
 
-        **Cancellation**: leaves at once and affects no other request.
+        **Cancellation**: as for `is_forgotten`.
         """
         refused = response.request
         status, pinged, _ = await self._ask(refused, PING, refused.headers.get(SESSION))
         return status == response.status_code and _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
 
     async def is_of_session(self, refused: httpx2.Request, **options: Any) -> bool:
-        """Return True if a ping fails in the session of a request, and is answered in another one.
+        """Return True if a ping fails in the session of a request, and is answered in another session.
 
-        Args:
-            refused: the request.
-            options: those of ``send``; ``auth=None`` sends the token of the request, and requests no other.
+        The options are those of ``send``; ``auth=None`` sends the token of the request, and requests no new one.
         """
         async with self._turn:
             if not self.forgotten and (name := refused.headers.get(SESSION)) is not None:
@@ -506,10 +473,10 @@ class Refusals:
         return self.forgotten
 
     async def _begins_another(self, refused: httpx2.Request, met: MCPError | None, **options: Any) -> bool:
-        """Return True if the server begins another session, which is ended at once, and answers a ping in it.
+        """Return True if the server begins another session, ended at once, and answers a ping there.
 
-        Many servers begin one whatever the credentials are. Some know no ping, which `met` tells: the error of the one
-        that was refused.
+        Many servers begin one whatever the credentials are. Some know no ping, which `met`, the error of the refused
+        ping, shows.
         """
         status, _, name = await self._ask(refused, INITIALIZE, None, **options)
         if status != HTTPStatus.OK or name is None:
@@ -521,11 +488,11 @@ class Refusals:
     async def _ask(
         self, refused: httpx2.Request, message: Any, session: str | None, **options: Any
     ) -> tuple[int, MCPError | None, str | None]:
-        """Send a message of our own with the token of a refused request, or end a session.
+        """Send a message of our own with the token of a refused request; None ends a session.
 
         Returns:
-            The status, the MCP error and the session of the answer; the status 0 if none came, and 204 if it does not
-            answer the message.
+            The status, the MCP error and the session of the answer. The status is 0 without a response, and 204 for a
+            response that does not answer the message.
         """
         copied = ["authorization", *[MCP_PROTOCOL_VERSION_HEADER] * (message is not INITIALIZE)]
         headers = ACCEPT | {name: refused.headers[name] for name in copied if name in refused.headers}
@@ -542,7 +509,7 @@ class Refusals:
         except NoAnswer:
             return HTTPStatus.NO_CONTENT, None, None
         except Exception:
-            pass  # this proves nothing about the refusal; if the server is gone, other requests notice that
+            pass  # proves nothing about the refusal; other requests notice if the server is gone
         return 0, None, None
 
 

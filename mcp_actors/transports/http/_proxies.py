@@ -1,11 +1,12 @@
 """Use each proxy of the environment for its URLs.
 
-httpx2 reads all variables when a client is made, so one that it cannot use ends connections that would never use it.
-Here a variable is read for a request: none for this machine, ``NO_PROXY`` first, then the variable of the scheme, then
-``ALL_PROXY``. `proxy_of` says which one holds for a URL, and `EnvironmentProxies` sends requests accordingly.
+httpx2 reads all proxy variables when a client is made, so an unusable one ends connections that would never use it.
+Here variables are read for each request: none for this machine, then ``NO_PROXY``, the variable of the scheme, and
+``ALL_PROXY``.
 
 Owns: the transports of one client, one for each proxy.
-Calls: httpx2, and urllib.request for what the environment says.
+Writes: nothing. Reads ``os.environ`` and the settings of the system.
+Calls: config.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ Make: TypeAlias = Callable[[httpx2.Proxy | None], httpx2.AsyncBaseTransport]
 SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 
 ANOTHER_NAME: Final[Mapping[str, str]] = {"socks": "socks5"}
-"""Schemes that desktops write into the environment, and what they mean."""
+"""Schemes that desktops write into the environment, and their meanings."""
 
 
 class UnusableProxy(httpx2.ProxyError):
-    """The proxy that holds for a URL cannot be used. The text names the variable and the scheme, and no value."""
+    """The proxy for a URL cannot be used. The text names the variable and the scheme, and no value."""
 
 
 def proxy_of(url: httpx2.URL) -> tuple[str, str] | None:
-    """Return the proxy that holds for a URL, as the name of its variable and its URL; None to ask directly."""
+    """Return the variable and the URL of the proxy for a URL; None for a direct connection."""
     found = getproxies()
     proxy = found.get(url.scheme) or found.get("all")
     if not proxy or is_loopback(url.host) or _is_exempt(url, found.get("no", "")):
@@ -58,30 +59,24 @@ def _is_exempt(url: httpx2.URL, exempt: str) -> bool:
 
 
 class EnvironmentProxies(httpx2.AsyncBaseTransport):
-    """Sends each request through the proxy that holds for its URL, or directly.
-
-    Args:
-        make: makes a transport for a proxy, or for none.
-    """
+    """Sends each request through the proxy for its URL, or directly. `make` makes a transport for a proxy or None."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
         self._made: dict[tuple[str, str] | None, httpx2.AsyncBaseTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request."""
         return await self.transport_for(request.url).handle_async_request(request)
 
     async def aclose(self) -> None:
-        """Close all connections."""
         for transport in self._made.values():
             await transport.aclose()
 
     def transport_for(self, url: httpx2.URL) -> httpx2.AsyncBaseTransport:
-        """Return what sends requests for a URL.
+        """Return the transport for a URL.
 
         Raises:
-            UnusableProxy: the proxy that holds for it cannot be used.
+            UnusableProxy: its proxy cannot be used.
         """
         found = proxy_of(url)
         if found not in self._made:

@@ -1,17 +1,13 @@
-"""The HTTP session: what all requests to one endpoint share.
+"""The HTTP session: state and streams that all requests share.
 
-A legacy server may name a session in its answer to ``initialize``, and the requests that are built here then have that
-name. Since 2026-07-28 there are no sessions, and no streams of notifications that a client opens by a GET.
+A legacy server may name a session in its answer to ``initialize``; later requests then carry the name. Servers since
+2026-07-28 have no sessions, and no streams of notifications that a client opens by a GET. Such streams break often and
+without a sign, so a `NotificationStream` reopens them and reports gaps. A refused stream may be the only sign that a
+session or its credentials are no longer valid.
 
-`HttpSession` keeps that name and the protocol version, builds requests, sends messages without an answer, opens streams
-by a GET, and ends the session. `Reopening` decides when and where a stream goes on. `NotificationStream` reads what a
-legacy server sends unasked, settles requests, and reports gaps. Streamable HTTP uses it, and SSE does not.
-
-Background tasks of the link send most of these messages and report gaps; notifications are read in the task that calls
-`NotificationStream.run`. It loses the connection in the `Lifeline` if a refused stream shows that its session or its
-credentials are not valid any more or a sign-in is required, or if an event is many times as long as allowed; any other
-event over a limit is skipped and logged. `Reach` does that if the server is gone, and `admit` if it sends too
-many requests.
+Owns: the name and protocol version of the session; its notification streams.
+Writes: the table; the `Lifeline` on such a refusal, a required sign-in or an endless event; the log.
+Calls: auth, transports, _bodies, _failures, _link.
 """
 
 from __future__ import annotations
@@ -53,21 +49,20 @@ OF_A_MESSAGE: Final = {**ACCEPT, "content-type": JSON}
 OF_A_STREAM: Final = {"accept": EVENTS, "cache-control": "no-store"}
 
 POSTS: Final = 8
-"""Maximum of concurrent posts of messages without a response. A server may send hundreds of requests at once. If as
-many tasks answered them, the tasks of other servers would wait for all of them at each step."""
+"""Maximum of concurrent posts without a response. A server may send hundreds of requests at once, and tasks of other
+servers would wait for as many answers at each step."""
 
 SHORTAGE_WAIT: Final = 0.5
-"""Seconds between two attempts to open a stream while this program has too few files, threads or other resources."""
+"""Seconds between two attempts to open a stream during a shortage in this program."""
 
 
 @define(eq=False)
 class HttpSession:
-    """Builds HTTP requests to one endpoint, and sends those that expect no answer.
+    """Builds HTTP requests to one endpoint, and sends messages without an answer.
 
     Attributes:
-        id: the name that the server has given to the session, byte for byte; None before that, and for a server
-            without sessions.
-        negotiated: True once a request was sent that is not part of the handshake.
+        id: the name that the server has given to the session, byte for byte; None before, or without sessions.
+        negotiated: True once a request outside of the handshake was sent.
         listened: True once a stream of notifications was open.
     """
 
@@ -97,20 +92,15 @@ class HttpSession:
 
     @property
     def legacy(self) -> bool:
-        """True if the messages are those of a protocol before 2026-07-28, or if that is not known yet."""
+        """True for a protocol before 2026-07-28, or an unknown one."""
         return self._version not in MODERN_PROTOCOL_VERSIONS
 
     # --- HTTP requests ----------------------------------------------------------------------------------------------
 
     def post(self, message: Json, headers: Mapping[str, str]) -> httpx2.Request:
-        """Build the request for a message.
-
-        Args:
-            message: the message.
-            headers: the headers of this message. A protocol version among them holds for later messages, too.
-        """
+        """Build the request for a message. A protocol version among its `headers` holds for later messages too."""
         if message.get("method") == "initialize":
-            self._version = None  # that of ``server/discover`` before it does not hold
+            self._version = None  # not that of ``server/discover``
         self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
         return self._build("POST", OF_A_MESSAGE | dict(headers), to_json(message, inf_nan_mode="null"))
 
@@ -144,12 +134,12 @@ class HttpSession:
 
     def notify_soon(self, message: Unanswered, headers: Mapping[str, str]) -> None:
         """Send a message without an answer in the background."""
-        # Written here: in the background, a message that cannot be written as JSON would end the connection.
+        # Written here: in the background, a message that is not valid JSON would end the connection.
         request = self._written(message, headers)
         self.background.start_soon(self._notify, message, request, name=f"{self.failures.server}:notify")
 
     async def notify(self, message: Unanswered, headers: Mapping[str, str]) -> None:
-        """Send a message without an answer. It is lost if it cannot be sent."""
+        """Send a message without an answer. The message is lost if it cannot be sent."""
         await self._notify(message, self._written(message, headers))
 
     def _written(self, message: Unanswered, headers: Mapping[str, str]) -> httpx2.Request:
@@ -160,14 +150,14 @@ class HttpSession:
             with self.requests.sending(message), trio.move_on_after(NOTIFICATION_TIMEOUT):
                 async with self._posts:
                     response = await self.reach.follow(request, self.reach.send_twice)
-                    await read_short(response)  # so that the connection can be used again
+                    await read_short(response)  # for the next use of the connection
         except UNREACHED as error:
             self.reach.refused(error)
         except Exception as error:
             logger.debug("server %r: a message could not be sent", self.failures.server, exc_info=error)
 
     async def judged(self, error: Exception, refused: httpx2.Request) -> Exception:
-        """Return the error of a request; a `ConnectionOver` if it asks for a sign-in that a new session spares."""
+        """Return the error of a request; a `ConnectionOver` in place of a sign-in that a new session spares."""
         if not isinstance(error, SignInRequired) or not await self.refusals.is_of_session(refused, auth=None):
             return error
         return self.failures.forgotten(None, httpx2.Response(401, request=refused), datetime.now(UTC))
@@ -184,11 +174,11 @@ class HttpSession:
     # --- streams ----------------------------------------------------------------------------------------------------
 
     async def open_stream(self, last_id: bytes | None, *, last: bool = False) -> httpx2.Response:
-        """Request a stream of events by a GET. If it is refused (see `has_events`), the response is read.
+        """Request a stream of events by a GET. If refused (see `has_events`), the response is read.
 
         Args:
-            last_id: the id of the event after which it goes on; None for the stream of notifications.
-            last: whether no other attempt follows if it is refused.
+            last_id: the id of the event after which the stream goes on; None for the stream of notifications.
+            last: whether no other attempt follows a refusal.
 
         Raises:
             Exception: the stream could not be requested.
@@ -211,7 +201,7 @@ class HttpSession:
         return response
 
     async def _send_past_shortage(self, request: httpx2.Request) -> httpx2.Response:
-        """Request a stream once a shortage in this program has passed: only so many attempts are made."""
+        """Request a stream once a shortage in this program has passed: the number of attempts is limited."""
         while True:
             try:
                 return await self.reach.follow(request)
@@ -222,10 +212,10 @@ class HttpSession:
             await trio.sleep(SHORTAGE_WAIT)
 
     async def _note_refusal(self, response: httpx2.Response, *, last: bool) -> None:
-        """Lose the connection if a stream is refused because the server was restarted, or for its credentials.
+        """Lose the connection if a stream is refused after a restart of the server, or for its credentials.
 
-        A server without such streams answers 404 or 405 to the first GET, and so does one that was restarted before it.
-        After a stream was open, a refusal says more. No other request may come to notice either.
+        A server without such streams answers 404 or 405 to the first GET, and so does a restarted server. After a
+        stream was open, a refusal says more, and no other request may come to notice.
         """
         _, error = await read_short(response)
         if not response.is_error or not (self.listened or last):
@@ -250,30 +240,29 @@ class HttpSession:
 
 
 def has_events(response: httpx2.Response) -> bool:
-    """Return True if a response is a stream of events."""
     return response.is_success and media_type(response) == EVENTS
 
 
 # --- Decide when and where an event stream goes on after its end ------------------------------------------------------
 
-# Decisions without a clock and without tasks. `Reopening.delay` draws a random number.
+# No clock and no tasks, but `Reopening.delay` draws a random number.
 
 
 REOPENING: Final = Backoff(first=0.1, initial=0.1, maximum=5.0, jitter=0.1)
-"""Seconds from the opening of a stream to that of the next one, by the number of streams in a row that brought no
-message. The server may ask for more with a ``retry`` field, but not for less."""
+"""Seconds between the openings of two streams, by the number of streams in a row without a message. A ``retry`` field
+of the server may ask for more."""
 
 RETRY: Final = 1.0
-"""Seconds from the end of a stream to the opening of the next one, unless the server has sent a ``retry`` field."""
+"""Seconds from the end of a stream to the opening of the next one, without a ``retry`` field."""
 
 MAX_FRUITLESS: Final = 100
-"""Maximum of streams in a row without a message that one request may open. They take about eight minutes."""
+"""Maximum of streams in a row without a message for one request: about eight minutes."""
 
 MAX_RESUMED: Final = 500
-"""Maximum of streams of one request in all."""
+"""Maximum of streams for one request."""
 
 MAX_REFUSED: Final = 2
-"""Maximum of attempts in a row to open a stream. A server may have no such streams."""
+"""Maximum of attempts in a row to open a stream."""
 
 
 CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -285,7 +274,7 @@ class Reopening:
     """The streams of one request, or those of notifications, one after the other.
 
     Attributes:
-        last_id: the id of the last event that had one, as it was sent; None without any.
+        last_id: the id of the last event with an id, as sent; None without any.
         retry: the seconds from the end of a stream to the opening of the next one.
     """
 
@@ -297,7 +286,7 @@ class Reopening:
 
     @property
     def resumed(self) -> int:
-        """How many streams followed the first one."""
+        """The number of streams after the first."""
         return self._streams - 1
 
     @property
@@ -333,39 +322,32 @@ class Reopening:
 
 # --- Keep the notification stream of a legacy HTTP server open --------------------------------------------------------
 
-# Streams break often, because proxies close idle ones. So a stream that has ended, however it did, is opened again for
-# as long as the connection lasts, ever later while that fails. A server has none if it refuses the first stream for
-# good. Notifications that were sent between two streams are lost, so listeners are informed of the gap when the next
-# stream is open. They are lost before the first stream, too, which opens while the lists are requested.
-#
-# A server may also send the answer to a request in this stream.
+# Proxies close idle streams. So an ended stream is opened again for as long as the connection lasts, ever later while
+# that fails. A server has none if it refuses the first stream for good. Notifications sent between two streams are
+# lost, so listeners learn of the gap when the next stream is open; likewise of the gap before the first stream, which
+# opens while the lists are requested. A server may also answer a request in this stream.
 
 
 LASTING: Final = 30.0
-"""Seconds after which a stream counts as stable, so the delay of `GAP_BACKOFF` starts from its beginning again."""
+"""Seconds after which a stream counts as stable and `GAP_BACKOFF` starts again."""
 
 GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a new stream until the gap before it is reported. Some servers end each stream at once, and listeners
-request all lists again after each gap."""
+"""Seconds from a new stream to the report of the gap before. Listeners request all lists after each gap, and some
+servers end each stream at once."""
 
 
 REFUSED_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed attempt to open a stream to the next one, besides the time that the server asks for."""
+"""Seconds from a failed attempt to open a stream to the next one, added to the time that the server asks for."""
 
 
 PASSING: Final = (408, 425, 429)
-"""The statuses of client errors that pass: the server was too slow, not ready, or asked too often."""
+"""Statuses of client errors that pass."""
 
 NOT_IMPLEMENTED: Final = 501
 
 
 class NotificationStream:
-    """The notification streams of one connection, one after the other.
-
-    Args:
-        session: opens the streams.
-        table: the requests that wait for an answer.
-    """
+    """The notification streams of one connection, one after the other. The `table` has the waiting requests."""
 
     def __init__(self, session: HttpSession, table: RequestTable) -> None:
         self._session = session
@@ -398,7 +380,7 @@ class NotificationStream:
             await trio.sleep(self._streams.retry + REFUSED_BACKOFF.delay(max(refused, 1), random=random.random))
 
     async def _read(self, response: httpx2.Response, receive: Receive) -> None:
-        """Read a stream to its end. An event that never ends loses the connection."""
+        """Read a stream to its end. An endless event loses the connection."""
         session = self._session
         self._note_opening()
         response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
@@ -418,7 +400,7 @@ class NotificationStream:
             await response.aclose()
 
     async def _take(self, event: Event, receive: Receive) -> JSONRPCMessage | None:
-        """Handle the message in an event and return it; None if it has none."""
+        """Handle the message in an event and return it; None without a message."""
         if event.name != b"message" or not (event.data or event.skipped):
             return None
         message = self._message_in(event)
@@ -446,7 +428,7 @@ class NotificationStream:
         return message
 
     def _note_opening(self) -> None:
-        """Note that a stream has begun, and report the gap before it."""
+        """Note that a stream has begun, and report the gap before."""
         now = trio.current_time()
         if self._opened_at is not None:
             self._short = 0 if now - self._opened_at >= LASTING else self._short + 1
@@ -465,5 +447,5 @@ class NotificationStream:
 
 
 def is_for_good(refusal: httpx2.Response) -> bool:
-    """Return True if a refusal does not look as if it would pass."""
+    """Return True if a refusal is unlikely to pass."""
     return (refusal.status_code < 500 and refusal.status_code not in PASSING) or refusal.status_code == NOT_IMPLEMENTED

@@ -1,17 +1,19 @@
 """The link over HTTP with SSE, the transport of 2024-11-05.
 
-A single event stream carries all messages of the server. Its first event names the endpoint to which all messages are
-posted, which must have the origin of the stream. The SDK's own client waits for ever if a message cannot be posted or
-the endpoint is not allowed, and posts one message after the other. So this is an implementation of its own.
+One event stream carries all messages of the server. Its first event names the endpoint for all posts, which must have
+the origin of the stream. The SDK's client waits for ever if a post fails or the endpoint is not allowed, and posts one
+message after the other; here each message has a background task.
 
-`SseLink` reads the stream in the task of the link, and posts each message in a background task, except the end of the
-handshake. A request that cannot be posted fails alone, with its own error; any other such message is
-dropped and logged. But the connection is lost if the credentials are refused for all requests or a sign-in is required,
-if another message than a request cannot reach the server and no request is in flight, if the event stream cannot be
-opened, ends, breaks or names an endpoint elsewhere, if an event is over a limit and cannot be matched with a request,
-and if the server sends too many requests.
+A request that cannot be posted fails alone, and other messages are dropped. The connection is lost if
 
-It uses the base of links over HTTP, the bodies, the failures and `real_url`, and nothing of streamable HTTP.
+- the event stream cannot be opened, ends, breaks, or names an endpoint elsewhere
+- an event over a limit cannot be matched with a request, or the server sends too many requests
+- credentials are refused for all requests, or a sign-in is required
+- a message other than a request cannot reach the server, and no request is in flight
+
+Owns: the event stream, in the task of the link, and the posts.
+Writes: the table, the `Lifeline` and the log.
+Calls: auth, config, transports, _bodies, _client, _failures, _link.
 """
 
 from __future__ import annotations
@@ -57,7 +59,7 @@ MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one message: the default of stdio."""
 
 ACCEPT_WAIT: Final = 1.0
-"""Seconds for the response to a POST whose request is answered or cancelled: each that waits holds a connection."""
+"""Seconds for the response to a POST after its request was answered or cancelled: a wait holds a connection."""
 
 
 class SseLink(HttpLink[Sse]):
@@ -75,9 +77,9 @@ class SseLink(HttpLink[Sse]):
                 await self._listen()
             self.lifeline.lose(self._failures.ended() if self._opened.is_set() else self._failures.no_endpoint())
         except anyio.EndOfStream:
-            pass  # the server has sent too many requests, and the connection is lost
+            pass  # too many requests; the connection is lost
         except Exception as error:
-            # This comes before the end of `read`, in which the callers of requests fail: their errors name this one.
+            # This comes before the end of `read`, in which all callers fail: their errors name this one.
             self.lifeline.lose(self._meaning(error))
         self._silent.set()
 
@@ -108,7 +110,6 @@ class SseLink(HttpLink[Sse]):
     # --- incoming ---------------------------------------------------------------------------------------------------
 
     async def _listen(self) -> None:
-        """Read the event stream to its end."""
         headers = {"Accept": "text/event-stream", "Cache-Control": "no-store"}
         response = await self._sent(self._client.build_request("GET", self._url, headers=headers))
         try:
@@ -129,9 +130,9 @@ class SseLink(HttpLink[Sse]):
         return self._requests.awaits_answer and excerpt.may_be_answer
 
     async def _take(self, event: Event) -> None:
-        """Handle one event, and pause after it if it was unsolicited."""
+        """Handle one event, and pause after an unsolicited one."""
         message = None
-        # Some servers name it in an event of another type.
+        # Some servers name the endpoint in an event of another type.
         nameless = not self._opened.is_set() and re.fullmatch(rb"(?:https?://|[/?])\S*+", event.data)
         if event.name == b"endpoint" or nameless:
             is_first = not self._opened.is_set()
@@ -152,7 +153,7 @@ class SseLink(HttpLink[Sse]):
         await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced, request=request))
 
     async def _pass_on(self, message: JSONRPCMessage) -> bool:
-        """Settle the request that a message answers, or pass the message on. Return True if it was asked for."""
+        """Settle the request that a message answers, or pass the message on. Return True for an expected answer."""
         is_answer = self._requests.is_answer(message)
         admit(self.masker, self._requests, self.lifeline, message)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -179,7 +180,7 @@ class SseLink(HttpLink[Sse]):
             return unreadable_answer(event.data)
 
     def _checked(self, endpoint: str) -> httpx2.URL:
-        """Return the endpoint as a URL. It must have the origin of the stream, because it receives the credentials."""
+        """Return the endpoint as a URL of the stream's origin, because it receives the credentials."""
         url, base = httpx2.URL(urljoin(self._url, endpoint.strip())), httpx2.URL(self._url)
         if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port) or url.userinfo:
             raise self._failures.endpoint_elsewhere(url)
@@ -192,16 +193,16 @@ class SseLink(HttpLink[Sse]):
         await trio.lowlevel.checkpoint_if_cancelled()
         self.lifeline.check_open()
         posting = trio.CancelScope()
-        # Written here: in the background, a message that cannot be written as JSON would end the connection.
+        # Written here: in the background, a message that is not valid JSON would end the connection.
         post = self._build(request.message)
         with discreet(self.masker, self._transport.url):
-            # In a task of its own, which the cancellation of the caller does not reach.
+            # In a task that the cancellation of the caller does not reach.
             self._background.start_soon(self._ask, request, post, posting, name=f"{self._name}:post")
         try:
             return await request.wait()
         except trio.Cancelled:
             if not request.sent:
-                # It may wait for a connection or a token. Later, no notice would follow it.
+                # Perhaps waiting for a connection or a token. Sent later, no notice would follow.
                 posting.cancel("its caller has left")
             elif request.cancellable and not self.lifeline.closing:
                 self._tell_soon(notice_of(request.id))
@@ -211,19 +212,19 @@ class SseLink(HttpLink[Sse]):
             posting.deadline = trio.current_time() + ACCEPT_WAIT
 
     async def _ask(self, request: RequestUnderWay, post: httpx2.Request, posting: trio.CancelScope) -> None:
-        """Post a request. If that fails, it is settled with the error, unless an event has answered it before."""
+        """Post a request. A failure settles it, unless an event has answered before."""
         if posting.cancel_called:
             return
         post.stream = body = ExchangeBody(post.stream, request)  # type: ignore[arg-type]  # an AsyncClient's is
         self._requests.sent()
         try:
             with posting:
-                await read_short(await self._sent(post, self._reach.send))  # so that the connection can be used again
+                await read_short(await self._sent(post, self._reach.send))  # for the next use of the connection
         except Exception as exc:
             request.settle(self._failed(post, body, exc))
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
+        """See `Link.send`. Waits only for the end of the handshake, which no request may overtake."""
         await self.wait_turn(message)
         await trio.lowlevel.checkpoint()
         self.lifeline.check_open()
@@ -237,7 +238,7 @@ class SseLink(HttpLink[Sse]):
         self._background.start_soon(self._tell, message, self._written(message), name=f"{self._name}:post")
 
     async def _tell(self, message: Unanswered, request: httpx2.Request) -> None:
-        """Post a message without an answer. It is lost if it cannot be posted."""
+        """Post a message without an answer. The message is lost if it cannot be posted."""
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
         try:
             with trio.move_on_after(NOTIFICATION_TIMEOUT), self._requests.sending(message):
@@ -258,7 +259,7 @@ class SseLink(HttpLink[Sse]):
         return self._client.build_request("POST", self._endpoint, headers=headers, content=body)
 
     def _failed(self, request: httpx2.Request, body: WatchedRequestBody, exc: Exception) -> Exception:
-        """Return what a failed POST means; a sign-in that is required ends the connection."""
+        """Return the meaning of a failed POST; a required sign-in ends the connection."""
         error = self._failures.of(exc, request, sent=body.was_sent(request, exc))
         if isinstance(error, SignInRequired):
             self.lifeline.lose(error)

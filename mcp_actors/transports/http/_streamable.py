@@ -1,13 +1,13 @@
 """The link over streamable HTTP, and the way of one request.
 
-`HttpExchange` is one request: a POST in the task of its caller, and the streams that resume its answer. After an answer
-in a stream, a background task reads the end of that. `StreamableHttpLink` is the link; its `read` reads the stream of
-notifications of a legacy server that has named a session. What outlasts a request is in the `HttpSession`.
+A request that fails, fails alone. The hard part is to find the answer, which may come in a body, a stream, a stream
+that resumes the first, or the stream of notifications, and to know whether a failed request may have taken effect. The
+connection is lost if the handshake fails for another reason than the era of the server, if credentials are refused for
+all requests, if a sign-in is required, or after too many requests of the server.
 
-A request that fails, fails alone. But the connection is lost if the handshake fails for another reason than the era of
-the server, if credentials are refused for all requests or a sign-in is required, and if the server sends too many
-requests; `Reach` notices if it is gone, and ``_session`` says when a stream of notifications loses it.
-`mcp_actors.transports` opens the link. It uses all other files of the folder but ``_sse``.
+Owns: one request each (`HttpExchange`), in the task of its caller; the session of the link.
+Writes: the outcome of the request, the `Lifeline`; the log.
+Calls: auth, config, transports, _bodies, _client, _failures, _link, _session.
 """
 
 from __future__ import annotations
@@ -68,8 +68,7 @@ from ._session import MAX_REFUSED, HttpSession, NotificationStream, Reopening, h
 #          ──► a redirect within the origin: the same once more
 #          ──► a refusal, or anything else ─────────────────────► an error
 #
-# A legacy server may instead send the answer in the stream of notifications. That settles the request, which ends the
-# wait for its own response.
+# A legacy server may instead answer in the stream of notifications, which settles the request and ends its wait.
 #
 # A failure is a `ConnectionOver` if the request was not sent, and otherwise a `ServerError` for its caller alone.
 
@@ -79,14 +78,14 @@ logger = Log("mcp_actors.servers.http")
 Answer = JSONRPCResponse | JSONRPCError
 
 READABLE: Final = frozenset({JSON, "", "text/plain", "text/html"})
-"""Content types of bodies that are read. Many frameworks write the last two where a server names none."""
+"""Content types of readable bodies. Many frameworks write the last two by default."""
 
 HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
 LISTEN: Final = "subscriptions/listen"
 ENDED: Final = "the event stream ended before the response"
 
 FAILED: Final = (500, 501)
-"""The statuses with which some servers of older protocols refuse a method that they do not know."""
+"""Statuses with which some servers of older protocols refuse an unknown method."""
 
 END_WAIT: Final = 0.2
 """Seconds to wait for the end of a stream after its answer. Servers end it at once."""
@@ -118,9 +117,9 @@ class HttpExchange:
             self._ask_to_cancel()
             raise
         if self._body.offered and not isinstance(request.outcome, dict | ConnectionOver):
-            # A response is closed under a shield, so the caller may have left meanwhile. Then this raises `Cancelled`
-            # instead of the error, which no caller would get and the kernel would log. A request that had no effect may
-            # still be sent over the next connection, so its error must not be lost.
+            # A response is closed under a shield, so the caller may have left meanwhile. Then raise `Cancelled` here
+            # instead of the error, which no caller would get and the kernel would log. Not for a request without
+            # effect: it may be sent over the next connection, so its error must not be lost.
             await trio.lowlevel.checkpoint_if_cancelled()
         return await request.wait()
 
@@ -132,7 +131,7 @@ class HttpExchange:
             session.notify_soon(notice_of(request.id), {})
 
     async def _ask(self) -> None:
-        """Send the request, and settle it with the answer or the failure, unless it has its outcome meanwhile.
+        """Send the request, and settle it with the answer or the failure.
 
         Raises:
             mcp.MCPError: the connection is lost.
@@ -151,7 +150,7 @@ class HttpExchange:
             if session.negotiated and isinstance(exc, SignInRequired):
                 session.lifeline.lose(exc)
             if not session.negotiated and not _may_be_other_era(error) and request.outcome is None:
-                session.lifeline.lose(error)  # an outage does not tell the era of the server, so it ends the connect
+                session.lifeline.lose(error)  # an outage says nothing about the era
             request.settle(error)
         finally:
             session.reach.finished(self._http)
@@ -160,7 +159,7 @@ class HttpExchange:
         """Send the request, and return the answer in the response.
 
         Raises:
-            Exception: there is none; see `HttpFailures.of`.
+            Exception: without an answer; see `HttpFailures.of`.
         """
         session = self._session
         session.requests.sent()
@@ -181,7 +180,7 @@ class HttpExchange:
         return answer
 
     async def _check_session(self, response: httpx2.Response, error: MCPError | None) -> None:
-        """Raise a `ConnectionOver` if a refusal means that the server no longer knows the session."""
+        """Raise a `ConnectionOver` if the server no longer knows the session of a refused request."""
         session = self._session
         if SESSION in response.request.headers and await session.refusals.is_forgotten(response, error):
             raise session.failures.forgotten(error, response, datetime.now(UTC))
@@ -192,7 +191,7 @@ class HttpExchange:
         """Return the answer in a response that is not a stream of events.
 
         Raises:
-            ServerError, ConnectionOver: it does not answer the request.
+            ServerError, ConnectionOver: the response does not answer the request.
         """
         limits, failures = self._session.limits, self._session.failures
         try:
@@ -226,7 +225,7 @@ class HttpExchange:
             await response.aclose()
 
     async def _note_silence(self) -> None:
-        """Lose the connection if the server answers nothing in this session, and a ping in another one."""
+        """Lose the connection if the server answers nothing in this session, and a ping in another."""
         if await self._session.refusals.is_of_session(self._http):
             self._session.lifeline.lose(self._session.failures.forgotten(None))
 
@@ -234,7 +233,7 @@ class HttpExchange:
         try:
             return answer_in(body, self._request.id, self._session.skipped.add)
         except NoAnswer:
-            # It may be a list of which some items can be read.
+            # Perhaps a list with some readable items.
             page = unreadable_answer(body) if self._request.method.endswith("/list") else None
             if page is None:
                 raise
@@ -261,10 +260,10 @@ class HttpExchange:
     # --- streams of events ------------------------------------------------------------------------------------------
 
     async def _in_streams(self, response: httpx2.Response) -> Answer:
-        """Return the answer in a stream of events, or in those that resume it.
+        """Return the answer in a stream of events, or in streams that resume it.
 
         Raises:
-            ServerError: there is none.
+            ServerError: without an answer.
             mcp.MCPError: the connection is lost.
         """
         session, streams = self._session, Reopening()
@@ -292,10 +291,10 @@ class HttpExchange:
         session, answer = self._session, None
         if self._request.method == LISTEN:
             response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
-            # A refused request is retried as long as others are in flight (`Reach.send`). If this stream counted, that
-            # would go on until its end, and a server that shuts down gracefully waits until its listeners leave.
+            # `Reach.send` retries a refused request while others are in flight. Counted, this stream would keep the
+            # retries up until its end, and a server that shuts down gracefully waits until its listeners leave.
             session.reach.finished(self._http)
-        # skipped=0: the end of an event over a limit is not needed, because it fails the request of this stream.
+        # skipped=0: an event over a limit fails the request of this stream, so its end is not needed.
         may_be_answer = attrgetter("may_be_answer")
         events = read_events(response, session.limits, session.pace, is_expected=may_be_answer, skipped=0)
         try:
@@ -325,10 +324,10 @@ class HttpExchange:
                 session.background.start_soon(_read_end, response, events, name=name)
 
     def _message_in(self, event: Event) -> Answer | Unasked | None:
-        """Return the message in an event; None if it is of another kind, or only has an id.
+        """Return the message in an event; None for an event of another kind or without data.
 
         Raises:
-            TooMuch, ConnectionLost: it has the answer, which cannot be read. That ends the stream.
+            TooMuch, ConnectionLost: the event has the answer, which cannot be read. That ends the stream.
         """
         if event.name != b"message" or not (event.data or event.skipped):
             return None
@@ -349,13 +348,13 @@ class HttpExchange:
         return message
 
     def _look_again(self, data: bytes) -> Answer | None:
-        """Read an event that is not a message as far as possible; None if it does not answer the request.
+        """Read what is readable of an event that is not a message; None if it does not answer the request.
 
         Raises:
-            ConnectionLost: it has the id of the request.
+            ConnectionLost: the event has the id of the request.
         """
         try:
-            return self._answer_in(data)  # in a batch, or a page of which some items can be read
+            return self._answer_in(data)  # in a batch, or a page with some readable items
         except NoAnswer:
             pass
         except WrongId as reason:
@@ -367,7 +366,7 @@ class HttpExchange:
         return None
 
     async def _resume(self, streams: Reopening) -> httpx2.Response | None:
-        """Open the stream that goes on where the last one ended. Return None if that is not possible.
+        """Open the stream that goes on where the last one ended. Return None if impossible.
 
         Raises:
             ConnectionLost: the stream was resumed too often.
@@ -404,16 +403,13 @@ async def _read_end(response: httpx2.Response, events: AsyncGenerator[Event, Non
 
 
 def _may_be_other_era(error: Exception) -> bool:
-    """Return True if a refusal of the handshake may mean that the server speaks an older protocol."""
+    """Return True if a refusal of the handshake may mean an older protocol."""
     if not isinstance(error, HttpStatusError) or error.status in OF_HTTP:
         return False
     return 400 <= error.status < 500 or error.status in FAILED
 
 
 # --- The link over streamable HTTP ------------------------------------------------------------------------------------
-
-# A request that fails, fails alone. The connection is lost when the server can no longer be reached (see `Reach`), or
-# no longer knows the session (see `Refusals`).
 
 
 class StreamableHttpLink(HttpLink[Http]):
@@ -441,12 +437,11 @@ class StreamableHttpLink(HttpLink[Http]):
         await self._session.end()
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
-        """See `Link.exchange`."""
         with discreet(self.masker, self._transport.url):
             return await HttpExchange(self._session, request, receive).run()
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`. Only the end of the handshake is waited for: no request may overtake it."""
+        """See `Link.send`. Waits only for the end of the handshake, which no request may overtake."""
         await self.wait_turn(message)
         with discreet(self.masker, self._transport.url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:
@@ -461,7 +456,7 @@ class StreamableHttpLink(HttpLink[Http]):
             with self._reading, discreet(self.masker, self._transport.url):
                 await self._receiving.wait()
                 if self._session.id is not None:
-                    with suppress(MCPError):  # the server has sent too many requests, so the scope is cancelled
+                    with suppress(MCPError):  # after too many requests; the scope is cancelled
                         await NotificationStream(self._session, self.table).run(receive)
                 await trio.sleep_forever()
         finally:
