@@ -1,11 +1,11 @@
 """Resolve, renew and mask the credentials of one connection.
 
-Servers repeat their credentials, and every encoding of every value must be found in any text, at the speed of the
-server's output. Renewal sends a refused request once more, so it must never run for credentials that the server has not
-accepted: a function of the user may ask a person for a password.
+Servers repeat their credentials, in any encoding, so all text of a server is searched for every value. A 401 may be
+answered with new credentials, but never if the server has not accepted the old ones: a function of the user may ask a
+person for a password.
 
-Owns: the resolved values, in the `Masker` and the `Renewal` of a connection, and dropped with the connection.
-Writes: exceptions and messages given to `Masker.clean` and `Masker.mask_error`; headers of the client and its requests.
+Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
+Writes: exceptions and messages given to a `Masker`; headers of the client and its requests.
 Calls: config.
 """
 
@@ -47,19 +47,18 @@ if TYPE_CHECKING:
 # --- Mask the credentials of a connection in text from its server -----------------------------------------------------
 
 # A 401 quotes the token, a process prints its environment when it cannot start. Such text ends up in errors, events and
-# logs, so all code that quotes a server passes the text through the `Masker` of the connection first. Results are data
-# of the caller and are not masked.
+# logs, so all code that quotes a server masks the text first. Results are data of the caller and are not masked.
 
 
 MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 
 RECENT: Final = 10
-"""Masked values of one name, if each replaces the last: the tokens of four refreshes, and the secret of the client in
-two forms."""
+"""Masked values of one name, if each replaces the last: tokens of four refreshes, and two forms of the client's secret.
+"""
 
 MESSAGE: Final = 64 * 1024
-"""Kept characters of the message of an error."""
+"""Kept characters of a server's error message. Cleaning longer ones may take seconds."""
 
 PATTERNS: Final = 100
 """Kept patterns: one for each set of values that a text had."""
@@ -79,14 +78,12 @@ class Masked(Exception):
 
 
 class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
-    """Cleaned errors by id, with their replacements. Keeping the errors keeps their ids unique."""
+    """Cleaned errors by id, with their replacements. Kept errors have unique ids."""
 
     def of(self, error: Any) -> Any:
-        """Return the replacement of an error; in a cycle of causes, the error itself."""
         return self.get(id(error), (error, error))[1]
 
     def inside_of(self, group: BaseExceptionGroup[Any]) -> BaseExceptionGroup[Any]:
-        """Return a group of the replacements; the same group if nothing was replaced."""
         inside = [self.of(each) for each in group.exceptions]
         if all(map(is_, inside, group.exceptions)):
             return group
@@ -99,14 +96,14 @@ class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
 
 
 class Masker:
-    """Replaces the credentials of one connection by their names, in any case and encoding.
+    """Replaces the credentials of a connection by their names, in any case and encoding.
 
     Args:
-        harmless: values that are not masked.
+        harmless: values to leave unmasked.
 
     Attributes:
-        server: the name of the server, for log lines of other packages; empty without one.
-        longest: the characters of the longest encoded form of a value.
+        server: the name of the server, for foreign log lines; empty without a server.
+        longest: the characters of the longest encoded value.
     """
 
     def __init__(self, harmless: Iterable[str] = (), *, server: str = "") -> None:
@@ -130,10 +127,9 @@ class Masker:
         self._changed()
 
     def add_recent(self, name: str, value: str) -> None:
-        """Replace a value by `name`, until `RECENT` others of this name have followed.
+        """Replace a value by `name`, until `RECENT` newer values of this name have followed.
 
-        A connection may live for months, each refresh of its token brings a value, and masking takes time for each
-        value.
+        A connection may live for months with many tokens, and each value slows masking down.
         """
         recent = self._recent.setdefault(name, [])
         if value in recent:
@@ -160,7 +156,7 @@ class Masker:
             self.add(f"<{field}.{name}>", value)
 
     def __call__(self, text: str) -> str:
-        """Return `text` with every known value masked, in time proportional to its length.
+        """Return `text` with every known value masked, in linear time.
 
         This includes values interrupted by escape sequences or characters without a width, which `plain_text` drops,
         and the beginning of a value before a ``…``.
@@ -240,7 +236,7 @@ class Masker:
         return at
 
     def data(self, value: Any) -> Any:
-        """Return JSON-like data with every string masked; the same object if nothing was masked."""
+        """Return JSON-like data with every string masked; the given object if nothing was masked."""
         try:
             return self._data(value)
         except RecursionError:
@@ -266,13 +262,13 @@ class Masker:
             message.error.data = self.data(message.error.data)
 
     def clean(self, error: E) -> E | Masked:
-        """Strip an exception and its causes of credentials, so that the exception can be kept.
+        """Strip an exception and all causes of credentials, to keep the exception.
 
-        Frames are dropped, because their locals hold resolved values, and so is an `UnparsedText`. The message of an
-        `mcp.MCPError` also becomes plain text: programs show it to people and models.
+        Frames are dropped, because locals hold resolved values, and an `UnparsedText` too. The message of an
+        `mcp.MCPError` also becomes plain text, because programs show the message to people and models.
 
         Returns:
-            The same exception, or a `Masked` if its text cannot be changed.
+            The exception itself, or a `Masked` if the text cannot be changed.
         """
         cleaned = _Cleaned()
         begun: set[int] = set()
@@ -302,7 +298,6 @@ class Masker:
         return error if ours else self._masked(error)
 
     def _cut(self, message: str) -> str:
-        """Return the beginning of a server's message: cleaning all of it may take seconds."""
         if len(message) <= MESSAGE:
             return message
         return f"{message[: self.place_to_cut(message, MESSAGE)]}…"
@@ -336,7 +331,7 @@ def _plain(message: str) -> str:
 
 
 def first_of(error: ValidationError) -> str:
-    """Return the first of the errors, without its input."""
+    """Return the first of the errors, without the input."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"])) or "top level"
     return plain_text(f"{error.error_count()} for {error.title}, first at {where}: {first['msg']}")
@@ -349,7 +344,6 @@ def _inside(error: BaseException) -> Iterable[BaseException]:
 
 
 def _note_origin(error: BaseException) -> None:
-    """Note where an unexpected exception was raised, before its traceback is dropped."""
     if error.__traceback__ is None or isinstance(error, _EXPECTED):
         return
     *_, last = traceback.extract_tb(error.__traceback__)
@@ -375,8 +369,8 @@ def _forms(secret: str) -> Iterable[str]:
 
 # --- Resolve credentials at every connect, and renew those that expire in mid-session ---------------------------------
 
-# After a 401 they are resolved again, once for all refused requests. A 401 means that a request was not carried out, so
-# it is sent once more with the new credentials.
+# Resolved again after a 401, once for all refused requests. A refused request was not carried out, so it is sent once
+# more.
 
 
 Resolved = TypeVar("Resolved")
@@ -432,7 +426,7 @@ class Credentials:
 
     @property
     def renewable(self) -> bool:
-        """True if another resolution may return other values."""
+        """True if another resolution may return new values."""
         auth, headers = self.transport.auth, self.transport.headers.values()
         return (auth is None or _is_token(auth)) and any(map(_source, (auth, *headers)))
 
@@ -454,7 +448,7 @@ class Credentials:
 
 @define(eq=False)
 class Renewal(httpx2.Auth):
-    """Sends a refused request once more if its credentials have changed.
+    """Sends a refused request once more with new credentials.
 
     Attributes:
         client: the client of the connection.
@@ -487,7 +481,7 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve the credentials, unless done since `refused` was sent; return True if they have changed."""
+        """Resolve the credentials, unless done since `refused` was sent; return True after a change."""
         async with self._turn:
             if self.headers is refused and self._accepted:
                 headers = refused  # if nothing changes, the reconnect fails with the reason

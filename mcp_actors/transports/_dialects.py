@@ -1,10 +1,10 @@
-"""Read messages that break the specification, and log skipped ones.
+"""Read messages that break the specification, and log skipped messages.
 
-Only messages that the strict reader has refused come here, so correct servers pay nothing. The risk is to take a quoted
-text for a response: that would end a call the server still works on.
+The strict reader has refused these messages, so correct servers pay nothing. A quoted text must not be taken for a
+response: the server would still work on the ended call.
 
-Owns: the number and the kinds of skipped messages of one connection.
-Writes: the log, once as a warning for each kind.
+Owns: the number and the kinds of skipped messages of a connection.
+Writes: the log, with a warning for each kind.
 Calls: _messages, _request_table.
 """
 
@@ -33,14 +33,7 @@ NOT_A_MESSAGE: Final = "an event that is not an MCP message"
 
 @define(eq=False)
 class SkippedMessages:
-    """Counts and logs messages that are not MCP, or that answer no request.
-
-    Attributes:
-        server: the name of the server.
-        logger: the logger of the transport.
-        mask: masks credentials.
-        count: the number of such messages so far.
-    """
+    """Counts and logs messages of a server that are not MCP, or answer no request."""
 
     server: str
     logger: Log
@@ -49,14 +42,14 @@ class SkippedMessages:
     _kinds: set[str] = field(factory=set, init=False)
 
     def add(self, kind: str, details: str = "", *, remedy: str = "fix the server") -> None:
-        """Log a skipped message: the first of its kind as a warning, the others at DEBUG."""
+        """Log a skipped message: the first of a kind as a warning, the rest at DEBUG."""
         self.count += 1
         level = logging.DEBUG if kind in self._kinds else logging.WARNING
         self._kinds.add(kind)
         self.logger.log(level, "server %r: skipped %s%s; %s", self.server, kind, details, remedy)
 
     def add_stray(self, message: JSONRPCMessage) -> bool:
-        """Log a response without a usable id; return False for any other message."""
+        """Log a response without a usable id; return False for anything else."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError) or message.id not in NO_IDS:
             return False
         if isinstance(message, JSONRPCError):
@@ -66,7 +59,6 @@ class SkippedMessages:
         return True
 
     def end(self) -> None:
-        """Log the number of messages that were not logged as warnings."""
         if (more := self.count - len(self._kinds)) > 0:
             self.logger.info("server %r: skipped %d more messages of these kinds", self.server, more)
 
@@ -89,10 +81,10 @@ _QUOTING: Final = re.compile(r"""\\.|["'`()\[\]{}]""", re.DOTALL)
 
 
 def response_after(line: bytes, awaits: Callable[[RequestId | None], bool]) -> object | None:
-    """Return the parsed response at the end of a line with other output; None without one.
+    """Return the parsed response at the end of a line; None without a response.
 
     Args:
-        line: a line that is not JSON.
+        line: a line with further output, not JSON as a whole.
         awaits: whether a request with an id waits.
     """
     for begin in islice(_BEGINS.finditer(line, 1, OTHER_OUTPUT), CANDIDATES):
@@ -104,7 +96,6 @@ def response_after(line: bytes, awaits: Callable[[RequestId | None], bool]) -> o
 
 
 def _is_open(text: bytes) -> bool:
-    """Return True if a quote or bracket is open at the end of a text."""
     depth, quote = 0, ""
     for match in _QUOTING.finditer(HIDDEN.sub("", text.decode(errors="replace"))):
         mark, place = match[0] if quote else match[0][-1], match.start()

@@ -1,11 +1,11 @@
 """Limit the requests of a server; the interfaces of pipes and streams.
 
-A server may send requests of its own, and a task answers each: `IncomingRequests` keeps a flood from taking the memory
-and the event loop. `exchange_lines` is the way of a request through a `Pipe`; its hard part is a cancellation after the
-server may have read the request.
+A task answers each request of a server, so `IncomingRequests` keeps floods from memory and the event loop.
+`exchange_lines` sends a request through a `Pipe`; the hard case is a cancellation after the server may have read the
+request.
 
 Owns: the counters of one connection.
-Writes: nothing but its counters. A `Pipe` or a stream, implemented elsewhere, writes messages.
+Writes: the table; lines, through a `Pipe`.
 Calls: _request_table.
 """
 
@@ -39,10 +39,9 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
-# The session starts a task for each. Each connection has one counter, which sees every request and notification before
-# the session does, and every sent request and response. A server over a limit loses its connection. Slower reading
-# would delay the responses to our own requests, which arrive in the same stream, and refusals would be written to a
-# server that may not read.
+# The session starts a task for each. One counter per connection sees every request and notification before the session
+# does, and every sent request and response. A server over a limit loses its connection: slower reading would delay the
+# responses to our requests, and refusals would be written to a server that may not read.
 
 
 EARNED: Final = 10
@@ -55,7 +54,7 @@ HELD_BYTES: Final = 64 * 1024 * 1024
 """Total size of the unanswered requests of a server: as much as one message by default."""
 
 LATE: Final = 100
-"""Maximum of cancelled requests that a server may answer all the same, against the specification's advice."""
+"""Maximum of cancelled requests that a server may still answer, against the specification's advice."""
 
 NOT_AN_ANSWER: Final = nullcontext()
 
@@ -64,7 +63,7 @@ SHOWN: Final = 80
 
 
 class IncomingRequests:
-    """Counts the requests of one server over one connection, and its unanswered requests.
+    """Counts the requests of one server over one connection.
 
     Args:
         server: the name of the server.
@@ -84,15 +83,10 @@ class IncomingRequests:
         self._bytes = 0
 
     def receive(self, message: JSONRPCMessage, size: int, now: float) -> None:
-        """Count a message of the server if it is a request or cancels one.
-
-        Args:
-            message: the message.
-            size: the bytes of the message.
-            now: `trio.current_time`.
+        """Count a message of `size` bytes if it is a request or cancels one.
 
         Raises:
-            LimitExceeded: the message exceeds a limit, and the connection has to end.
+            LimitExceeded: the connection has to end.
         """
         if isinstance(message, JSONRPCRequest):
             reason = self._excess(size, now)
@@ -112,7 +106,7 @@ class IncomingRequests:
         return self._awaited > 0
 
     def sent(self) -> None:
-        """Count a request to the server, which may then send `EARNED` more itself."""
+        """Count a request to the server, which may send `EARNED` more in return."""
         self._credit += EARNED
         self._awaited += 1
 
@@ -133,7 +127,7 @@ class IncomingRequests:
         return True
 
     def is_answer(self, message: JSONRPCMessage) -> bool:
-        """Count a message that may answer a request, and return True; return False for any other message."""
+        """Return True, and count an answer, if a message may answer a request."""
         return isinstance(message, JSONRPCResponse | JSONRPCError) and self.answered()
 
     def _excess(self, size: int, now: float) -> str | None:
@@ -156,7 +150,6 @@ class IncomingRequests:
         )
 
     def _forget(self, request_id: RequestId) -> int:
-        """Remove an unanswered request and return its size; 0 if the id is unknown."""
         key = coerce_request_id(request_id)  # as the SDK compares them
         sizes = self._unanswered.get(key)
         if sizes is None:
@@ -168,7 +161,7 @@ class IncomingRequests:
         return size
 
     def sending(self, message: JSONRPCMessage) -> AbstractContextManager[None]:
-        """Return the block in which a message is sent, counted as a request, an answer or a cancellation."""
+        """Return the block in which a message is sent, counted by its kind."""
         if isinstance(message, JSONRPCRequest):
             self.sent()
         elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
@@ -179,9 +172,9 @@ class IncomingRequests:
 
     @contextmanager
     def _answering(self, request_id: RequestId) -> Iterator[None]:
-        # While the answer is being written it is counted separately. The server may cancel its request meanwhile, which
-        # forgets the id, but the SDK's task still waits in this block and must stay counted: a server that cancels each
-        # of its requests could otherwise fill the memory with such tasks.
+        # While the answer is written it is counted separately. The server may cancel its request meanwhile, which
+        # forgets the id, but the SDK's task still waits in this block. Uncounted, a server that cancels each of its
+        # requests could fill the memory with such tasks.
         size = self._forget(request_id)
         self._count += 1
         try:
@@ -211,8 +204,7 @@ class OutgoingLine(Protocol):
     """A line that waits to be written to a pipe.
 
     Attributes:
-        sent: written by the pipe. None before; False once the first byte was offered to the server, which may read it;
-            True once all bytes were written.
+        sent: None before the pipe has offered the first byte to the server, then False, and True once all was written.
     """
 
     sent: bool | None
@@ -222,7 +214,7 @@ class OutgoingLine(Protocol):
         """The line with its newline."""
 
     def withdrawn(self) -> object:
-        """Note that the line will not be written, because the connection ends. Never raises."""
+        """Note that the connection ends before the line was written. Never raises."""
 
 
 class CancelLine:
@@ -230,7 +222,7 @@ class CancelLine:
 
     Args:
         request_id: the request.
-        done: called once when the first bytes were written, or the connection has ended.
+        done: called once when the line was begun, or at the end of the connection.
     """
 
     __slots__ = ("line", "sent", "withdrawn")
@@ -246,7 +238,7 @@ class Pipe(Protocol):
 
     Attributes:
         table: the sent requests, by id.
-        on_room: called when a line can be offered again after `offer` has refused one.
+        on_room: called when there is room again after `offer` has refused a line.
     """
 
     table: RequestTable
@@ -255,29 +247,28 @@ class Pipe(Protocol):
     def offer(self, line: OutgoingLine) -> bool:
         """Write a request at once, or with all lines of this tick. Return False if the pipe has no room.
 
-        Until begun (``sent``), the line may be withdrawn. After a False, `on_room` is called once there is room. If the
-        server is gone this returns False too, and the connection is marked as lost soon.
+        Until begun (``sent``), the line may be withdrawn. After a False, `on_room` is called once there is room; if the
+        server is gone, the connection is marked as lost soon instead.
 
         Raises:
-            ValueError: the server is in this process and cannot parse the line: nested too deeply, or too long a
-                number.
+            ValueError: a server in this process cannot parse the line: nested too deeply, or too long a number.
         """
 
     def begin(self, request: RequestUnderWay) -> None:
-        """Write a request that has a slot already, which no later one may overtake."""
+        """Write a request that has a slot already. No later request may overtake."""
 
     def collect(self, line: OutgoingLine) -> None:
         """Write a line with all lines of this tick, or as soon as the pipe has room."""
 
     def withdraw(self, line: OutgoingLine) -> None:
-        """Drop a line that was offered and is not yet written."""
+        """Drop an unwritten line."""
 
     def withdraw_all(self) -> None:
         """Withdraw all unwritten lines."""
 
 
 async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
-    """Write a request to a pipe, wait for its answer, and return the result. See `Link.exchange`."""
+    """Write a request to a pipe, wait, and return the result. See `Link.exchange`."""
     await trio.lowlevel.checkpoint_if_cancelled()
     pipe.begin(request)
     try:
@@ -360,7 +351,7 @@ class ContextReader(MessageReader):
     """Messages that carry the context variables of their senders.
 
     Attributes:
-        last_context: the context variables of the sender of the last message, in which the SDK handles it.
+        last_context: the context variables of the last sender, in which the SDK handles the message.
     """
 
     def __init__(self, inner: MemoryObjectReceiveStream[tuple[Context, SessionMessage | Exception]]) -> None:

@@ -3,13 +3,13 @@
 | server | link | task of the handler |
 |---|---|---|
 | modern | `CalledServerLink` | the caller's, inside the server's lifespan |
-| legacy | `LegacyServerLink`, with a `MemoryPipe` | a task of the server, which a task of the link serves |
+| legacy | `LegacyServerLink` | a task of the server, which a task of the link serves |
 | `ElsewhereServer` | `StreamsLink` | on another event loop |
 
-Without bytes there are no limits on messages and requests, and there are no credentials to resolve.
+Without bytes, neither messages nor requests are limited.
 
-Owns: the messages in a `MemoryPipe`, and the lifespan of a server that is not elsewhere.
-Writes: the table and the `Lifeline` of the link; exceptions of handlers and skipped items to the log.
+Owns: the messages in a `MemoryPipe`; the lifespan of a server on this event loop.
+Writes: the table and the `Lifeline` of the link; exceptions of handlers to the log.
 Calls: config, _exchange, _link, _request_table.
 """
 
@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 # --- Connect to a modern server in this process by calling its handler ------------------------------------------------
 
-# The handler runs in the task of the caller, whose cancellation reaches it. Further messages of the handler are handled
-# in the same step and context variables.
+# Further messages of the handler are handled in its step and context variables. A cancellation of the caller reaches
+# the handler.
 
 
 logger = Log("mcp_actors.servers")
@@ -113,7 +113,7 @@ class CalledServerLink(Link):
 
 
 class _Call:
-    """The `DispatchContext` of one request, by which its handler sees its caller."""
+    """The `DispatchContext` of one request, by which a handler sees its caller."""
 
     __slots__ = ("_event", "_receive", "_request")
 
@@ -132,7 +132,7 @@ class _Call:
 
     @property
     def cancel_requested(self) -> anyio.Event:
-        """An event that is never set, because the cancellation itself reaches the handler."""
+        """An event that is never set: the cancellation reaches the handler itself."""
         if self._event is None:
             self._event = anyio.Event()
         return self._event
@@ -152,7 +152,6 @@ class _Call:
         raise NoBackChannelError(method)
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
-        """Report progress, if the request has a token."""
         if (token := self._request.params.get("_meta", {}).get("progressToken")) is None:
             return
         report = {"progressToken": token, "progress": progress, "total": total, "message": message}
@@ -177,9 +176,8 @@ async def open_called_link(name: str, server: Server[Any], lifeline: Lifeline) -
 # - the read loop of the server starts the task of the handler;
 # - the step in which the handler has finished settles the request.
 #
-# One queue has all messages to the server, so no message overtakes another. There is no queue in the other direction:
-# the step in which the server sends a message also handles it, in the context variables of the sending handler. A
-# server that sends without end yields after each message.
+# One queue has all messages to the server, so none overtakes another. The other direction needs no queue: the step that
+# sends a message also handles it, in the context variables of the handler, and then yields to other tasks.
 
 
 SHUTDOWN_GRACE: Final = 2.0
@@ -188,11 +186,7 @@ SHUTDOWN_GRACE: Final = 2.0
 
 @define(eq=False, repr=False)
 class MemoryPipe(MessageReader):
-    """The messages to a server in this process: its reading stream, and the `Pipe` of its link.
-
-    Attributes:
-        last_context: the context variables of the sender of the last message, in which the SDK runs the handler.
-    """
+    """The messages to a server in this process: a reading stream like `ContextReader`, and the `Pipe` of the link."""
 
     table: RequestTable = field(factory=RequestTable)
     on_room: Callable[[], None] = field(default=ignore, init=False)  # there always is room
@@ -282,7 +276,7 @@ class LegacyServerLink(Link):
         self._pipe.put(object(), SessionMessage(message))
 
     async def read(self, receive: Receive) -> None:
-        """See `Link.read`. The tasks of the server pass the messages on."""
+        """See `Link.read`. Tasks of the server pass the messages on."""
         self._receive = receive
         try:
             await self._ended.wait()
@@ -291,7 +285,7 @@ class LegacyServerLink(Link):
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
     async def take(self, message: JSONRPCMessage) -> None:
-        """Settle the request that a message of the server answers, or pass the message on."""
+        """Settle a request with its answer, or pass the message on."""
         await trio.lowlevel.checkpoint_if_cancelled()
         if _is_end(message):
             self.lifeline.lose()
@@ -303,7 +297,6 @@ class LegacyServerLink(Link):
             self.table.settle_message(message)
 
     async def serve(self) -> None:
-        """Serve the connection until its input ends."""
         writer = ServerWriter(self)
         try:
             async with self._server.lifespan(self._server) as state:
@@ -315,7 +308,7 @@ class LegacyServerLink(Link):
             self._ended.set()
 
     async def close(self) -> None:
-        """End the input of the server, and wait up to `SHUTDOWN_GRACE` until it has left its lifespan."""
+        """End the input of the server, and wait up to `SHUTDOWN_GRACE` for the end of its lifespan."""
         self.lifeline.close()
         await self._pipe.aclose()
         with trio.move_on_after(SHUTDOWN_GRACE):
@@ -337,7 +330,7 @@ class ServerWriter(MessageWriter):
 
 
 def _is_end(message: JSONRPCMessage) -> bool:
-    """Return True for the answer of a server that ends before its handler, recognized by its text."""
+    """Return True for the answer of a server that ends before its handler, known by its text."""
     return (
         isinstance(message, JSONRPCError)
         and message.error.code == CLOSED.code
@@ -347,7 +340,6 @@ def _is_end(message: JSONRPCMessage) -> bool:
 
 @asynccontextmanager
 async def open_legacy_link(server: Server[Any], lifeline: Lifeline) -> AsyncIterator[LegacyServerLink]:
-    """Serve one connection around a block."""
     link = LegacyServerLink(server, lifeline)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(link.serve, name=f"{server.name}:in process")
@@ -366,12 +358,11 @@ GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class StreamsLink(Link):
-    """A link over two streams, which it does not close.
+    """A link over two streams, which stay open.
 
     Args:
         endpoint: the server, as messages show it.
-        reader: the messages of the server, and an exception for anything else. May have a ``last_context``: the context
-            variables in which its last message is handled.
+        reader: the messages of the server. Messages are handled in its ``last_context``, if present.
         writer: the messages to the server.
         lifeline: the state of the connection.
     """
@@ -389,9 +380,9 @@ class StreamsLink(Link):
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         await trio.lowlevel.checkpoint_if_cancelled()
-        # Marked before the write, or the answer could come first and be dropped. A cancelled write may or may not have
-        # written, so the caller counts the request as sent. The notice is shielded, because this task is already
-        # cancelled, and bounded, because the other event loop may be stuck.
+        # Marked before the write, or an early answer would be dropped. A cancelled write may have written, so the
+        # request counts as sent. This task is cancelled, so only a shield lets it send the notice, bounded because the
+        # other event loop may be stuck.
         request.sent = True
         try:
             await self._write(JSONRPCRequest(**request.message))
@@ -430,7 +421,6 @@ class StreamsLink(Link):
 
 
 def _finish(handling: Awaitable[None]) -> None:
-    """Run a coroutine without a checkpoint to its end."""
     try:
         next(handling.__await__())
     except StopIteration:
@@ -439,11 +429,7 @@ def _finish(handling: Awaitable[None]) -> None:
 
 
 class ElsewhereServer(ABC):
-    """A server in this process that runs on another event loop than its connection.
-
-    Attributes:
-        name: the name of the server itself.
-    """
+    """A server in this process on another event loop. `name` is the name of the server itself."""
 
     name: str
 
@@ -488,7 +474,7 @@ async def _open_streams_link(server: ElsewhereServer, lifeline: Lifeline) -> Asy
 def open_in_process_link(
     config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
 ) -> AbstractAsyncContextManager[Link]:
-    """Open a link to the configured object. On leaving, the server has left its lifespan, or its time is over.
+    """Open a link to the configured object. Leaving waits, for a limited time, for the end of the server's lifespan.
 
     Raises:
         ConnectFailed: the object is not a server.

@@ -1,12 +1,12 @@
 """The link: an open transport to one server.
 
 `mcp_actors.servers` uses every transport through a `Link`. The owner task of the actor enters the link, enters the
-session inside, and leaves both in reverse order; no other task may. Other tasks send requests through the link, and one
-task reads. Background tasks of the link read stderr, write to a full pipe or keep an HTTP client open, and end with the
-link. Any of these may notice the end of the connection first, and notes it in the `Lifeline`.
+session inside, and leaves both in reverse order; no other task may. Any task sends requests, one task reads, and
+background tasks of the link do the rest and end with the link. Each may be the first to notice the end of the
+connection, and notes the end in the `Lifeline`.
 
-Owns: the state of one connection, and the certificates that the connections of a group share.
-Writes: the `Lifeline`; nothing is opened or sent here. Reads files and ``os.environ`` for certificates.
+Owns: the state of one connection; the certificates that the connections of a group share.
+Writes: the `Lifeline`. Opens and sends nothing; reads files and ``os.environ``.
 Calls: _credentials, _exchange, _request_table.
 """
 
@@ -43,10 +43,10 @@ class Lifeline:
     Attributes:
         on_lost: called synchronously, at most once, when the other side turns out to be gone.
         on_exit: called synchronously when the started process has exited.
-        on_gap: each called synchronously when notifications of the server may have been missed.
+        on_gap: called synchronously when notifications of the server may have been missed.
         lost: True if the other side ended the connection before this side began to close.
-        exited: True if the started process has exited. A child of the process may keep the connection.
-        heard_at: `trio.current_time` of the last byte from the other side; initially, of the start.
+        exited: True if the started process has exited. A child may keep the connection.
+        heard_at: `trio.current_time` of the last byte from the other side, or of the start.
         closing: True once this side has begun to close: a later end is not a loss.
         failure: the exception that ended the connection; None if only the end is known.
     """
@@ -96,10 +96,10 @@ class Obituary:
     """The known exit code and last words of a server.
 
     Attributes:
-        exit_code: the exit code of the process, negative for a signal. None for a server without a process, a process
-            that runs, or an exit that this side caused by closing or killing.
-        stderr_tail: the end of stderr, decoded leniently; empty if nothing was written.
-        remark: a possible explanation, as the end of an error; empty without any.
+        exit_code: the exit code of the process, negative for a signal. None without a process, while it runs, or after
+            an exit that this side caused.
+        stderr_tail: the end of stderr, decoded leniently; may be empty.
+        remark: a possible explanation, as the end of an error; may be empty.
     """
 
     exit_code: int | None = None
@@ -117,17 +117,15 @@ class Link:
 
     Attributes:
         endpoint: the command or URL of the server, without credentials, as messages show it.
-        pid: the process of the server, which leads its own process group; None without a child process.
-        lifeline: the state of the connection: lost or not, why, and when the server was last heard.
+        pid: the child process of the server, which leads its own process group; None without a process.
+        lifeline: the state of the connection.
         masker: masks the credentials of this connection in text from the server.
         table: the requests that were sent and not answered.
         direct: writes lines without a task; None if the transport has no lines.
-        traced: whether requests have spans of their own. A server called in its caller's task has the caller's context
-            variables.
-        trusted: whether the other side is a gateway of this package, whose errors report the outcome of a request, and
-            which answers health checks whatever its servers do.
-        max_connections: the maximum of concurrent connections to the server, each stream included; None without a
-            limit.
+        traced: whether requests have spans. A server called in its caller's task has the caller's context variables.
+        trusted: whether the other side is a gateway of this package, which reports the outcome of a request in errors,
+            and answers health checks whatever its servers do.
+        max_connections: the maximum of concurrent connections to the server, streams included; None without a limit.
     """
 
     endpoint: str
@@ -145,10 +143,10 @@ class Link:
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         """Send a request, wait for its answer in this task, and return the result.
 
-        **Cancellation**: if the request was sent and is `cancellable`, the server is asked to cancel it.
+        **Cancellation**: if the request was sent and is `cancellable`, the server is asked to cancel.
 
         Args:
-            request: the request, complete, which is in the `table`. Its ``sent`` is kept up to date.
+            request: the complete request, in the `table`. Its ``sent`` is kept up to date.
             receive: takes further messages of the server within this exchange.
 
         Raises:
@@ -204,7 +202,7 @@ class Link:
         return True
 
     def obituary(self) -> Obituary:
-        """Return the known facts about the end of the server's process. Works at any time, also after the link."""
+        """Return the known facts about the end of the process, at any time, also after the link."""
         return Obituary()
 
     async def wait_obituary(self) -> Obituary:
@@ -224,12 +222,12 @@ def not_open(server: str, reason: object, phase: ConnectPhase = "open", *, hopel
 class ConnectionOver(Exception):
     """The connection cannot be used any more.
 
-    As the failure of a request, also a proof that the request had no effect. No caller sees this error: the request
-    returns to its place in the queue, and the next connection serves it.
+    As the failure of a request, a proof that the request had no effect. No caller sees this error: the request returns
+    to its place in the queue, and the next connection serves it.
 
     Attributes:
-        refusal: the error for the request if the next connection refuses it in the same way, as for an unknown session;
-            None if no connection was made.
+        refusal: the error if the next connection also refuses the request, as for an unknown session; None if no
+            connection was made.
     """
 
     def __init__(self, message: str, *, refusal: Exception | None = None) -> None:
@@ -239,9 +237,9 @@ class ConnectionOver(Exception):
 
 # --- Share the TLS settings that trust the certificates of this machine -----------------------------------------------
 
-# Reading them takes 30 ms of a core and 0.8 MiB of memory, in thousands of pieces. Done at each connect, in any of
-# Trio's worker threads, this leaves holes in the memory arenas of all those threads: a group that often reconnects
-# would grow for as long as it runs. So the connections of a group share one context.
+# Reading them takes 30 ms of a core and 0.8 MiB of memory in thousands of pieces. Done at each connect, in any of
+# Trio's worker threads, this leaves holes in the memory arenas of all these threads, and a group that often reconnects
+# grows for ever. So the connections of a group share one context.
 
 
 VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -266,10 +264,7 @@ class Certificates:
         self._found: object = None
 
     def context(self) -> ssl.SSLContext:
-        """Return TLS settings that trust the certificates, read again if they have changed. Blocks on files.
-
-        Any thread may call this.
-        """
+        """Return TLS settings that trust the certificates, read again after a change. Blocks; for any thread."""
         with self._reading:
             named = [os.environ.get(name, "") for name in VARIABLES]
             files = [*_files(*named)]
@@ -281,7 +276,7 @@ class Certificates:
 
 
 def missing_certificates() -> str | None:
-    """Say which variable names missing certificates, as the begin of a sentence; None if none does."""
+    """Name a variable of missing certificates, as the begin of a sentence; None if all exist."""
     for name in VARIABLES:
         if (paths := os.environ.get(name)) and not any(map(os.path.exists, paths.split(os.pathsep))):
             return f"{name} names {paths!r}, which does not exist"
@@ -289,7 +284,6 @@ def missing_certificates() -> str | None:
 
 
 def _files(file: str, folders: str) -> Iterator[object]:
-    """Yield the identity and age of each file or folder that may hold certificates."""
     paths = ssl.get_default_verify_paths()
     for path in (file, *folders.split(os.pathsep), paths.openssl_cafile, paths.openssl_capath, *BUNDLES):
         if path:

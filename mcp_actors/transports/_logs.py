@@ -1,15 +1,14 @@
 """Make logs safe to show: mask credentials, and keep text plain.
 
-Exceptions of callbacks, of the SDK and of libraries may quote a server, and their text is in logged tracebacks. A
-filter of a logger sees the records of the whole program, so the code of a connection runs in a `discreet` block, whose
-context variable tells its records apart:
+Logged tracebacks may quote a server, and a filter of a logger sees the records of the whole program. The code of a
+connection runs in a `discreet` block, whose context variable tells records apart:
 
 | record | outside of a `discreet` block | within |
 |---|---|---|
 | of this package | plain text | also masked |
 | of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
-Owns: which warnings of the SDK were logged for each connection.
+Owns: the kinds of SDK warnings that were logged for each connection.
 Writes: records; the filters of these loggers, for good.
 Calls: config, _credentials.
 """
@@ -61,12 +60,12 @@ _FORMATTER: Final = logging.Formatter()
 
 
 class _Safe(logging.Filter):
-    """Masks the credentials of a connection in its records, and makes the text plain.
+    """Masks the credentials of a connection in records, and makes the text plain.
 
-    Other packages quote headers and ids of a server at any length, so each of their messages becomes one short line.
+    Foreign packages quote headers and ids of a server at any length: each message becomes a short line.
 
     Args:
-        own: whether for all records of this package, or for those of others about a connection.
+        own: whether for this package, of which all records are changed, or for a foreign one.
     """
 
     def __init__(self, *, own: bool) -> None:
@@ -93,7 +92,7 @@ class _Safe(logging.Filter):
 
 
 def _words_in(error: BaseException | None) -> Iterator[str]:
-    """Yield the texts of more than one line of an exception and each behind it."""
+    """Yield the texts of more than one line in an exception and all its causes."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))
@@ -112,8 +111,8 @@ def _plain(text: str) -> str:
 class _OfSession(logging.Filter):
     """Names the server in records of the SDK's session, which an unconfigured program writes to stderr.
 
-    Each kind of warning about invalid notifications becomes one line per connection, for up to `LOGGED` kinds: the SDK
-    logs each notification with its traceback, megabytes a second.
+    Each kind of warning about invalid notifications is logged once per connection, up to `LOGGED` kinds: the SDK logs
+    each notification with a traceback, megabytes a second.
     """
 
     def __init__(self) -> None:
@@ -121,7 +120,6 @@ class _OfSession(logging.Filter):
         self._kinds: WeakKeyDictionary[Masker, set[str]] = WeakKeyDictionary()
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Change a record, or drop it."""
         if (ours := _ours.get()) is None:
             return True
         misfit = str(record.msg).startswith(_INVALID_NOTIFICATION)
@@ -157,7 +155,7 @@ def _shown(url: httpx2.URL, ours: str) -> str:
 
 
 class _Drop(logging.Filter):
-    """Drops the records about our connections that begin with one of these words."""
+    """Drops the records about our connections that begin with given words."""
 
     def __init__(self, *words: str) -> None:
         super().__init__()
@@ -205,12 +203,7 @@ def install_filters() -> None:
 
 @contextmanager
 def discreet(masker: Masker, url: str | None = None) -> Iterator[None]:
-    """Mask credentials in all logs of this block and of the tasks that are started there.
-
-    Args:
-        masker: masks the credentials of the connection.
-        url: the configured URL of the requests, if any.
-    """
+    """Mask credentials in all logs of this block and its tasks. `url` is the configured URL of the requests."""
     token = _ours.set(_Ours(masker, url))
     try:
         yield

@@ -48,17 +48,17 @@ def parse_json(data: bytes) -> object:
 
 
 def alone(parsed: object) -> object:
-    """Return the message in a batch of one; return anything else unchanged."""
+    """Return the message in a batch of one; anything else unchanged."""
     return parsed[0] if type(parsed) is list and len(parsed) == 1 else parsed
 
 
 def parse_message(data: bytes) -> JSONRPCMessage:
-    """Parse a message as the SDK does, and also the deviations that `parse_json` and `to_message` accept.
+    """Parse a message as the SDK does, and also deviations (see `parse_json` and `to_message`).
 
     Raises:
         ValueError: the bytes are not a message.
     """
-    # In two steps: pydantic's ``validate_json`` would parse the JSON once for each kind of message.
+    # In two steps: pydantic's ``validate_json`` would parse the JSON for each kind of message.
     return to_message(parse_json(data))
 
 
@@ -87,8 +87,8 @@ def to_message(parsed: object) -> JSONRPCMessage:
 # --- Find the request id of a response that cannot be read ------------------------------------------------------------
 
 # The caller then fails at once and not by a timeout. Over HTTP the connection identifies the request. Over a pipe the
-# id must be found, often without parsing a text that is nested too deeply or over a limit: a member at the top level,
-# before or after the long member. So only the beginning and the end are searched.
+# id must be found, a member at the top level before or after the long one, often without parsing. So only the beginning
+# and the end are searched.
 #
 # An id counts only if it is whole and certainly at the top level. A wrong guess would end a call that the server still
 # works on.
@@ -138,7 +138,6 @@ class Excerpt:
 
     @property
     def may_be_answer(self) -> bool:
-        """True if the beginning may be that of a response."""
         return self._first is not None and _OF_OTHERS.isdisjoint(self._first)
 
     @property
@@ -150,7 +149,6 @@ class Excerpt:
 
     @property
     def id(self) -> object:
-        """The member ``id``; None if it cannot be found."""
         try:
             return json.loads(self._members.get("id", b"null"))
         except ValueError:  # it is cut, or is not JSON
@@ -167,7 +165,7 @@ def _is_response(names: Collection[str]) -> bool:
 
 
 def _first_members(text: bytes) -> dict[str, bytes] | None:
-    """Return the members of an object by name, as far as `text` goes; see `_named`. None if not an object."""
+    """Return the members of an object, as far as `text` goes, by `_named`; None for anything else."""
     tokens = [match[0] for match in JSON_TOKEN.finditer(text.removeprefix(BYTE_ORDER_MARK))]
     if tokens[:1] != [b"{"]:
         return None
@@ -211,7 +209,7 @@ def _split(tokens: Iterable[bytes], towards: int = 1) -> tuple[list[list[bytes]]
 
 
 def _named(members: Iterable[list[bytes]]) -> dict[str, bytes]:
-    """Return members with their values by name; empty bytes for a value that is cut, an array or an object."""
+    """Return members with their values by name; empty bytes for a cut value, an array or an object."""
     named = {}
     for tokens in members:
         if len(tokens) > 1 and tokens[0][:1] == b'"' and tokens[1] == b":":
@@ -224,7 +222,7 @@ def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None
     """Return an error in place of an invalid answer; None if its request cannot be identified.
 
     Args:
-        text: the text of the answer. Unless parsed, ``data`` of the error until `Masker.clean`: some items of a list
+        text: the text of the answer. ``data`` of the error has an unparsed text until `Masker.clean`: items of a list
             may be readable.
         parsed: the result of `parse_json`; None if the text is not JSON.
     """
@@ -271,8 +269,8 @@ def not_parsed(server: str, operation: str, error: MCPError) -> ServerError | No
 
 # --- Limit the bytes and JSON values of one message -------------------------------------------------------------------
 
-# Parsing a message is a single step in which no other task runs, and millions of small numbers take seconds. So values
-# are counted before, while the bytes arrive.
+# Parsing is a single step in which no other task runs, and millions of numbers take seconds. So values are counted
+# before, while the bytes arrive.
 
 
 Excess: TypeAlias = Literal["bytes", "values", "room"]
@@ -281,13 +279,7 @@ Excess: TypeAlias = Literal["bytes", "values", "room"]
 
 @frozen
 class MessageLimits:
-    """The limits of one message, and the words for a message over a limit.
-
-    Attributes:
-        bytes: the maximum bytes.
-        values: the maximum number of JSON values (``Limits.max_message_values``).
-        option: the option that sets `bytes`; None if fixed.
-    """
+    """The limits of one message, and the words for a message over a limit. `option`, if any, sets `bytes`."""
 
     bytes: int
     values: int
@@ -303,7 +295,6 @@ class MessageLimits:
         return f"a message from the server is too large ({limit}); {remedy}"
 
     def exceeded(self, excess: Excess) -> tuple[str, str]:
-        """Return the limit and the remedy."""
         if excess == "values":
             return (
                 f"more than {self.values} JSON values",
@@ -335,7 +326,7 @@ class ValueCounter:
         if self._escaped and data:
             data, self._escaped = data[1:], False
         if b"\\" in data:
-            # After pairs of backslashes are removed, each remaining one escapes the next character. This order matters.
+            # Remove pairs first: then each remaining backslash escapes the next character.
             data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
             self._escaped = data.endswith(b"\\")
         parts = data.split(b'"')  # in turns outside and inside of strings; several times faster than a regex
@@ -348,7 +339,7 @@ class ValueCounter:
 
 # --- Collect the bytes of one message, and split a stream into lines --------------------------------------------------
 
-# Of a message over a limit only the two ends are kept. A long message in small pieces takes no quadratic time.
+# Only the two ends of a message over a limit are kept. A long message in small pieces takes no quadratic time.
 
 
 SPACE: Final = 16
@@ -359,10 +350,9 @@ SKIPPED: Final = 16
 
 
 FEW: Final = 4
-"""Up to so many lines of one read are not searched for blank lines."""
+"""Up to so many lines of one read are not searched for blank ones."""
 
-# A carriage return between two messages ends a line: some servers write no other line end, and no valid message has one
-# there.
+# Some servers end a line with a carriage return alone, which no valid message has between two messages.
 _RETURN: Final = re.compile(rb"(?<=[}\]])[ \t]*+\r\s*+(?=[{\[])")
 
 _BLANK: Final = re.compile(rb"\n\s++")
@@ -377,7 +367,7 @@ class LongLine(Excerpt):
 
 
 class PartialMessage:
-    """A message that is still arriving, of at most `max_bytes` and `max_values`.
+    """A message that is still arriving.
 
     Attributes:
         coming: the beginning of a long message.
@@ -395,7 +385,6 @@ class PartialMessage:
 
     @property
     def size(self) -> int:
-        """The number of kept bytes."""
         return self._data.tell()
 
     @property
@@ -404,7 +393,7 @@ class PartialMessage:
 
     @property
     def complete(self) -> bool:
-        """True if a whole array or object has arrived, so anything further belongs to the next message."""
+        """True if a whole array or object has arrived: the next byte belongs to another message."""
         if self.skipped is not None or self._counter.depth != 0:
             return False
         last = bytes(self._data.getbuffer()[-SPACE:]).rstrip()
@@ -437,15 +426,11 @@ class PartialMessage:
 
 
 class LineSplitter:
-    """Takes bytes as they arrive and returns whole lines, without their newline. Most blank lines are dropped.
+    """Takes bytes as they arrive and returns whole lines, without newlines. Most blank lines are dropped.
 
     Args:
         max_line_bytes: the maximum size of a line.
         max_values: the maximum JSON values of a line in several pieces. (One piece holds few.)
-
-    Attributes:
-        whole: the whole lines; for `pop`.
-        partial: the arriving line.
     """
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:
@@ -468,7 +453,6 @@ class LineSplitter:
             self._begin(begun)
 
     def _take(self, lines: list[bytes]) -> None:
-        """Take the ends of lines, first of the arriving line."""
         if lines and not self.partial.empty:
             self.partial.append(lines.pop(0))
             self.whole.append(self._take_partial())
@@ -512,8 +496,8 @@ class LineSplitter:
 
 # --- Limit how fast the messages of a server are read -----------------------------------------------------------------
 
-# Each message takes a short step, but a server that writes without pause would take one in every turn of the event loop
-# and delay all other servers. Pauses lose nothing: unread bytes wait in the pipe, and then the server waits.
+# Each message takes a short step, but a server that writes without pause would delay all others in every turn of the
+# event loop. Pauses lose nothing: unread bytes wait in the pipe, and then the server waits.
 
 
 AT_ONCE: Final = 500

@@ -44,8 +44,8 @@ class Capacity:
     """The capacity that the servers of a group share.
 
     Args:
-        starting: how many servers connect at a time; the rest wait for a turn, in configured order.
-        processes: the maximum number of processes; a further one is refused.
+        starting: how many servers connect at a time; more wait for a turn, in configured order.
+        processes: the maximum number of processes; more are refused.
     """
 
     def __init__(self, *, starting: float = math.inf, processes: float = math.inf) -> None:
@@ -57,7 +57,6 @@ class Capacity:
         self._processes = 0
 
     def new_place(self) -> int:
-        """Return the place of another server in the configured order."""
         return next(self._places)
 
     @asynccontextmanager
@@ -151,14 +150,14 @@ def open_link(
     Leaving takes at most ``config.stop_timeout``, whatever the server does and even if cancelled. An exception of the
     block is raised unchanged.
 
-    **Cancellation:** if cancelled while opening, nothing is left behind.
+    **Cancellation:** leaves nothing behind.
 
     Args:
         config: the configuration of the server.
         on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. Not
             called once this side has begun to close, even if only one of two streams was closed.
-        capacity: counts processes; None does not limit them.
-        certificates: the certificates of the group; None reads them for this link.
+        capacity: counts processes; None does not limit processes.
+        certificates: the certificates of the group; None reads the files for this link.
 
     Raises:
         ConnectFailed: the transport cannot be opened; ``hopeless`` if a retry without a change would fail too.
@@ -211,7 +210,6 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
 
 
 def _masker(config: ServerConfig) -> Masker:
-    """Return a masker of the variables that the configuration names. The link adds resolved values."""
     masker = Masker((os.environ.get(name, "") for name in INHERITED), server=config.name)
     for name, value in variables_of(config.transport, os.environ):
         masker.add(name, value)
@@ -219,11 +217,7 @@ def _masker(config: ServerConfig) -> Masker:
 
 
 def _resolved(config: ServerConfig) -> Transport:
-    """Return the transport with the current values of its variables.
-
-    Raises:
-        ConnectFailed: a variable is not set, or its value cannot be used. Hopeless.
-    """
+    """Return the transport with the current values of its variables. An error is hopeless."""
     try:
         return resolved(config.transport, os.environ, where=written_at(config))
     except ConfigError as error:

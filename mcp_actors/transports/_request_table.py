@@ -1,11 +1,11 @@
 """Requests under way, and the table that finds them by id.
 
-Ids are unreliable: servers return "7" for 7, guess ids, and send errors without one. So ids are normalized, an answer
-counts only for a request that is marked as sent, and an error without an id only if a single request can be meant. An
-answer settles its request in the step that reads the answer, whatever a cancellation does in the same step.
+Servers return "7" for 7, guess ids, and send errors without an id. So ids are normalized, an answer counts only for a
+request marked as sent, and an error without an id only if a single request can be meant. A request is settled in the
+step that reads the answer, so a cancellation cannot lose the answer.
 
-Owns: the unanswered requests of one connection; each belongs to the task or message that waits.
-Writes: the id and the outcome of a request; calls its ``owner`` and ``report``.
+Owns: the unanswered requests of a connection.
+Writes: the id and the outcome of a request; calls ``owner`` and ``report`` of a request.
 Calls: nothing.
 """
 
@@ -44,14 +44,13 @@ NO_IDS: Final = (None, "", -1, 0)
 
 
 def comparable_id(request_id: object) -> RequestId | None:
-    """Return an id in comparable form, as 7 for "7" or 7.0; None if it is not an id."""
+    """Return an id in comparable form, as 7 for "7" or 7.0; None for anything else."""
     if type(request_id) is float and request_id.is_integer():
         return int(request_id)
     return coerce_request_id(request_id) if type(request_id) is int or type(request_id) is str else None
 
 
 def _number(value: object) -> float | None:
-    """Return a number of the server; None if infinite, not a number, or too large for a float."""
     if type(value) is float:
         return value if math.isfinite(value) else None
     if type(value) is int:
@@ -62,7 +61,7 @@ def _number(value: object) -> float | None:
 
 
 def error_of(error: object) -> ErrorData:
-    """Return the error of a response. Without a valid code or message, its text becomes the message."""
+    """Return the error of a response. Without a valid code or message, the text becomes the message."""
     with suppress(ValidationError):
         return ErrorData.model_validate(error, by_name=False)
     members = error if type(error) is dict else {}
@@ -73,11 +72,11 @@ def error_of(error: object) -> ErrorData:
 
 
 class UnmatchedError(ErrorData):
-    """An error without an id, for the only request that can be meant, whose outcome is unknown."""
+    """An error without an id, for the only request that it can be about, whose outcome is unknown."""
 
 
 def mcp_error(error: ErrorData) -> MCPError:
-    """Return the exception for an error. For an `UnmatchedError` it has an ``outcome``, and is never retried."""
+    """Return the exception for an error. An `UnmatchedError` gets an ``outcome``, and is never retried."""
     raised = MCPError.from_error_data(error)
     if isinstance(error, UnmatchedError):
         raised.outcome = "unknown"  # type: ignore[attr-defined]  # as errors of this package have
@@ -111,26 +110,25 @@ def notice_of(request_id: RequestId) -> JSONRPCNotification:
 
 
 class RequestUnderWay:
-    """A request from its id to its outcome. Belongs to a task, which waits, or to the `Later` of a message.
+    """A request from its id to its outcome, for a task that waits, or for the `Later` of a message.
 
     Args:
         method: the protocol's method.
         params: the complete params.
         attempt: the attempt of the request; None while a connection is opened.
         headers: extra headers over HTTP.
-        report: takes the server's reports of progress; None if the request asks for none.
-        cancellable: whether the server is asked to cancel the request if the caller leaves.
+        report: takes the server's reports of progress; None if the request asks for no reports.
+        cancellable: whether the server is asked to cancel if the caller leaves.
 
     Attributes:
         id: written by the table.
-        sent: None before the first byte was offered to the server, then False, and True once all bytes were written.
+        sent: see `OutgoingLine`.
         line: the line over a pipe.
-        outcome: the result, or the reason for its absence: an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None
-            before.
+        outcome: the result, an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before.
         owner: called with the request in the step that settles it, and never raises; in `wait`, wakes the task.
-        later: the `Later` of its message, without a task.
-        extras: the rare parts of that message; None without any.
-        span: the span; None without one.
+        later: the `Later` of a message, without a task.
+        extras: the rare parts of a message; may be None.
+        span: the span; may be None.
     """
 
     __slots__ = (
@@ -170,7 +168,7 @@ class RequestUnderWay:
         return message
 
     def settle(self, outcome: Json | ErrorData | Exception) -> None:
-        """Take the first outcome, in the step that learns of it. Never raises."""
+        """Take the first outcome, in the step that learns the outcome. Never raises."""
         if self.outcome is None:
             self.outcome = outcome
             if (owner := self.owner) is not None:
@@ -217,12 +215,12 @@ class RequestUnderWay:
 
 
 class RequestTable:
-    """The unanswered requests of one connection, by id.
+    """The unanswered requests of a connection, by id.
 
     Attributes:
-        logged: whether all messages are logged, so that no report of progress is taken before its log line.
-        disturbed: True if anything but a waiting request was sent since the last answer. An error without an id may be
-            about that.
+        logged: whether all messages are logged, reports of progress before they are taken.
+        disturbed: True if anything but a waiting request was sent since the last answer, and may have caused an error
+            without an id.
     """
 
     def __init__(self) -> None:
@@ -235,7 +233,7 @@ class RequestTable:
         return len(self._waiting)
 
     def add(self, request: RequestUnderWay, request_id: RequestId | None = None) -> RequestId:
-        """Add a request, and return its id, which is written there: a new id unless one is given.
+        """Write a new id into a request, unless `request_id` is given; add the request, and return the id.
 
         Raises:
             ValueError: a request with the given id waits already.
@@ -258,14 +256,13 @@ class RequestTable:
             self.disturbed = True
 
     def awaits(self, request_id: RequestId | None) -> bool:
-        """Return True if a request with this id was sent and waits."""
         return request_id in self._waiting and bool(self._waiting[request_id].sent)
 
     def settle(self, message: Any) -> bool:
         """Pass a parsed message to the request that it answers.
 
-        Return False if the message is not a valid answer, or has an id that no request can have. A valid answer is
-        dropped if no request waits, or the request was not sent yet.
+        Return False if the message is not a valid answer, or has an impossible id. A valid answer is dropped if no
+        request waits, or the request was not sent yet.
         """
         if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
             return False
@@ -288,7 +285,7 @@ class RequestTable:
         return error is not None and self._refuse(request_id, error_of(error))
 
     def settle_message(self, message: object) -> bool:
-        """Like `settle`, for a message object: one that was never JSON, or an `unreadable_answer`."""
+        """Like `settle`, for a message object: never JSON, or an `unreadable_answer`."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
         request_id = comparable_id(message.id)
@@ -306,7 +303,7 @@ class RequestTable:
         return request_id not in NO_IDS
 
     def refuse_only(self, error: ErrorData) -> bool:
-        """Pass an error without an id to the request that waits, if nothing else can have caused it."""
+        """Pass an error without an id to the only waiting request, unless anything else may have caused the error."""
         only = next(iter(self._waiting), None) if len(self._waiting) == 1 and not self.disturbed else None
         request = None if only is None else self._sent(only)
         if request is not None:
@@ -314,7 +311,6 @@ class RequestTable:
         return request is not None
 
     def _sent(self, request_id: RequestId) -> RequestUnderWay | None:
-        """Remove and return the request with an id; None if absent or not sent yet."""
         request = self._waiting.get(request_id)
         if request is None or not request.sent:
             return None
@@ -323,7 +319,7 @@ class RequestTable:
         return request
 
     def reported(self, message: Any) -> bool:
-        """Pass a parsed report of progress to its request. Return False for any other message."""
+        """Pass a parsed report of progress to its request. Return False for anything else."""
         if self.logged or type(message) is not dict or message.get("method") != PROGRESS or "id" in message:
             return False
         params = message.get("params")
@@ -341,7 +337,6 @@ class RequestTable:
         return True
 
     def close(self) -> None:
-        """Note that the connection has ended, for all waiting requests."""
         waiting, self._waiting = self._waiting, {}
         for request in waiting.values():
             request.settle(CLOSED)

@@ -1,7 +1,7 @@
 """Connect to an HTTP endpoint, over streamable HTTP or SSE.
 
-Each file is imported when one of its names is first used, so only with the first server over HTTP or the first sign-in.
-``_open`` of `transports` is the only user.
+A file is imported at the first use of a name, hence with the first server over HTTP or the first sign-in. ``_open`` of
+`transports` is the only user.
 """
 
 from __future__ import annotations

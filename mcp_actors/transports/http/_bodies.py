@@ -1,8 +1,8 @@
 """Watch and limit the bodies of HTTP, and parse event streams.
 
-Bodies decide two questions. Did a request leave this process, so that it may have taken effect? And does a response
-belong to its request? A server decides how long, compressed and chopped bodies are, so each is read in small pieces,
-with checkpoints in between and limits that hold while a piece arrives.
+Bodies decide two questions. Did a request leave this process, and may it have taken effect? Does a response belong to
+the request? A server decides how long, compressed and chopped bodies are, so pieces are small, with checkpoints in
+between, and limits hold while a piece arrives.
 
 Owns: the arriving event of a stream.
 Writes: ``sent`` of requests, ``heard_at`` of the `Lifeline`; the streams of requests and responses; ``read`` of a
@@ -73,7 +73,7 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     """The body of a request.
 
     Attributes:
-        offered: True if the HTTP library read the body, so the request may have taken effect; False again after a
+        offered: True once the HTTP library has read the body, so the request may have taken effect; False again after a
             challenge for credentials.
     """
 
@@ -88,8 +88,8 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
         """Return True if the request of this body may have taken effect before an error.
 
-        A connection that could not be made proves nothing about an earlier one: an auth flow, or the user's client, may
-        send a request twice. But an auth flow may also read the body in advance.
+        A failure to connect proves nothing about an earlier connection: an auth flow, or the user's client, may send a
+        request twice. But an auth flow may also read the body in advance.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
 
@@ -117,7 +117,7 @@ def is_sent(request: httpx2.Request) -> bool:
 
 
 async def note_refusal(response: httpx2.Response) -> None:
-    """Note that a refused request had no effect, whatever its auth flow does next. A response hook."""
+    """Note that a refused request had no effect, whatever the auth flow does next. A response hook."""
     body = response.request.stream
     if response.status_code in CHALLENGES and isinstance(body, WatchedRequestBody):
         body.offered = False
@@ -125,7 +125,7 @@ async def note_refusal(response: httpx2.Response) -> None:
 
 @define(eq=False, repr=False)
 class _ResponseBody(httpx2.AsyncByteStream):
-    """The body of a response. Not a generator: older versions of httpx2 leave its end to the garbage collector."""
+    """The body of a response. Not a generator: older versions of httpx2 leave those to the garbage collector."""
 
     _inner: httpx2.AsyncByteStream
     _chunks: AsyncIterator[bytes] = field(init=False)
@@ -185,9 +185,9 @@ class Reads:
 
 
 def reads_of(response: httpx2.Response) -> Reads | None:
-    """Return the counter of a connection's reads, from its first response on; None if there can be none.
+    """Return the counter of reads from a connection, from the first response on; None if impossible.
 
-    Over HTTP/2 each response names its request.
+    Over HTTP/2 each response names a request, so nothing is counted.
     """
     stream = response.extensions.get("network_stream")
     if stream is None or response.http_version == "HTTP/2":
@@ -202,7 +202,7 @@ def reads_of(response: httpx2.Response) -> Reads | None:
 
 
 async def refuse_surplus(response: httpx2.Response) -> None:
-    """Refuse a response that came before its request, and close its connection. A response hook.
+    """Refuse a response that came before the request, and close the connection. A response hook.
 
     Raises:
         httpx2.RemoteProtocolError: the outcome of the request is unknown.
@@ -217,8 +217,8 @@ async def refuse_surplus(response: httpx2.Response) -> None:
 class NotificationBody(_ResponseBody):
     """The body of a stream of notifications, which breaks after `QUIET` seconds without a byte.
 
-    A proxy or a router may silently drop a connection over which this side never sends. All requests, health checks
-    included, take other connections, so only a new stream shows that the old one was dead.
+    A proxy may silently drop a connection over which this side never sends. Other requests, health checks included,
+    take other connections, so only a new stream shows that the old one was dead.
     """
 
     async def __anext__(self) -> bytes:
@@ -228,7 +228,7 @@ class NotificationBody(_ResponseBody):
 
 
 class _Sliced(httpx2.AsyncByteStream):
-    """An encoded body in small pieces, with checkpoints in between even if all of it has arrived."""
+    """An encoded body in small pieces, with checkpoints in between even if all bytes have arrived."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, size: int, time_slice: TimeSlice) -> None:
         self._inner = inner
@@ -254,8 +254,8 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     """Decode a body in pieces of up to `PIECE` bytes, and let other tasks run in between.
 
     Raises:
-        httpx2.DecodingError: the body cannot be decoded, or was encoded more than once: any number of bytes could pass
-            between two decoders in one step.
+        httpx2.DecodingError: the body cannot be decoded, or was encoded twice: any number of bytes could pass between
+            two decoders in one step.
     """
     codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
     codings = [each for each in codings if each != "identity"]
@@ -284,7 +284,7 @@ async def read_body(
     """Read a whole body, piece by piece unless `small` (see `is_small`), and close the response.
 
     Raises:
-        BodyTooLong: more than `limit` bytes. Only one piece more was held.
+        BodyTooLong: more than `limit` bytes. At most one piece more was held.
         TooManyValues: more than `max_values` values of JSON.
     """
     body, counter = bytearray(), ValueCounter()
@@ -310,7 +310,7 @@ async def read_body(
 
 
 async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]:
-    """Read a short body; return it with its MCP error, if any. A long, broken or slow body counts as empty.
+    """Read a short body; return the bytes and the MCP error, if any. A long, broken or slow body counts as empty.
 
     Of a stream of events, the first event is the body.
     """
@@ -328,7 +328,7 @@ async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]
 def hang_up(response: httpx2.Response) -> None:
     """Let no other request use the connection of a response, where a further response may wait.
 
-    Over HTTP/2, other requests share the connection, so nothing happens.
+    Does nothing over HTTP/2, where requests share the connection.
     """
     stream = response.extensions.get("network_stream")
     sock = None if stream is None or response.http_version == "HTTP/2" else stream.get_extra_info("socket")
@@ -381,10 +381,10 @@ class Event:
     """One event, as it was sent.
 
     Attributes:
-        name: its type.
-        data: its data.
-        id: its id; None without one.
-        retry: its ``retry`` field, at most `MAX_RETRY`; None without a valid one.
+        name: the type of the event.
+        data: the data.
+        id: the id; None without an id.
+        retry: the ``retry`` field, at most `MAX_RETRY`; None without a valid field.
         skipped: an excerpt of data over a limit; then `data` is empty.
         unpaced: the bytes that arrived with the event and have caused no pause yet.
     """
@@ -398,15 +398,7 @@ class Event:
 
 
 class EventParser:
-    """Splits a stream of bytes into events and looks at each byte once.
-
-    Args:
-        max_bytes: the maximum size of the data of one event.
-        max_values: the maximum number of JSON values in the data.
-
-    Attributes:
-        partial: the arriving data; None if the event has no data yet.
-    """
+    """Splits a stream of bytes into events and looks at each byte once. `partial` has the arriving data, if any."""
 
     def __init__(self, max_bytes: float, max_values: float) -> None:
         self._max_bytes = max_bytes
@@ -427,7 +419,7 @@ class EventParser:
         self.partial: PartialMessage | None = None
 
     def feed(self, piece: bytes) -> Iterator[Event]:
-        """Take the next bytes of the stream, cut anywhere; yield the events that they complete."""
+        """Take the next bytes of the stream, cut anywhere; yield completed events."""
         if not piece:
             return
         if self._after_return:
@@ -480,7 +472,7 @@ class EventParser:
         return self.partial
 
     def end_event(self) -> Event:
-        """Return the event so far, and begin another."""
+        """Return the event so far, and begin the next."""
         data = b"" if self.partial is None else self.partial.value
         event = Event(
             self._fields.get(b"event") or b"message",
@@ -494,7 +486,7 @@ class EventParser:
 
 
 def _milliseconds(value: bytes) -> bytes | None:
-    """Return a valid ``retry`` field, clamped; None for any other. The SDK would sleep for a negative time."""
+    """Return a valid ``retry`` field, clamped; None otherwise. The SDK would sleep for a negative time."""
     if not value.isdigit():
         return None
     digits = value.lstrip(b"0")  # int() refuses thousands of digits
@@ -502,7 +494,6 @@ def _milliseconds(value: bytes) -> bytes | None:
 
 
 def _parts(piece: bytes) -> Iterator[bytes]:
-    """Cut a piece of a stream into parts that each take a short step."""
     size = LINES if piece.count(b"\n") + piece.count(b"\r") > FEW else PIECE
     for begin in range(0, len(piece), size):
         yield piece[begin : begin + size]
@@ -518,19 +509,13 @@ async def read_events(
 ) -> AsyncGenerator[Event, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
-    Lines without an event, such as comments, slow the reading down (see `ReadingPace`). So does a long unsolicited
-    event while it arrives.
-
-    Args:
-        response: the response to read.
-        limits: the limits of each event.
-        pace: the reading speed of the connection.
-        is_expected: returns True if a long event, judged by its beginning, may be an awaited response.
-        skipped: the maximum size of an event over a limit, as a multiple of the limit. Its end may have the id of the
-            request.
+    Lines without an event, such as comments, slow the reading down (see `ReadingPace`), and so does a long unsolicited
+    event while it arrives. `is_expected` returns True if a long event, judged by its beginning, may be an awaited
+    response.
 
     Raises:
-        TooMuch: an event exceeds that size.
+        TooMuch: an event exceeds `skipped` times the limit. Up to there it is read, because its end may have the id of
+            the request.
     """
     parser, time_slice, size = EventParser(limits.bytes, limits.values), TimeSlice(), 0
     async with aclosing(pieces_of(response)) as pieces:

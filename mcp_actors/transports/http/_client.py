@@ -1,10 +1,10 @@
-"""Create the HTTP client of one connection from its configuration.
+"""Create the HTTP client of a connection from the configuration.
 
-A client combines headers, an auth flow, TLS, proxies, limits and response hooks, and each of them may come from the
-user and may fail. Anything that cannot be resolved, read or created raises `ConnectFailed`. A new client is made in a
-thread, because reading certificates blocks. No request is sent to the server here.
+A client combines headers, an auth flow, TLS, proxies, limits and response hooks; each may come from the user and may
+fail, with a `ConnectFailed`. A new client is made in a thread, because reading certificates blocks. No request is sent
+to the server here.
 
-Owns: nothing. The link, or `open_exchange`, owns the client and closes it.
+Owns: nothing. The link, or `open_exchange`, owns the client.
 Writes: the `Masker`, with credentials; the client of the user's ``http_client``. Calls the user's functions.
 Calls: auth, config, transports, _bodies, _proxies.
 """
@@ -124,7 +124,7 @@ async def finish_refresh(client: httpx2.AsyncClient) -> AsyncIterator[None]:
 
 
 def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
-    """Return how to sign in to a server; None if it has other credentials, or none and no file names it."""
+    """Return how to sign in to a server; None with other credentials, or without any if no file names the server."""
     if transport.auth is not None:
         return transport.auth if isinstance(transport.auth, OAuth) else None
     named = any(name.lower() == "authorization" for name in transport.headers) or httpx2.URL(transport.url).userinfo
@@ -134,7 +134,7 @@ def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
 async def exchange_of(
     config: ServerConfig, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
 ) -> auth.Exchange:
-    """Return the client of a server's authorization server.
+    """Return the client of an authorization server.
 
     Raises:
         ConnectFailed: the client secret cannot be resolved.
@@ -225,7 +225,7 @@ def proxy_variable(transport: Http | Sse) -> str:
 
 
 def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
-    """Return the limits on connections, with the seconds that an unused one is kept."""
+    """Return the limits on connections, and the seconds that an unused connection is kept."""
     limit, keepalive = None, KEEPALIVE
     if isinstance(transport, Http):
         limit, keepalive = transport.max_connections, transport.keepalive
@@ -234,7 +234,7 @@ def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
 
 
 def bound_on_connections(config: ServerConfig, transport: Http | Sse) -> int | None:
-    """Return the maximum number of connections to a server; None if the client belongs to the user."""
+    """Return the maximum number of connections to a server; None for a client of the user."""
     if not isinstance(transport, Http) or transport.http_client is not None:
         return None
     return limits_of(config, transport).max_connections

@@ -1,8 +1,7 @@
 """Judge redirects and answers over HTTP, and build errors for failures.
 
-Decides whether a redirect may be followed, and whether a body answers its request: the ids and statuses of servers are
-unreliable, and a wrong guess gives a caller the result of another call. `HttpFailures` words all errors about one
-server, and masks text of the server and the HTTP library. No clock and no I/O.
+The ids and statuses of servers are unreliable, and a wrong guess would give a caller the result of another call.
+`HttpFailures` words all errors about one server, and masks foreign text. No clock and no I/O.
 
 Owns: nothing.
 Writes: the id of an answer (`check_id`); exceptions that become causes, which the masker changes.
@@ -37,12 +36,12 @@ from .._request_table import NO_IDS, UnmatchedError, comparable_id
 
 # --- Follow redirects of HTTP requests, within the origin of the server -----------------------------------------------
 
-# The headers, credentials and body of a request were configured for one origin, so no other origin gets them. A
-# redirect that would drop the body of a message is not followed either.
+# A request was configured for one origin, so no other origin gets its headers, credentials and body. A redirect that
+# would drop the body of a message is not followed either.
 
 
 MAX_REDIRECTS: Final = 5
-"""Maximum of redirects of one request. More are a loop."""
+"""More redirects of one request are a loop."""
 
 Send: TypeAlias = Callable[[httpx2.Request], Awaitable[httpx2.Response]]
 
@@ -71,8 +70,8 @@ UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyErro
 """No connection was made, so nothing was sent; also if a proxy refused to make one."""
 
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
-"""Statuses about credentials, load and proxies, raised as `HttpStatusError`. With any other status, an MCP error in the
-body is the server's response."""
+"""Statuses about credentials, load and proxies, always a `HttpStatusError`. For any other status, an MCP error in the
+body is the response."""
 
 OF_A_REQUEST: Final = frozenset({400, 404})
 """Statuses that concern one request, if the URL has answered others."""
@@ -120,12 +119,7 @@ _REMEDY_OTHER: Final = "check the documentation of the server for this status"
 
 
 def retry_after(value: str | None, now: datetime) -> float | None:
-    """Return the seconds of a ``Retry-After`` header, 0 to `MAX_RETRY_AFTER`; None if it is not valid.
-
-    Args:
-        value: the header: a number of seconds or a date; None without a header.
-        now: the current time, with its zone.
-    """
+    """Return the seconds of a ``Retry-After`` header, at most `MAX_RETRY_AFTER`; None without a valid header."""
     if value is None:
         return None
     text = value.strip()
@@ -151,7 +145,7 @@ class WrongId(httpx2.SSEError):
 def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None:
     """Give an answer the id of its request, as it was sent.
 
-    After a second response on a connection, or behind a proxy that mixes up responses, only the id shows that an answer
+    After a second response on a connection, or behind a proxy that mixes responses up, only the id shows that an answer
     belongs to another call.
 
     Raises:
@@ -167,10 +161,7 @@ def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None
 def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = str) -> JSONRPCResponse | JSONRPCError:
     """Return the response in a body; an error without an id counts as the response to this request.
 
-    Args:
-        body: the body.
-        request: the id of the request.
-        skip: called with the name of skipped messages.
+    Skipped messages are named to `skip`.
 
     Raises:
         NoAnswer: there is no response. The text follows the URL of the server.
@@ -250,13 +241,13 @@ S = TypeVar("S", bound=ServerError)
 
 @frozen
 class HttpFailures:
-    """Builds the errors about one server: each public method returns an error or a part of one.
+    """Builds the errors about one server: each public method returns an error or a part of an error.
 
     Args:
         server: the name of the server.
         url: the URL of the server, without credentials.
-        masker: masks its credentials.
-        credentials: the sources of its credentials, without any value.
+        masker: masks credentials.
+        credentials: the sources of the credentials, without any value.
         proxy: the environment variable of the proxy in between; empty without a proxy.
     """
 
@@ -283,8 +274,8 @@ class HttpFailures:
             now: the current time, with its zone.
             body: the MCP error in the response, if any.
             text: the body, shown unless it is a page.
-            answered: whether the server has answered other requests over this connection.
-            remedy: the remedy; None for the usual remedy of the status.
+            answered: whether the server has answered other requests.
+            remedy: replaces the usual remedy of the status.
         """
         status = response.status_code
         remedy = _REMEDY_REQUEST if answered and status in OF_A_REQUEST else remedy
@@ -406,13 +397,7 @@ class HttpFailures:
     def forgotten(
         self, cause: MCPError | None, response: httpx2.Response | None = None, now: datetime | None = None
     ) -> ConnectionOver:
-        """Return the error for a session that the server does not know.
-
-        Args:
-            cause: the MCP error in the refusal, if any.
-            response: the refusal of a request; None if no request was refused.
-            now: the current time, with its zone.
-        """
+        """Return the error for a session that the server does not know; without `response`, no request was refused."""
         what = (
             f"{self.url} no longer knows this session; the server was restarted, or a load balancer has sent the "
             "request to another instance; if this repeats, turn on sticky sessions there"
@@ -488,6 +473,5 @@ def _title(status: int) -> str:
 
 
 def _wants_token(response: httpx2.Response) -> bool:
-    """Return True if a 401 asks for a bearer token and the request had no credentials."""
     challenge = response.headers.get("www-authenticate", "")
     return "bearer" in challenge.lower() and "authorization" not in response.request.headers

@@ -1,9 +1,9 @@
 """The base of links over HTTP: their client, requests and refusals.
 
 The owner task of the actor enters and leaves `open_link_over_http`. In between, a background task (`HttpLink.run`) owns
-the HTTP client, so a failure marks the connection as lost and cancels no one else. `Reach` notices a server that is
-gone, although each request has a connection of its own. `Refusals` asks by a ping whether a refusal concerns one
-request, the session or the credentials.
+the HTTP client, so a failure marks the connection as lost and does not cancel the owner. Requests have connections of
+their own, so `Reach` finds out that a server is gone. `Refusals` asks by a ping whether a refusal concerns one request,
+the session or the credentials.
 
 Owns: the client, the background tasks that use it, and the probe.
 Writes: the `Lifeline`, `IncomingRequests` and masker of the link; the hooks of the client; the log.
@@ -67,8 +67,8 @@ Configured = TypeVar("Configured", Http, Sse)
 
 
 CLOSING: Final = 0.9
-"""Share of ``stop_timeout`` in which a server may react to the end of a session. The rest is for what follows before
-the actor is killed."""
+"""Share of ``stop_timeout`` in which a server may react to the end of a session. The actor is killed after all of it.
+"""
 
 
 NOTIFICATION_TIMEOUT: Final = 10.0
@@ -79,8 +79,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
     """A link to an HTTP endpoint."""
 
     _background: Background
-    """Runs the tasks that use the client, and ends before the client is closed, which would not close what they open.
-    """
+    """Runs the tasks that use the client, and ends first: a closed client does not close what they have opened."""
 
     def __init__(
         self,
@@ -115,7 +114,6 @@ class HttpLink(Link, ABC, Generic[Configured]):
 
     @property
     def malformed_lines(self) -> int:
-        """The number of skipped events."""
         return self._skipped.count
 
     def __repr__(self) -> str:
@@ -140,7 +138,6 @@ class HttpLink(Link, ABC, Generic[Configured]):
         """
 
     async def run(self) -> None:
-        """Own the client and the connection until the link is left or the connection fails."""
         try:
             with discreet(self.masker, self._transport.url):
                 async with self._client, finish_refresh(self._client), open_background() as self._background:
@@ -169,7 +166,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
     async def close(self) -> None:
         """End the session within ``stop_timeout``, if the server reacts, and close all connections.
 
-        **Cancellation**: does not interrupt this, because the server would keep an unused session.
+        **Cancellation**: has no effect, or the server would keep an unused session.
         """
         self.lifeline.close()
         self._left.set()
@@ -230,10 +227,9 @@ async def open_link_over_http(
 
 # --- Send HTTP requests, and notice a server that is gone -------------------------------------------------------------
 
-# A refused connection is the sign that a server is gone. But requests in flight may still be answered: a server that
-# shuts down gracefully first refuses new connections, and then finishes. So a refused request is retried while other
-# requests are in flight, and fails when there are no more. After a connection broke during a request, a probe notices
-# the end of the server without further traffic.
+# A refused connection is the sign that a server is gone. But a server that shuts down gracefully refuses new
+# connections while it answers the requests in flight. So a refused request is retried while others are in flight. After
+# a connection broke during a request, a probe notices the end of the server without further traffic.
 
 
 RETRY: Final = 0.25
@@ -243,13 +239,13 @@ RETRY_FOR: Final = 60.0
 """Seconds until the attempts end, because a request in flight may never be answered."""
 
 STALE: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-"""Errors of a kept connection that the server has closed. A request of which nothing was sent is sent again."""
+"""Errors of a kept connection that the server has closed. A request is sent again if nothing was sent."""
 
 STALE_CONNECTIONS: Final = 100
-"""Maximum of such attempts in a row. Pools hardly hold more, and a server that closes every connection must fail."""
+"""Maximum of such attempts in a row. Pools hardly hold more, and some servers close every connection."""
 
 PROBE_TIMEOUT: Final = 10.0
-"""Seconds for the response to a probe. A silent server is slow or frozen, but not known to be gone."""
+"""Seconds for the response to a probe. A silent server may be slow or frozen, and is not gone."""
 
 
 @define(eq=False, repr=False)
@@ -268,7 +264,6 @@ class Reach:
 
     @property
     def gone(self) -> bool:
-        """True if the last request in flight could not reach the server."""
         return self._gone.is_set()
 
     async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
@@ -277,8 +272,8 @@ class Reach:
         **Cancellation**: ends this request and affects no other.
 
         Raises:
-            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached, and no request is in flight; or
-                a shortage in this program has prevented the connection.
+            httpx2.ConnectError, httpx2.ConnectTimeout: the server could not be reached and no request is in flight, or
+                this program has a shortage.
         """
         self._sent.add(request)
         give_up: float | None = None
@@ -294,7 +289,7 @@ class Reach:
                 if not is_about(error, request) or is_sent(request) or now > give_up:
                     raise
                 # Refused requests wait while a request in flight may still be answered. The last refused one sets the
-                # event, so all fail in the same step and one reconnect serves all. Failing one by one would start a
+                # event, so all fail in the same step and share one reconnect. Failing one by one would start a
                 # reconnect each.
                 self._refused.add(request)
                 if self._sent > self._refused:
@@ -318,7 +313,7 @@ class Reach:
         return await self._client.send(request, stream=True, follow_redirects=False)
 
     async def send_twice(self, request: httpx2.Request) -> httpx2.Response:
-        """Send a message without an answer, and send it again if its connection breaks meanwhile.
+        """Send a message without an answer, and again if the connection breaks meanwhile.
 
         A server that gets the message twice learns nothing new from the second.
         """
@@ -330,7 +325,7 @@ class Reach:
     async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow up to `MAX_REDIRECTS` redirects within the origin. Return the last response.
 
-        Further requests are finished once they have a response; the first still counts as in flight. `send` sends each
+        Further requests are finished after their response; the first still counts as in flight. `send` sends each
         request; `send_apart` by default.
         """
         send = send or self.send_apart
@@ -386,9 +381,8 @@ class Reach:
 
 # --- Decide whether a refusal concerns one request, its session or its credentials ------------------------------------
 
-# Servers answer 400 both to an unknown session and to a bad argument, and 404 both to an unknown session and to a
-# missing resource, with all kinds of texts. A ping needs only the session and the credentials: if refused in the same
-# way, every other request would be refused too.
+# Servers answer 400 and 404 both to an unknown session and to a bad request, with all kinds of texts. A ping needs only
+# the session and the credentials: if refused in the same way, every other request would be refused too.
 
 
 SESSION: Final = "mcp-session-id"
@@ -405,14 +399,14 @@ INITIALIZE: Final = PING | {
 }
 
 PING_TIMEOUT: Final = 5.0
-"""Seconds to wait for the ping. A refusal comes at once; without a response, it concerned the request alone."""
+"""Seconds to wait for the ping. A refusal comes at once; silence means that only the request was refused."""
 
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
 """The header of every POST. A request for a stream of notifications has another one."""
 
 OF_A_SESSION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND})
-"""Statuses of an unknown session: 404 by the specification, 400 of many servers, and 401 if the server begins another
-session with the same credentials."""
+"""Statuses of an unknown session: 404 by the specification, often 400, and 401 if the server begins another session
+with these credentials."""
 
 
 @define(eq=False)
@@ -446,13 +440,13 @@ class Refusals:
         """Return True if the server refuses these credentials for all requests, or fails for all and names the session.
 
         Some servers list their tools to everybody and require a token for calls only. An overload passes, and the
-        server may still know the session, so a status such as 503 alone says nothing.
+        session may survive, so a status such as 503 alone says nothing.
         """
         named = response.is_server_error and SESSION in response.request.headers and b"session" in body.lower()
         return (named or response.status_code == HTTPStatus.UNAUTHORIZED) and await self.meets_all(response, error)
 
     async def meets_all(self, response: httpx2.Response, error: MCPError | None) -> bool:
-        """Return True if a ping is refused as the request was: same status, and same MCP error if any.
+        """Return True if a ping is refused as the request was: equal status, and equal MCP error if any.
 
         **Cancellation**: as for `is_forgotten`.
         """
@@ -463,7 +457,7 @@ class Refusals:
     async def is_of_session(self, refused: httpx2.Request, **options: Any) -> bool:
         """Return True if a ping fails in the session of a request, and is answered in another session.
 
-        The options are those of ``send``; ``auth=None`` sends the token of the request, and requests no new one.
+        With ``auth=None``, an option of ``send``, no new token is requested.
         """
         async with self._turn:
             if not self.forgotten and (name := refused.headers.get(SESSION)) is not None:
@@ -475,8 +469,8 @@ class Refusals:
     async def _begins_another(self, refused: httpx2.Request, met: MCPError | None, **options: Any) -> bool:
         """Return True if the server begins another session, ended at once, and answers a ping there.
 
-        Many servers begin one whatever the credentials are. Some know no ping, which `met`, the error of the refused
-        ping, shows.
+        Many servers begin a session with any credentials. `met`, the error of the refused ping, tells servers without
+        pings.
         """
         status, _, name = await self._ask(refused, INITIALIZE, None, **options)
         if status != HTTPStatus.OK or name is None:
@@ -492,7 +486,8 @@ class Refusals:
 
         Returns:
             The status, the MCP error and the session of the answer. The status is 0 without a response, and 204 for a
-            response that does not answer the message.
+            response
+            to another message.
         """
         copied = ["authorization", *[MCP_PROTOCOL_VERSION_HEADER] * (message is not INITIALIZE)]
         headers = ACCEPT | {name: refused.headers[name] for name in copied if name in refused.headers}

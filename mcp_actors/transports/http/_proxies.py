@@ -1,10 +1,10 @@
 """Use each proxy of the environment for its URLs.
 
-httpx2 reads all proxy variables when a client is made, so an unusable one ends connections that would never use it.
+httpx2 reads all proxy variables when a client is made, and an unusable proxy ends connections that would never use it.
 Here variables are read for each request: none for this machine, then ``NO_PROXY``, the variable of the scheme, and
 ``ALL_PROXY``.
 
-Owns: the transports of one client, one for each proxy.
+Owns: the transports of a client, one for each proxy.
 Writes: nothing. Reads ``os.environ`` and the settings of the system.
 Calls: config.
 """
@@ -59,7 +59,7 @@ def _is_exempt(url: httpx2.URL, exempt: str) -> bool:
 
 
 class EnvironmentProxies(httpx2.AsyncBaseTransport):
-    """Sends each request through the proxy for its URL, or directly. `make` makes a transport for a proxy or None."""
+    """Sends each request through the proxy for the URL, or directly. `make` makes a transport for a proxy or None."""
 
     def __init__(self, make: Make) -> None:
         self._make = make
@@ -76,7 +76,7 @@ class EnvironmentProxies(httpx2.AsyncBaseTransport):
         """Return the transport for a URL.
 
         Raises:
-            UnusableProxy: its proxy cannot be used.
+            UnusableProxy: the proxy cannot be used.
         """
         found = proxy_of(url)
         if found not in self._made:

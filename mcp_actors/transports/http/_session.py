@@ -1,12 +1,11 @@
 """The HTTP session: state and streams that all requests share.
 
-A legacy server may name a session in its answer to ``initialize``; later requests then carry the name. Servers since
-2026-07-28 have no sessions, and no streams of notifications that a client opens by a GET. Such streams break often and
-without a sign, so a `NotificationStream` reopens them and reports gaps. A refused stream may be the only sign that a
-session or its credentials are no longer valid.
+A legacy server may name a session, which later requests carry. Servers since 2026-07-28 have no sessions, and no
+streams of notifications by a GET. These streams break often and without a sign: each is opened again, and the gap is
+reported. A refused stream may be the only sign that a session or its credentials are no longer valid.
 
-Owns: the name and protocol version of the session; its notification streams.
-Writes: the table; the `Lifeline` on such a refusal, a required sign-in or an endless event; the log.
+Owns: the name and protocol version of the session; the notification streams.
+Writes: the table; the `Lifeline` on a telling refusal, a required sign-in or an endless event; the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 
@@ -49,8 +48,8 @@ OF_A_MESSAGE: Final = {**ACCEPT, "content-type": JSON}
 OF_A_STREAM: Final = {"accept": EVENTS, "cache-control": "no-store"}
 
 POSTS: Final = 8
-"""Maximum of concurrent posts without a response. A server may send hundreds of requests at once, and tasks of other
-servers would wait for as many answers at each step."""
+"""Maximum of concurrent posts without a response. A server may send hundreds of requests, and other servers would wait
+for as many answers at each step."""
 
 SHORTAGE_WAIT: Final = 0.5
 """Seconds between two attempts to open a stream during a shortage in this program."""
@@ -58,10 +57,10 @@ SHORTAGE_WAIT: Final = 0.5
 
 @define(eq=False)
 class HttpSession:
-    """Builds HTTP requests to one endpoint, and sends messages without an answer.
+    """Builds HTTP requests to an endpoint, and sends messages without an answer.
 
     Attributes:
-        id: the name that the server has given to the session, byte for byte; None before, or without sessions.
+        id: the server's name of the session, byte for byte; None before, or without sessions.
         negotiated: True once a request outside of the handshake was sent.
         listened: True once a stream of notifications was open.
     """
@@ -92,13 +91,13 @@ class HttpSession:
 
     @property
     def legacy(self) -> bool:
-        """True for a protocol before 2026-07-28, or an unknown one."""
+        """True for a protocol before 2026-07-28, or an unknown protocol."""
         return self._version not in MODERN_PROTOCOL_VERSIONS
 
     # --- HTTP requests ----------------------------------------------------------------------------------------------
 
     def post(self, message: Json, headers: Mapping[str, str]) -> httpx2.Request:
-        """Build the request for a message. A protocol version among its `headers` holds for later messages too."""
+        """Build the request for a message. A protocol version in `headers` holds for later messages too."""
         if message.get("method") == "initialize":
             self._version = None  # not that of ``server/discover``
         self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
@@ -126,20 +125,18 @@ class HttpSession:
         )
 
     def begin(self, response: httpx2.Response) -> None:
-        """Take the name of the session from the answer to ``initialize``."""
         names = {name.lower(): value for name, value in response.headers.raw}
         self.id = names.get(SESSION.lower().encode()) or self.id
 
     # --- messages without an answer ---------------------------------------------------------------------------------
 
     def notify_soon(self, message: Unanswered, headers: Mapping[str, str]) -> None:
-        """Send a message without an answer in the background."""
         # Written here: in the background, a message that is not valid JSON would end the connection.
         request = self._written(message, headers)
         self.background.start_soon(self._notify, message, request, name=f"{self.failures.server}:notify")
 
     async def notify(self, message: Unanswered, headers: Mapping[str, str]) -> None:
-        """Send a message without an answer. The message is lost if it cannot be sent."""
+        """Send a message without an answer, or lose the message."""
         await self._notify(message, self._written(message, headers))
 
     def _written(self, message: Unanswered, headers: Mapping[str, str]) -> httpx2.Request:
@@ -157,13 +154,13 @@ class HttpSession:
             logger.debug("server %r: a message could not be sent", self.failures.server, exc_info=error)
 
     async def judged(self, error: Exception, refused: httpx2.Request) -> Exception:
-        """Return the error of a request; a `ConnectionOver` in place of a sign-in that a new session spares."""
+        """Return the error of a request; a `ConnectionOver` if a new session makes the sign-in needless."""
         if not isinstance(error, SignInRequired) or not await self.refusals.is_of_session(refused, auth=None):
             return error
         return self.failures.forgotten(None, httpx2.Response(401, request=refused), datetime.now(UTC))
 
     async def end(self) -> None:
-        """End the session, unless the server is gone or does not know it."""
+        """End the session, unless the server is gone or has forgotten the session."""
         if self.id is None or self.lifeline.lost or self.reach.gone or self.refusals.forgotten:
             return
         try:
@@ -177,8 +174,8 @@ class HttpSession:
         """Request a stream of events by a GET. If refused (see `has_events`), the response is read.
 
         Args:
-            last_id: the id of the event after which the stream goes on; None for the stream of notifications.
-            last: whether no other attempt follows a refusal.
+            last_id: the id of the last event; None for the stream of notifications.
+            last: whether no attempt follows a refusal.
 
         Raises:
             Exception: the stream could not be requested.
@@ -201,7 +198,7 @@ class HttpSession:
         return response
 
     async def _send_past_shortage(self, request: httpx2.Request) -> httpx2.Response:
-        """Request a stream once a shortage in this program has passed: the number of attempts is limited."""
+        """Request a stream once a shortage in this program has passed: attempts are limited."""
         while True:
             try:
                 return await self.reach.follow(request)
@@ -214,8 +211,8 @@ class HttpSession:
     async def _note_refusal(self, response: httpx2.Response, *, last: bool) -> None:
         """Lose the connection if a stream is refused after a restart of the server, or for its credentials.
 
-        A server without such streams answers 404 or 405 to the first GET, and so does a restarted server. After a
-        stream was open, a refusal says more, and no other request may come to notice.
+        A server without streams answers the first GET with 404 or 405, and so does a restarted one. A later refusal
+        says more, and no other request may come to notice.
         """
         _, error = await read_short(response)
         if not response.is_error or not (self.listened or last):
@@ -226,10 +223,10 @@ class HttpSession:
             self.lifeline.lose(self.failures.status(response, datetime.now(UTC), error))
 
     async def take(self, message: Unasked, receive: Receive) -> None:
-        """Pass a message of the server on, within the limits on its requests.
+        """Pass a message of the server on, within the limits on requests.
 
         Raises:
-            mcp.MCPError: the server has sent too many requests, so the connection is lost.
+            mcp.MCPError: after too many requests, the connection is lost.
         """
         try:
             self.admit(message)
@@ -250,7 +247,7 @@ def has_events(response: httpx2.Response) -> bool:
 
 REOPENING: Final = Backoff(first=0.1, initial=0.1, maximum=5.0, jitter=0.1)
 """Seconds between the openings of two streams, by the number of streams in a row without a message. A ``retry`` field
-of the server may ask for more."""
+may ask for more."""
 
 RETRY: Final = 1.0
 """Seconds from the end of a stream to the opening of the next one, without a ``retry`` field."""
@@ -259,10 +256,8 @@ MAX_FRUITLESS: Final = 100
 """Maximum of streams in a row without a message for one request: about eight minutes."""
 
 MAX_RESUMED: Final = 500
-"""Maximum of streams for one request."""
 
 MAX_REFUSED: Final = 2
-"""Maximum of attempts in a row to open a stream."""
 
 
 CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
@@ -271,11 +266,11 @@ CONTROLS: Final = re.compile(rb"[\x00-\x08\x0a-\x1f\x7f]")
 
 @define(eq=False)
 class Reopening:
-    """The streams of one request, or those of notifications, one after the other.
+    """The successive streams of a request, or of notifications.
 
     Attributes:
-        last_id: the id of the last event with an id, as sent; None without any.
-        retry: the seconds from the end of a stream to the opening of the next one.
+        last_id: the id of the last event with an id, as sent; None without an id.
+        retry: the seconds from the end of a stream to the next opening.
     """
 
     last_id: bytes | None = field(default=None, init=False)
@@ -286,7 +281,6 @@ class Reopening:
 
     @property
     def resumed(self) -> int:
-        """The number of streams after the first."""
         return self._streams - 1
 
     @property
@@ -295,7 +289,6 @@ class Reopening:
         return self._fruitless > MAX_FRUITLESS or self.resumed >= MAX_RESUMED
 
     def open(self, now: float) -> None:
-        """Note that a stream has begun."""
         self._opened_at = now
         self._streams += 1
         self._fruitless += 1
@@ -309,7 +302,6 @@ class Reopening:
             self.retry = int(event.retry) / 1000
 
     def deliver(self) -> None:
-        """Note that a message has arrived."""
         self._fruitless = 0
 
     def delay(self, now: float) -> float:
@@ -323,31 +315,30 @@ class Reopening:
 # --- Keep the notification stream of a legacy HTTP server open --------------------------------------------------------
 
 # Proxies close idle streams. So an ended stream is opened again for as long as the connection lasts, ever later while
-# that fails. A server has none if it refuses the first stream for good. Notifications sent between two streams are
-# lost, so listeners learn of the gap when the next stream is open; likewise of the gap before the first stream, which
-# opens while the lists are requested. A server may also answer a request in this stream.
+# that fails. A server has none if it refuses the first for good. Notifications between two streams are lost, so
+# listeners learn of the gap when the next stream is open, also of the gap before the first, which opens while the lists
+# are requested. A server may also answer a request here.
 
 
 LASTING: Final = 30.0
 """Seconds after which a stream counts as stable and `GAP_BACKOFF` starts again."""
 
 GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a new stream to the report of the gap before. Listeners request all lists after each gap, and some
-servers end each stream at once."""
+"""Seconds from a new stream to the report of the gap. Listeners then request all lists, and some servers end each
+stream at once."""
 
 
 REFUSED_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed attempt to open a stream to the next one, added to the time that the server asks for."""
+"""Seconds from a failed attempt to open a stream to the next, added to those that the server asks for."""
 
 
 PASSING: Final = (408, 425, 429)
-"""Statuses of client errors that pass."""
 
 NOT_IMPLEMENTED: Final = 501
 
 
 class NotificationStream:
-    """The notification streams of one connection, one after the other. The `table` has the waiting requests."""
+    """The successive notification streams of a connection."""
 
     def __init__(self, session: HttpSession, table: RequestTable) -> None:
         self._session = session
@@ -380,7 +371,7 @@ class NotificationStream:
             await trio.sleep(self._streams.retry + REFUSED_BACKOFF.delay(max(refused, 1), random=random.random))
 
     async def _read(self, response: httpx2.Response, receive: Receive) -> None:
-        """Read a stream to its end. An endless event loses the connection."""
+        """Read a stream to the end. An endless event loses the connection."""
         session = self._session
         self._note_opening()
         response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
@@ -400,7 +391,6 @@ class NotificationStream:
             await response.aclose()
 
     async def _take(self, event: Event, receive: Receive) -> JSONRPCMessage | None:
-        """Handle the message in an event and return it; None without a message."""
         if event.name != b"message" or not (event.data or event.skipped):
             return None
         message = self._message_in(event)
@@ -413,7 +403,6 @@ class NotificationStream:
         return message
 
     def _message_in(self, event: Event) -> JSONRPCMessage | None:
-        """Return the message in an event, or an error in place of an unreadable answer; None for any other event."""
         if event.skipped is not None:
             excess = event.skipped.excess
             limit, remedy = self._session.limits.exceeded(excess)

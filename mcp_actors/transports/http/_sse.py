@@ -1,8 +1,8 @@
 """The link over HTTP with SSE, the transport of 2024-11-05.
 
 One event stream carries all messages of the server. Its first event names the endpoint for all posts, which must have
-the origin of the stream. The SDK's client waits for ever if a post fails or the endpoint is not allowed, and posts one
-message after the other; here each message has a background task.
+the origin of the stream. The SDK's client waits for ever if a post fails, and posts one message after the other; here
+each message has a background task.
 
 A request that cannot be posted fails alone, and other messages are dropped. The connection is lost if
 
@@ -66,7 +66,6 @@ class SseLink(HttpLink[Sse]):
     """A link over HTTP with SSE."""
 
     async def live(self) -> None:
-        """Open the event stream, and pass on its messages until it ends or the link is left."""
         self._url = real_url(self._transport)
         self._limits = MessageLimits(MAX_EVENT_BYTES, self._max_values)
         self._reach = Reach(self._client, self._url, self._failures, self.lifeline, self._background)
@@ -153,7 +152,7 @@ class SseLink(HttpLink[Sse]):
         await trio.sleep(self._pace.unasked(trio.current_time(), event.unpaced, request=request))
 
     async def _pass_on(self, message: JSONRPCMessage) -> bool:
-        """Settle the request that a message answers, or pass the message on. Return True for an expected answer."""
+        """Settle a request, or pass the message on. Return True for an expected answer."""
         is_answer = self._requests.is_answer(message)
         admit(self.masker, self._requests, self.lifeline, message)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
@@ -202,7 +201,7 @@ class SseLink(HttpLink[Sse]):
             return await request.wait()
         except trio.Cancelled:
             if not request.sent:
-                # Perhaps waiting for a connection or a token. Sent later, no notice would follow.
+                # Perhaps still waiting for a connection or a token. A later post would have no notice after it.
                 posting.cancel("its caller has left")
             elif request.cancellable and not self.lifeline.closing:
                 self._tell_soon(notice_of(request.id))
@@ -238,7 +237,6 @@ class SseLink(HttpLink[Sse]):
         self._background.start_soon(self._tell, message, self._written(message), name=f"{self._name}:post")
 
     async def _tell(self, message: Unanswered, request: httpx2.Request) -> None:
-        """Post a message without an answer. The message is lost if it cannot be posted."""
         request.stream = body = WatchedRequestBody(request.stream)  # type: ignore[arg-type]  # an AsyncClient's is
         try:
             with trio.move_on_after(NOTIFICATION_TIMEOUT), self._requests.sending(message):

@@ -1,12 +1,12 @@
-"""The link over streamable HTTP, and the way of one request.
+"""The link over streamable HTTP, and the way of a request.
 
-A request that fails, fails alone. The hard part is to find the answer, which may come in a body, a stream, a stream
-that resumes the first, or the stream of notifications, and to know whether a failed request may have taken effect. The
-connection is lost if the handshake fails for another reason than the era of the server, if credentials are refused for
-all requests, if a sign-in is required, or after too many requests of the server.
+The answer may come in a body, a stream, a stream that resumes the first, or the stream of notifications. A request
+fails alone, and its caller must learn whether it may have taken effect. The connection is lost if the handshake fails
+for another reason than the era of the server, if credentials are refused for all requests, if a sign-in is required, or
+after too many requests of the server.
 
-Owns: one request each (`HttpExchange`), in the task of its caller; the session of the link.
-Writes: the outcome of the request, the `Lifeline`; the log.
+Owns: the session of the link; each request, in the task of the caller.
+Writes: the outcome of a request, the `Lifeline`, and the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link, _session.
 """
 
@@ -93,7 +93,7 @@ END_WAIT: Final = 0.2
 
 @define(eq=False)
 class HttpExchange:
-    """Sends one request, and waits for its answer."""
+    """Sends a request, and waits for the answer."""
 
     _session: HttpSession
     _request: RequestUnderWay
@@ -104,7 +104,7 @@ class HttpExchange:
     _odd: bytes = field(default=b"", init=False)
 
     async def run(self) -> Json:
-        """Send the request and return the result of its answer; see `Link.exchange`."""
+        """Send the request and return the result of the answer; see `Link.exchange`."""
         request, waiting = self._request, trio.CancelScope()
         request.owner = lambda _: waiting.cancel("it has its outcome")  # perhaps from the stream of notifications
         self._session.negotiated |= request.method not in HANDSHAKE
@@ -124,7 +124,7 @@ class HttpExchange:
         return await request.wait()
 
     def _ask_to_cancel(self) -> None:
-        """Ask a legacy server to cancel the request. Since 2026-07-28, closing the response does that."""
+        """Ask a legacy server to cancel the request. A server since 2026-07-28 needs only the closed response."""
         session, request = self._session, self._request
         left = self._body.offered and request.outcome is None and not session.lifeline.closing
         if left and request.cancellable and session.legacy:
@@ -156,11 +156,6 @@ class HttpExchange:
             session.reach.finished(self._http)
 
     async def _answer(self) -> Answer:
-        """Send the request, and return the answer in the response.
-
-        Raises:
-            Exception: without an answer; see `HttpFailures.of`.
-        """
         session = self._session
         session.requests.sent()
         response = await session.reach.follow(self._http, session.reach.send)
@@ -180,7 +175,6 @@ class HttpExchange:
         return answer
 
     async def _check_session(self, response: httpx2.Response, error: MCPError | None) -> None:
-        """Raise a `ConnectionOver` if the server no longer knows the session of a refused request."""
         session = self._session
         if SESSION in response.request.headers and await session.refusals.is_forgotten(response, error):
             raise session.failures.forgotten(error, response, datetime.now(UTC))
@@ -188,11 +182,6 @@ class HttpExchange:
     # --- a body -----------------------------------------------------------------------------------------------------
 
     async def _in_body(self, response: httpx2.Response, kind: str) -> Answer:
-        """Return the answer in a response that is not a stream of events.
-
-        Raises:
-            ServerError, ConnectionOver: the response does not answer the request.
-        """
         limits, failures = self._session.limits, self._session.failures
         try:
             if not response.is_success:
@@ -244,7 +233,6 @@ class HttpExchange:
         return self._session.failures.too_large(self._session.limits.response_too_large(excess))
 
     async def _in_refusal(self, response: httpx2.Response) -> Answer:
-        """Return the MCP error of a response with an error status, or raise an error for the status."""
         session = self._session
         body, error = await read_short(response)
         if error is not None:
@@ -260,12 +248,6 @@ class HttpExchange:
     # --- streams of events ------------------------------------------------------------------------------------------
 
     async def _in_streams(self, response: httpx2.Response) -> Answer:
-        """Return the answer in a stream of events, or in streams that resume it.
-
-        Raises:
-            ServerError: without an answer.
-            mcp.MCPError: the connection is lost.
-        """
         session, streams = self._session, Reopening()
         while True:
             streams.open(trio.current_time())
@@ -287,7 +269,6 @@ class HttpExchange:
             response = following
 
     async def _in_stream(self, response: httpx2.Response, streams: Reopening) -> Answer | None:
-        """Read a stream up to the answer; return None if it ends without one."""
         session, answer = self._session, None
         if self._request.method == LISTEN:
             response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
@@ -324,10 +305,10 @@ class HttpExchange:
                 session.background.start_soon(_read_end, response, events, name=name)
 
     def _message_in(self, event: Event) -> Answer | Unasked | None:
-        """Return the message in an event; None for an event of another kind or without data.
+        """Return the message in an event; None without a message.
 
         Raises:
-            TooMuch, ConnectionLost: the event has the answer, which cannot be read. That ends the stream.
+            TooMuch, ConnectionLost: the event has the answer, unreadable, which ends the stream.
         """
         if event.name != b"message" or not (event.data or event.skipped):
             return None
@@ -348,7 +329,7 @@ class HttpExchange:
         return message
 
     def _look_again(self, data: bytes) -> Answer | None:
-        """Read what is readable of an event that is not a message; None if it does not answer the request.
+        """Read what is readable of an event that is not a message; None without an answer.
 
         Raises:
             ConnectionLost: the event has the id of the request.
@@ -366,7 +347,7 @@ class HttpExchange:
         return None
 
     async def _resume(self, streams: Reopening) -> httpx2.Response | None:
-        """Open the stream that goes on where the last one ended. Return None if impossible.
+        """Open the stream that continues the last. Return None if impossible.
 
         Raises:
             ConnectionLost: the stream was resumed too often.
@@ -393,7 +374,7 @@ async def _close(response: httpx2.Response, events: AsyncGenerator[Event, None])
 
 
 async def _read_end(response: httpx2.Response, events: AsyncGenerator[Event, None]) -> None:
-    """Read the end of a stream after its answer, so that the connection can be used again."""
+    """Read the end of a stream after the answer, for the next use of the connection."""
     with suppress(httpx2.HTTPError):
         try:
             with trio.move_on_after(END_WAIT):
@@ -403,7 +384,6 @@ async def _read_end(response: httpx2.Response, events: AsyncGenerator[Event, Non
 
 
 def _may_be_other_era(error: Exception) -> bool:
-    """Return True if a refusal of the handshake may mean an older protocol."""
     if not isinstance(error, HttpStatusError) or error.status in OF_HTTP:
         return False
     return 400 <= error.status < 500 or error.status in FAILED
@@ -418,7 +398,6 @@ class StreamableHttpLink(HttpLink[Http]):
     _session: HttpSession
 
     async def live(self) -> None:
-        """Serve until the link is left, then end the session. Nothing is sent at first."""
         self._session = HttpSession(
             self._client,
             httpx2.URL(real_url(self._transport)),
@@ -451,7 +430,7 @@ class StreamableHttpLink(HttpLink[Http]):
                 self._session.notify_soon(message, headers or {})
 
     async def read(self, receive: Receive) -> None:
-        """See `Link.read`. Without sessions, a server sends everything in its responses."""
+        """See `Link.read`. Without sessions, a server sends everything in responses."""
         try:
             with self._reading, discreet(self.masker, self._transport.url):
                 await self._receiving.wait()

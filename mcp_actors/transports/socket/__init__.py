@@ -1,7 +1,7 @@
-"""Connect to one of the servers behind a gateway.
+"""Connect to a server behind a gateway.
 
 ``_link`` dials and opens the link, over the pipes of `stdio`. ``_handshake`` has the lines before MCP begins, for both
-sides, so `gateway` uses it too.
+sides: `gateway` uses the file too.
 """
 
 from __future__ import annotations

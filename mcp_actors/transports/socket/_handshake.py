@@ -1,7 +1,7 @@
 """Make and read the lines before MCP begins.
 
-By them a client names a server, and both sides prove a secret. No line of MCP begins likewise. Over a unix socket the
-client begins, without a secret::
+A client names a server, and both sides prove a secret. No line of MCP begins in this way. Over a unix socket the client
+begins, without a secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok
@@ -13,8 +13,8 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     gateway   mcp-actors/1 PROOF ok
 
 In place of ``ok``, ``unknown NAME,NAME`` lists other servers, and ``- refused`` answers a wrong proof. The proofs also
-cover the role, so neither can be sent back, the name, the answer and the version. The gateway's new nonce makes a
-recorded line useless. A client has one try for each connection.
+cover the role, so neither side can send the other's back, the name, the answer and the version. The gateway's new nonce
+makes a recorded line useless. A client has one try for each connection.
 
 Owns: the secret and the nonces of one handshake; no error text has a part of a secret.
 Writes: nothing. Only `read_line` reads a socket.
@@ -41,16 +41,14 @@ VERSION: Final = b"mcp-actors/1"
 """Begins each line, and changes with the form of the lines."""
 
 HANDSHAKE_SECONDS: Final = 5.0
-"""Seconds for the whole handshake."""
 
 MAX_LINE: Final = 256
 """Bytes that a gateway reads before the client has proven the secret."""
 
 MAX_ANSWER: Final = 4096
-"""Bytes of the answer of a gateway, which may list its servers."""
+"""Bytes of the answer of a gateway, which may list up to `MAX_NAMED` servers."""
 
 MAX_NAMED: Final = 20
-"""Names in that list."""
 
 OK: Final = "ok"
 REFUSED: Final = "refused"
@@ -84,7 +82,7 @@ def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
 
 @frozen
 class Challenge:
-    """The gateway's side of one connection over a network, with the `secret`."""
+    """The gateway's side of a connection over a network, with the `secret`."""
 
     secret: bytes = field(repr=False)
     _nonce: bytes = field(factory=_nonce, init=False)
@@ -123,12 +121,12 @@ class Client:
 
 
 def is_ours(line: bytes) -> bool:
-    """Return True if the first line of a client is not one of MCP."""
+    """Return True if a client's first line begins our handshake and not MCP."""
     return line.startswith(VERSION.partition(b"/")[0] + b"/")
 
 
 def server_in(line: bytes) -> str | None:
-    """Return the server that a client's first line over a unix socket names; None if not valid."""
+    """Return the server in a client's first line over a unix socket; None if not valid."""
     found = _NAMED.fullmatch(line)
     return None if found is None else found["name"].decode()
 
@@ -147,7 +145,7 @@ def answer_line(said: str, proof: bytes = _UNPROVEN) -> bytes:
 
 @frozen
 class Proof:
-    """The client's side of one connection. The `secret` is None over a unix socket."""
+    """The client's side of a connection. The `secret` is None over a unix socket."""
 
     server: str
     secret: bytes | None = field(default=None, repr=False)
@@ -196,7 +194,6 @@ class Proof:
 
 
 def _stranger(line: bytes) -> str:
-    """Return the reason and the remedy for an unexpected line."""
     if not line:
         return "closed the connection; check that it is a gateway, that it has no other user, and its log"
     if is_ours(line):
@@ -213,7 +210,7 @@ def names_of(answer: str) -> Sequence[str]:
 
 
 async def read_line(connection: trio.socket.SocketType, most: int) -> bytes:
-    """Read one line, and return it without its end; empty if the connection has ended.
+    """Read a line, and return it without the newline; empty if the connection has ended.
 
     **Cancellation**: what was read is lost.
 

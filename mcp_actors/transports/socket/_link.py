@@ -69,7 +69,6 @@ class SocketLink(LinesLink):
 
 
 async def _wait_no_exit() -> bool:
-    """Return False: no process can exit."""
     await trio.lowlevel.checkpoint()
     return False
 
@@ -186,7 +185,6 @@ class Dial:
         return stream
 
     async def _greet(self, connection: trio.socket.SocketType) -> str:
-        """Name the server, prove the secret if any, and return the answer of the gateway."""
         proof = Proof(self._transport.server or self._config.name, self._secret)
         challenge = b""
         if isinstance(self._address, str):

@@ -1,6 +1,6 @@
 """Start a server process, and talk to it over its pipes.
 
-`open_stdio_link` does all of it, for ``_open`` of `transports`; `socket` uses the pipes too.
+`open_stdio_link` does everything, for ``_open`` of `transports`; `socket` uses the pipes too.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Find the program of a stdio server, its environment and its sandbox.
+"""Find the program of a stdio server, the environment and the sandbox.
 
 `subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`, so each is
-looked up or explained here. A sandboxed server is started through ``_landlock``; its rules must not lead through a
-folder that the server may write to, and the start must not load code from there. The look-ups block on the file system,
-so ``_process`` calls them in a thread.
+looked up or explained here. A sandboxed server is started through ``_landlock``. No rule may lead through a folder that
+the server may write to, and the start must not load code from there. The look-ups block on the file system:
+``_process`` calls them in a thread.
 
 Owns: nothing.
 Writes: the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx``, for a sandbox. Starts nothing.
@@ -131,7 +131,6 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
 
 
 def _misplaced(command: str, path: str | None) -> str | None:
-    """Return the remedy for a whole command line, or for a command of Windows."""
     program, *arguments = command.split()
     if arguments and shutil.which(program, path=path) is not None:
         return _REMEDY_ARGUMENTS
@@ -144,7 +143,6 @@ def _misplaced(command: str, path: str | None) -> str | None:
 
 
 def _found_elsewhere(command: str, base: str) -> Iterator[str]:
-    """Yield the programs of this name in the usual folders outside PATH."""
     for place in _ELSEWHERE:
         folder = os.path.join(base, os.path.expanduser(place))
         for each in sorted(iglob(folder), reverse=True) if "*" in place else (folder,):
@@ -271,7 +269,7 @@ def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
     """Return the environment in which the sandbox is started, without variables that load code.
 
     The starting program is not confined yet, and the server may have put code into a folder of ``LD_LIBRARY_PATH``. So
-    the rules carry such variables, for the server alone.
+    the rules carry these variables, for the server alone.
     """
     return {name: value for name, value in environment.items() if not _LOADED.fullmatch(name)}
 
@@ -360,7 +358,7 @@ def _granted(server: str, field: str, paths: Iterable[str], folders: Iterable[st
 
 
 def _way_through(path: str, folders: Iterable[str]) -> str | None:
-    """Return the folder, of these real ones, in which a name of the path is looked up; None without any."""
+    """Return the folder, of these real ones, in which a name of the path is looked up; None if the path avoids all."""
     here, left, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
     while left:
         for folder in folders:
@@ -386,7 +384,7 @@ def _is_replaceable(path: str, folders: Iterable[str]) -> bool:
 
 
 def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
-    """Yield the files of a program and of its interpreter that the server cannot replace."""
+    """Yield the files of a program and the interpreter, unless the server can replace them."""
     if _is_replaceable(program, folders):
         return
     yield from _installed(program)
@@ -402,7 +400,7 @@ def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
 
 
 def _installed(program: str) -> Iterator[str]:
-    """Yield the folder ``bin`` of a program and the libraries next to it; elsewhere, the program alone."""
+    """Yield the folder ``bin`` of a program and neighbouring libraries; elsewhere, the program alone."""
     for path in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
         folder = os.path.dirname(path)
         prefix = os.path.dirname(folder)

@@ -3,17 +3,17 @@
 The owner task of the actor enters `open_stdio_link`, which starts the process, and leaves it, which stops the process.
 Background tasks end with the link, not with a cancellation of the owner:
 
-- one reads stderr until it ends
-- one waits for the process to exit
-- one writes the backlog and collected lines to stdin
-- one notices that no process can read stdin any more
-- one drains stdout during the stop; before, the task that receives reads stdout
+- read stderr until its end
+- wait for the exit of the process
+- write the backlog and collected lines to stdin
+- notice that no process can read stdin any more
+- drain stdout during the stop; before, the task that receives reads stdout
 
-The exit of the process does not end the connection, because the real server may be a child of a wrapper that exited.
-Instead it triggers a health check, and `StdioLink.may_serve_on` looks for such a child.
+The exit of the process does not end the connection, because the real server may be a child of a wrapper that exited. A
+health check follows, and `StdioLink.may_serve_on` looks for such a child.
 
 Owns: the process, its pipes, and these tasks.
-Writes: the `Lifeline`; the masker, with ``env`` and secret arguments; stops the process group.
+Writes: the `Lifeline`; the masker, with ``env`` and secret arguments. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 EXIT_WAIT: Final = 0.5
 """Seconds from the end of stdout to the loss of the connection, so that the first error can name the exit code. A
-loaded kernel closes pipes many milliseconds before it reports the exit."""
+loaded kernel closes pipes many milliseconds before it reports an exit."""
 
 OBITUARY_WAIT: Final = 0.5
 """Seconds to exit and end stderr before the error of a failed connect, which quotes stderr, is built."""
 
 INPUT_WAIT: Final = 0.25
-"""Seconds between two looks at a server that no longer reads. A process that exits closes stdin first, and its last
+"""Seconds between two looks at a server that no longer reads. An exiting process closes stdin first, and its last
 output and exit code should be known before the loss."""
 
 LOOKS: Final = 2
@@ -125,7 +125,7 @@ class StdioLink(LinesLink):
     async def may_serve_on(self) -> bool:
         """See `Link.may_serve_on`.
 
-        If anything has come since the exit, the server has written at least that. Otherwise the server has written
+        The server has written at least the bytes received since the exit. Without any, the server has written
         everything, and an abandoned helper has not.
         """
         since = self._reader.received - self._of_leader
@@ -143,7 +143,7 @@ class StdioLink(LinesLink):
         self._unread = unread_bytes(self._process.stdin)
 
     async def wait_obituary(self) -> Obituary:
-        """Return the obituary; wait for it up to `OBITUARY_WAIT` if stdout has ended."""
+        """Return the obituary, after up to `OBITUARY_WAIT` if stdout has ended."""
         await trio.lowlevel.checkpoint()
         if self.lifeline.lost and self.lifeline.failure is None and not self._stopping:
             with trio.move_on_after(OBITUARY_WAIT):
@@ -174,7 +174,7 @@ class StdioLink(LinesLink):
     async def _watch_input(self) -> None:
         """Lose the connection if requests lie in the pipe and no process can read them any more.
 
-        Requests that were read may still be answered. A later request finds the closed pipe by itself.
+        Answers to requests that were read may still come. A later request finds the closed pipe by itself.
         """
         await wait_no_reader(self._process.stdin)
         for _ in range(LOOKS):

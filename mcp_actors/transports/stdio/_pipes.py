@@ -3,10 +3,10 @@
 Messages pass through no task or channel, so a small request costs a quarter to a third less. In return, a reader that
 always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the pipe.
 
-- `PipeReader` reads in the calling task, settles answered requests, and passes all other messages on.
-- `PipeWriter` writes in the step that sends. One background task (`PipeWriter.run`) writes the rest of a line that the
-  pipe did not take at once, and lines that were collected.
-- `LinesLink` joins both; over a socket they share one descriptor.
+- `PipeReader` reads in the calling task, settles answered requests, and passes further messages on.
+- `PipeWriter` writes in the step that sends. A background task (`PipeWriter.run`) writes collected lines, and the rest
+  of a line after a full pipe.
+- `LinesLink` joins both, for pipes and for one socket.
 
 Owns: the unparsed bytes of stdout, the backlog and the collected lines; not the descriptors.
 Writes: stdin; the `Lifeline`, the table and the `IncomingRequests` of the link; ``sent`` of lines; the log.
@@ -88,7 +88,7 @@ def _kind_of(line: bytes) -> str:
 
 
 async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
-    """Wait for data and read it; return empty bytes at the end. Always a checkpoint.
+    """Wait for data and return it; empty bytes at the end. Always a checkpoint.
 
     **Cancellation:** nothing was read.
 
@@ -111,7 +111,7 @@ async def read_pipe(stream: trio.lowlevel.FdStream) -> bytes:
 
 
 def unread_bytes(stream: trio.lowlevel.FdStream) -> int | None:
-    """Return the unread bytes in a pipe; None if the system does not report them."""
+    """Return the unread bytes in a pipe; None if unknown."""
     if sys.platform != "linux":
         return None
     count = array("i", [0])
@@ -128,8 +128,8 @@ def has_no_reader(stream: trio.lowlevel.FdStream) -> bool:
 async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
     """Wait until every process has closed the reading end of a pipe. Return if our end is closed before the wait.
 
-    Trio can only wait until a pipe is writable, and nearly every pipe always is. An epoll without events reports errors
-    only, and Trio can wait for the epoll, which costs nothing while the pipe is used.
+    Trio can only wait until a pipe is writable, which is nearly always. An epoll without events reports errors only,
+    can be waited for, and costs nothing while the pipe is used.
     """
     try:
         watch: Any = select.epoll()  # type: ignore[attr-defined,unused-ignore]  # only Linux has it
@@ -146,7 +146,12 @@ async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
 
 @define(eq=False, repr=False)
 class PipeReader:
-    """The messages that a server writes to stdout, read by a single task. `crowded` after a read with several."""
+    """The messages that a server writes to stdout, for a single reading task.
+
+    Attributes:
+        crowded: True after a read of several messages.
+        received: the received bytes.
+    """
 
     _stream: trio.lowlevel.FdStream
     _lifeline: Lifeline
@@ -206,7 +211,7 @@ class PipeReader:
             self._skipped_lines.end()
 
     def _unasked(self, message: JSONRPCMessage) -> Unasked | None:
-        """Settle the request that a message answers. Return any other message, counted."""
+        """Settle a request with its answer, or count and return the message."""
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if self._skipped_lines.add_stray(message):
                 answers = isinstance(message, JSONRPCError) and self._table.refuse_only(message.error)
@@ -248,7 +253,7 @@ class PipeReader:
             return message
 
     def _look_again(self, line: bytes, parsed: object) -> JSONRPCMessage | None:
-        """Read what is readable of a line that breaks the protocol; `parsed` is None if the line is not JSON."""
+        """Read what is readable of an invalid line; `parsed` is None if the line is not JSON."""
         if parsed is None:
             with suppress(ValueError):
                 parsed = parse_json(line)
@@ -261,7 +266,7 @@ class PipeReader:
         return unreadable_answer(line, parsed)
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
-        """Settle the request that a message answers, or pass a report to its request; return any other message."""
+        """Settle a request with its answer, or pass its report on; return anything else as a message."""
         if self._table.settle(parsed) and self._requests.answered():
             return None
         if self._table.reported(parsed):
@@ -274,8 +279,8 @@ class PipeReader:
         return self._skipped_lines.count
 
     def _note_malformed(self, kind: str, line: bytes) -> None:
-        # Without the text of the error, which repeats the line. The cut falls before or after a credential: the masker
-        # does not recognize a part.
+        # Without the text of the error, which repeats the line. The cut spares credentials: the masker does not
+        # recognize a part.
         text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
         shown = self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
         remedy = "make the server write one message a line" if kind == LSP else "make the server log to stderr"
@@ -286,7 +291,7 @@ class PipeReader:
         return self._end(LimitExceeded(f"server {self._server!r}: {reason}", server=self._server))
 
     async def _read_more(self) -> JSONRPCMessage | None:
-        """Read the next bytes. At the end of the stream, return the last message if only its newline is missing."""
+        """Read the next bytes. At the end of the stream, return a last message without a newline."""
         try:
             data = await read_pipe(self._stream)
         except trio.ClosedResourceError:
@@ -322,16 +327,16 @@ class PipeReader:
         return anyio.EndOfStream()
 
     def close(self) -> None:
-        """Stop reading. The pipe stays open, because the link still drains it."""
+        """Stop reading. The pipe stays open, for the link to drain."""
         self._closed = True
         self._lifeline.close()
 
 
 # --- Write messages to the pipe of a process --------------------------------------------------------------------------
 
-# Each write wakes the server's process, which is a tenth of the cost of a small request. So while responses arrive
-# several at a time, and several requests are likely to follow, the writer collects the messages of one tick of the
-# event loop and writes them in the next.
+# Each write wakes the server's process, a tenth of the cost of a small request. So while responses arrive several at a
+# time, and several requests are likely to follow, the writer collects the messages of one tick of the event loop and
+# writes them in the next.
 
 
 BACKLOG_BYTES: Final = 1024 * 1024
@@ -340,7 +345,7 @@ BACKLOG_BYTES: Final = 1024 * 1024
 
 @define(eq=False)
 class LooseLine:
-    """A line without an answer, behind lines that were collected before it."""
+    """A line without an answer, behind lines collected before."""
 
     line: bytes
     sent: bool | None = None
@@ -351,7 +356,7 @@ class LooseLine:
 
 @define(eq=False, repr=False)
 class PipeWriter:
-    """The messages that a server reads from stdin, for any number of senders. The `Pipe` of its link."""
+    """The messages that a server reads from stdin, from any number of senders. The `Pipe` of the link."""
 
     _stream: trio.lowlevel.FdStream
     _reader: PipeReader
@@ -361,10 +366,9 @@ class PipeWriter:
     table: RequestTable
     _gone: str = field(default=INPUT_CLOSED, kw_only=True)
     on_room: Callable[[], None] = field(default=ignore, init=False)
-    # Written before anything else, or messages would overtake each other or split a line.
+    # Written first, or messages would overtake each other or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
-    # Requests whose last bytes are in the backlog, with the count of all backlog bytes, written ones too, up to their
-    # end.
+    # Requests that end in the backlog, with the count of all bytes put there up to that end.
     _unsent: deque[tuple[int, OutgoingLine]] = field(factory=deque, init=False)
     _drained: int = field(default=0, init=False)
     _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)  # may still be withdrawn
@@ -380,16 +384,15 @@ class PipeWriter:
 
     @property
     def sent(self) -> bool:
-        """True if something was sent, and the pipe has taken all of it."""
+        """True if something was sent, and the pipe has taken everything."""
         return self._begun and not self._backlog
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could leave half a line, or a backlog without its task
     async def send(self, message: Unanswered) -> None:
         """Send a message without an answer, whole. See `Link.send`."""
-        # All checkpoints come before the first byte. After the first byte, `Cancelled` would make the caller believe
-        # that nothing was sent. So the pipe usually takes the whole line at once, and the background task, which no
-        # cancellation of a sender reaches, writes the rest. Half a line in the pipe would make the server misread all
-        # later messages.
+        # All checkpoints come before the first byte. A later `Cancelled` would make the caller believe that nothing was
+        # sent, and half a line would garble all later messages. Usually the pipe takes the whole line at once. The
+        # background task, which no cancellation of a sender reaches, writes the rest.
         line = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
         self.table.disturbed = True
         with self._requests.sending(message):
@@ -428,7 +431,6 @@ class PipeWriter:
             self._unsent.append((self._drained + len(self._backlog), of))
 
     def _drain(self, number: int) -> None:
-        """Note that the pipe has taken `number` bytes of the backlog."""
         del self._backlog[:number]
         self._drained += number
         while self._unsent and self._unsent[0][0] <= self._drained:
@@ -477,7 +479,7 @@ class PipeWriter:
         del self._collected[line]
 
     def _take(self, line: OutgoingLine, taken: int) -> None:
-        """Note that the pipe has taken the first bytes of a line or all; the rest must follow."""
+        """Note that the pipe has taken a line, or its first bytes: the rest must follow."""
         self._begun = True
         if taken < len(line.line):
             line.sent = False
@@ -518,7 +520,7 @@ class PipeWriter:
             self._waiting.unpark()
 
     async def _write(self, data: bytes | bytearray) -> int:
-        """Write the bytes that the pipe takes now, and return their number. A checkpoint only if the server is gone."""
+        """Write the bytes that the pipe takes now; return the number. A checkpoint only if the server is gone."""
         try:
             return os.write(self._stream.fileno(), data)
         except BlockingIOError:
@@ -562,7 +564,6 @@ class PipeWriter:
             self._blocked = True
 
     async def _write_collected(self) -> None:
-        """Write collected lines, up to `READ_BYTES` at a time."""
         batch: list[OutgoingLine] = []
         size = 0
         for each in self._collected:
@@ -576,8 +577,7 @@ class PipeWriter:
         for each in batch:
             if taken <= 0:
                 return
-            # There was no checkpoint since the write. Otherwise a request in the batch could have been withdrawn,
-            # although the server reads it.
+            # No checkpoint since the write, or a request that the server reads could have been withdrawn.
             del self._collected[each]
             self._take(each, taken)
             taken -= len(each.line)
@@ -590,7 +590,7 @@ class PipeWriter:
             self.on_room()
 
     def close(self) -> None:
-        """Take no more messages, but first write those without an answer: the link closes stdin soon after."""
+        """Take no more messages, but first write messages without an answer: the link closes stdin soon after."""
         with suppress(OSError):  # the pipe is full, or the server is gone
             del self._backlog[: os.write(self._stream.fileno(), self._backlog)]
         self._closed, self.on_room = True, ignore
@@ -599,17 +599,17 @@ class PipeWriter:
 
 
 class LinesLink(Link):
-    """The part of a link that reads and writes lines, over pipes or a socket.
+    """The part of a link that reads and writes lines, over pipes or one socket for both streams.
 
     Args:
         config: the server.
         reads: the stream to read.
-        writes: the stream to write to; may be `reads`.
+        writes: the stream to write to.
         wait_exit: see `WaitExit`.
         max_line_bytes: the maximum size of a message.
         lifeline: the state of the connection.
         masker: masks credentials.
-        gone: the reason of a loss; None for the words about pipes.
+        gone: the reason of a loss; None for pipes.
     """
 
     def __init__(

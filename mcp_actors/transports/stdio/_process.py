@@ -2,12 +2,11 @@
 
 Theory of operation
 -------------------
-The process leads a process group of its own. Signals go to the group, because a wrapper such as ``npx`` or ``uv run``
-only leads the real server. The system may reuse the number of a group once its leader is reaped. So the leader is
-reaped only after the connection has ended, and the rest of the group is killed in the same step. A wrapper that exits
-while its server serves stays a zombie, which is harmless.
-
-A process that leaves the group by ``setsid`` has declared itself a daemon and is not stopped.
+The process leads a process group, which gets all signals, because a wrapper such as ``npx`` or ``uv run`` only leads
+the real server. The system may reuse the number of a group once the leader is reaped. So the leader is reaped only
+after the connection has ended, and the rest of the group is killed in the same step. A wrapper that exits while its
+server serves stays a zombie, which is harmless. A process that leaves the group by ``setsid`` has declared itself a
+daemon and is not stopped.
 
 Owns: the process and its pipes, through the `ServerProcess` of a link; the last 64 KiB of stderr.
 Writes: signals to the group; stderr lines, signals and survivors to the log. Reads ``/proc``.
@@ -85,7 +84,6 @@ if sys.platform == "linux":
         return True
 
     def _open_pidfd(pid: int) -> int | None:
-        """Return a descriptor of a process; None during a shortage of descriptors."""
         try:
             return os.pidfd_open(pid)
         except OSError as error:
@@ -129,7 +127,7 @@ def is_stopped(pid: int) -> bool:
 
 
 def is_code_known(pid: int) -> bool | None:
-    """Return None while a child runs, and then whether its exit code can be known.
+    """Return None while a child runs, and then whether the exit code can be known.
 
     Another waiter may reap the child first, as the system does while SIGCHLD is ignored. `Popen` would report 0 then.
     """
@@ -144,8 +142,8 @@ def is_code_known(pid: int) -> bool | None:
 def has_successor(leader: int, written: int) -> bool:
     """Return True if another process of the leader's session has written `written` bytes, or if unknown. Blocks.
 
-    A server that was a child of the exited leader wrote all bytes that were read. A helper that merely inherited the
-    pipes did not.
+    A server that was a child of the exited leader wrote all bytes that were read; a helper that inherited the pipes did
+    not.
     """
     if sys.platform == "linux":
         try:
@@ -187,16 +185,11 @@ REAP_FLOOR: Final = 0.5
 """Minimum seconds for a killed process to vanish, or a busy machine would make it look unkillable."""
 
 LOOK_EVERY: Final = 0.01
-"""Seconds between two checks for an exit, on systems that do not report exits. Only closing waits for this."""
+"""Seconds between two checks for an exit during a stop, on systems that do not report exits."""
 
 
 class ServerProcess:
     """A running server: three pipes and a process group.
-
-    Args:
-        process: the leader, in a session of its own.
-        pipes: our ends of stdin, stdout and stderr.
-        server: the name of the server.
 
     Attributes:
         code_unknown: True if the exit code of the leader cannot be known; `poll` and `wait` return 0 then.
@@ -303,9 +296,9 @@ class ServerProcess:
 
 # --- Start a server process in a single hop to a thread ---------------------------------------------------------------
 
-# The thread finds the program and spawns it. The look-up may hang, because a directory in PATH may be on a file server
-# that does not respond, so a cancelled start does not wait for the thread. A process spawned after that would never be
-# stopped. So thread and owner race for a lock that is never released:
+# The look-up may hang, because a directory in PATH may be on a file server that does not respond, so a cancelled start
+# does not wait for the thread. A process spawned after that would never be stopped. So thread and owner race for a lock
+# that is never released:
 #
 # - The thread takes the lock just before it spawns: a cancelled owner waits for the process, and stops it as usual.
 # - The owner takes the lock when it is cancelled: the thread never spawns.
@@ -316,8 +309,8 @@ async def start_process(
 ) -> ServerProcess:
     """Start the server's process, without a shell.
 
-    **Cancellation:** leaves nothing behind. A process that is already being spawned is returned despite the
-    cancellation; the caller's next checkpoint raises `Cancelled`, so the caller must prepare its clean-up before.
+    **Cancellation:** leaves nothing behind. A process that is being spawned is still returned, and the caller's next
+    checkpoint raises `Cancelled`: prepare the clean-up before.
 
     Raises:
         ConnectFailed: the process cannot be started.
@@ -338,7 +331,7 @@ async def start_process(
 
 
 class _Start:
-    """The state that the thread and the owner of one start share. `spawned` is set after the spawn or its failure."""
+    """The state that the thread and the owner of a start share. `spawned` is set after the attempt."""
 
     def __init__(self, server: str, transport: Stdio, environment: Mapping[str, str], source: str | None) -> None:
         self._server = server
@@ -351,10 +344,10 @@ class _Start:
         self.spawned = trio.Event()
 
     def run(self) -> None:
-        """Find the program and spawn it, in a thread.
+        """Find the program and spawn the process, in a thread.
 
         Raises:
-            ConnectFailed: there is no such program.
+            ConnectFailed: the program does not exist.
         """
         command, path = self._transport.command, self._environment.get("PATH")
         program = find_program(self._server, command, cwd=self._transport.cwd, path=path, source=self._source)
@@ -370,7 +363,7 @@ class _Start:
         return self._decided.acquire(blocking=False)  # False: the process is being spawned
 
     def process(self) -> ServerProcess:
-        """Return the process, or raise the error of its spawn."""
+        """Return the process, or raise the error of the spawn."""
         return self._result.unwrap()
 
     def _spawn(self, program: str, line: list[str], environment: Mapping[str, str]) -> ServerProcess:
@@ -429,7 +422,7 @@ PAUSE: Final = 0.01
 
 
 class StderrReader:
-    """Reads and logs stderr of one server until the end. A server whose stderr is not read blocks after 64 KiB."""
+    """Reads and logs the stderr of one server to the end. Unread, stderr would block the server after 64 KiB."""
 
     def __init__(self, stream: trio.lowlevel.FdStream, server: str, masker: Masker) -> None:
         self._stream = stream
@@ -463,7 +456,7 @@ class StderrReader:
         await self._ended.wait()
 
     def tail(self) -> str:
-        """Return the end so far, masked."""
+        """Return the end of the text, masked."""
         text = self._tail.decode("utf-8", "replace")
         # More than the tail is kept: a credential that begins before the tail is still masked.
         begin = self._masker.place_to_cut(text, len(self._tail[:-TAIL_BYTES].decode("utf-8", "replace")))
@@ -489,7 +482,6 @@ class StderrReader:
             await time_slice.checkpoint()
 
     def _lines_in(self, part: bytes) -> deque[bytes]:
-        """Return the lines that a part of the stream completes, without empty ones."""
         *lines, begun = (self._begun + part).split(b"\n")
         if len(begun) > LINE_BYTES + self._margin:
             piece, begun = self._parted(begun)
@@ -502,7 +494,7 @@ class StderrReader:
         return 4 * self._masker.longest  # bytes of as many characters
 
     def _parted(self, line: bytes) -> tuple[bytes, bytes]:
-        """Split a line that may have no end, before a credential that has arrived in part."""
+        """Split an endless line before a credential that has arrived in part."""
         text = line.decode("utf-8", "replace")
         end = self._masker.place_to_cut(text, max(len(text) - self._masker.longest, 0))
         return text[:end].encode(), text[end:].encode()
