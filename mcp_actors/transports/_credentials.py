@@ -78,7 +78,7 @@ class Masked(Exception):
 
 
 class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
-    """Cleaned errors by id, with their replacements. Kept errors have unique ids."""
+    """Cleaned errors by id, with their replacements. A kept error keeps its id unique."""
 
     def of(self, error: Any) -> Any:
         return self.get(id(error), (error, error))[1]
@@ -262,13 +262,13 @@ class Masker:
             message.error.data = self.data(message.error.data)
 
     def clean(self, error: E) -> E | Masked:
-        """Strip an exception and all causes of credentials, to keep the exception.
+        """Strip an exception and its causes of credentials, so that it can be kept.
 
         Frames are dropped, because locals hold resolved values, and an `UnparsedText` too. The message of an
         `mcp.MCPError` also becomes plain text, because programs show the message to people and models.
 
         Returns:
-            The exception itself, or a `Masked` if the text cannot be changed.
+            The exception itself, or a `Masked` if its text cannot be changed.
         """
         cleaned = _Cleaned()
         begun: set[int] = set()

@@ -358,14 +358,7 @@ GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class StreamsLink(Link):
-    """A link over two streams, which stay open.
-
-    Args:
-        endpoint: the server, as messages show it.
-        reader: the messages of the server. Messages are handled in its ``last_context``, if present.
-        writer: the messages to the server.
-        lifeline: the state of the connection.
-    """
+    """A link over two streams, which stay open. Messages are handled in the reader's ``last_context``, if present."""
 
     def __init__(self, endpoint: str, reader: Messages, writer: MessageWriter, lifeline: Lifeline) -> None:
         super().__init__(lifeline)

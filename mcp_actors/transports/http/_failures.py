@@ -352,7 +352,6 @@ class HttpFailures:
         return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
 
     def broken(self, cause: Exception) -> ConnectionLost:
-        """Return the error for a failure after the request was sent."""
         shortage = own_shortage(cause)
         remedy = REMEDY_SERVER if shortage is None else shortage.remedy
         if _wants_certificate(_system_error(cause)):
@@ -360,7 +359,6 @@ class HttpFailures:
         return self.lost(f"the connection broke during the request ({describe(cause, self.masker)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
-        """Return the error for a failure before the request was sent, or after a refusal of its credentials."""
         where = f"proxy in {self.proxy}, and the configured auth" if self.proxy else "configured auth and http_client"
         what = f"the request failed before it took effect ({describe(cause, self.masker)}); check the {where}"
         return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
@@ -389,7 +387,6 @@ class HttpFailures:
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def of_endpoint(self, response: httpx2.Response, now: datetime) -> HttpStatusError:
-        """Like `status`, for an endpoint that an event stream has named, and that does not exist."""
         named = self._shown(response.request.url)
         remedy = f"its event stream names {named} for messages, so check the prefix that a proxy adds to its paths"
         return self.status(response, now, remedy=remedy)

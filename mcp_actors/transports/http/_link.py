@@ -67,7 +67,7 @@ Configured = TypeVar("Configured", Http, Sse)
 
 
 CLOSING: Final = 0.9
-"""Share of ``stop_timeout`` in which a server may react to the end of a session. The actor is killed after all of it.
+"""Share of ``stop_timeout`` in which a server may react to the end of a session. After all of it, the actor is killed.
 """
 
 
@@ -166,7 +166,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
     async def close(self) -> None:
         """End the session within ``stop_timeout``, if the server reacts, and close all connections.
 
-        **Cancellation**: has no effect, or the server would keep an unused session.
+        **Cancellation**: does not interrupt this, or the server would keep an unused session.
         """
         self.lifeline.close()
         self._left.set()
@@ -381,8 +381,8 @@ class Reach:
 
 # --- Decide whether a refusal concerns one request, its session or its credentials ------------------------------------
 
-# Servers answer 400 and 404 both to an unknown session and to a bad request, with all kinds of texts. A ping needs only
-# the session and the credentials: if refused in the same way, every other request would be refused too.
+# Servers answer 400 and 404 both to an unknown session and to a bad request. A ping needs only the session and the
+# credentials: if refused in the same way, every other request would be refused too.
 
 
 SESSION: Final = "mcp-session-id"
@@ -469,8 +469,8 @@ class Refusals:
     async def _begins_another(self, refused: httpx2.Request, met: MCPError | None, **options: Any) -> bool:
         """Return True if the server begins another session, ended at once, and answers a ping there.
 
-        Many servers begin a session with any credentials. `met`, the error of the refused ping, tells servers without
-        pings.
+        Many servers begin a session with any credentials. `met` is the error of the refused ping: some servers know no
+        ping.
         """
         status, _, name = await self._ask(refused, INITIALIZE, None, **options)
         if status != HTTPStatus.OK or name is None:
@@ -486,8 +486,7 @@ class Refusals:
 
         Returns:
             The status, the MCP error and the session of the answer. The status is 0 without a response, and 204 for a
-            response
-            to another message.
+            response to another message.
         """
         copied = ["authorization", *[MCP_PROTOCOL_VERSION_HEADER] * (message is not INITIALIZE)]
         headers = ACCEPT | {name: refused.headers[name] for name in copied if name in refused.headers}

@@ -136,7 +136,7 @@ class HttpSession:
         self.background.start_soon(self._notify, message, request, name=f"{self.failures.server}:notify")
 
     async def notify(self, message: Unanswered, headers: Mapping[str, str]) -> None:
-        """Send a message without an answer, or lose the message."""
+        """Send a message without an answer. The message is lost if it cannot be sent."""
         await self._notify(message, self._written(message, headers))
 
     def _written(self, message: Unanswered, headers: Mapping[str, str]) -> httpx2.Request:
@@ -329,7 +329,7 @@ stream at once."""
 
 
 REFUSED_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed attempt to open a stream to the next, added to those that the server asks for."""
+"""Seconds from a failed attempt to open a stream to the next, added to the server's own delay."""
 
 
 PASSING: Final = (408, 425, 429)

@@ -201,7 +201,7 @@ class SseLink(HttpLink[Sse]):
             return await request.wait()
         except trio.Cancelled:
             if not request.sent:
-                # Perhaps still waiting for a connection or a token. A later post would have no notice after it.
+                # The post may still wait for a connection or a token. If it went out later, no notice would follow.
                 posting.cancel("its caller has left")
             elif request.cancellable and not self.lifeline.closing:
                 self._tell_soon(notice_of(request.id))

@@ -13,7 +13,7 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     gateway   mcp-actors/1 PROOF ok
 
 In place of ``ok``, ``unknown NAME,NAME`` lists other servers, and ``- refused`` answers a wrong proof. The proofs also
-cover the role, so neither side can send the other's back, the name, the answer and the version. The gateway's new nonce
+cover the name, the answer, the version and the role: no side can send the other's proof back. The gateway's new nonce
 makes a recorded line useless. A client has one try for each connection.
 
 Owns: the secret and the nonces of one handshake; no error text has a part of a secret.

@@ -601,15 +601,7 @@ class PipeWriter:
 class LinesLink(Link):
     """The part of a link that reads and writes lines, over pipes or one socket for both streams.
 
-    Args:
-        config: the server.
-        reads: the stream to read.
-        writes: the stream to write to.
-        wait_exit: see `WaitExit`.
-        max_line_bytes: the maximum size of a message.
-        lifeline: the state of the connection.
-        masker: masks credentials.
-        gone: the reason of a loss; None for pipes.
+    `wait_exit` is a `WaitExit`; `gone` is the reason of a loss, None for pipes.
     """
 
     def __init__(

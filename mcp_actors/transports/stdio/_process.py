@@ -452,7 +452,6 @@ class StderrReader:
             self._ended.set()
 
     async def wait_ended(self) -> None:
-        """Wait until all of stderr was read."""
         await self._ended.wait()
 
     def tail(self) -> str:
