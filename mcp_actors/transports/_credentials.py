@@ -54,8 +54,7 @@ MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 
 RECENT: Final = 10
-"""Masked values of one name, if each replaces the last: tokens of four refreshes, and two forms of the client's secret.
-"""
+"""Masked values of one name, if each replaces the last: tokens of four refreshes, and the client's secret twice."""
 
 MESSAGE: Final = 64 * 1024
 """Kept characters of a server's error message. Cleaning longer ones may take seconds."""
@@ -236,7 +235,10 @@ class Masker:
         return at
 
     def data(self, value: Any) -> Any:
-        """Return JSON-like data with every string masked; the given object if nothing was masked."""
+        """Return JSON-like data with every string masked; the given object if nothing was masked.
+
+        Data nested too deeply, or in themselves, become a short text.
+        """
         try:
             return self._data(value)
         except RecursionError:

@@ -102,7 +102,6 @@ class IncomingRequests:
 
     @property
     def awaits_answer(self) -> bool:
-        """True if a request waits for an answer of the server."""
         return self._awaited > 0
 
     def sent(self) -> None:
@@ -204,7 +203,8 @@ class OutgoingLine(Protocol):
     """A line that waits to be written to a pipe.
 
     Attributes:
-        sent: None before the pipe has offered the first byte to the server, then False, and True once all was written.
+        sent: written by the pipe. None before the first byte was offered to the server, then False, and True once all
+            was written.
     """
 
     sent: bool | None

@@ -43,7 +43,7 @@ class Lifeline:
     Attributes:
         on_lost: called synchronously, at most once, when the other side turns out to be gone.
         on_exit: called synchronously when the started process has exited.
-        on_gap: called synchronously when notifications of the server may have been missed.
+        on_gap: each called synchronously when notifications of the server may have been missed.
         lost: True if the other side ended the connection before this side began to close.
         exited: True if the started process has exited. A child may keep the connection.
         heard_at: `trio.current_time` of the last byte from the other side, or of the start.
@@ -222,8 +222,8 @@ def not_open(server: str, reason: object, phase: ConnectPhase = "open", *, hopel
 class ConnectionOver(Exception):
     """The connection cannot be used any more.
 
-    As the failure of a request, a proof that the request had no effect. No caller sees this error: the request returns
-    to its place in the queue, and the next connection serves it.
+    As the failure of a request, it proves that the request had no effect. No caller sees this error: the request
+    returns to its place in the queue, and the next connection serves it.
 
     Attributes:
         refusal: the error if the next connection also refuses the request, as for an unknown session; None if no

@@ -352,7 +352,7 @@ SKIPPED: Final = 16
 FEW: Final = 4
 """Up to so many lines of one read are not searched for blank ones."""
 
-# Some servers end a line with a carriage return alone, which no valid message has between two messages.
+# Some servers end lines with a carriage return alone. Only within a message is it space.
 _RETURN: Final = re.compile(rb"(?<=[}\]])[ \t]*+\r\s*+(?=[{\[])")
 
 _BLANK: Final = re.compile(rb"\n\s++")
@@ -428,9 +428,7 @@ class PartialMessage:
 class LineSplitter:
     """Takes bytes as they arrive and returns whole lines, without newlines. Most blank lines are dropped.
 
-    Args:
-        max_line_bytes: the maximum size of a line.
-        max_values: the maximum JSON values of a line in several pieces. (One piece holds few.)
+    `max_values` is the maximum of JSON values of a line in several pieces. (One piece holds few.)
     """
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:

@@ -172,7 +172,7 @@ class RequestUnderWay:
         if self.outcome is None:
             self.outcome = outcome
             if (owner := self.owner) is not None:
-                self.owner = None  # the owner refers to the request
+                self.owner = None  # which refers to an object that holds the request
                 owner(self)
 
     def withdrawn(self) -> None:
@@ -233,7 +233,7 @@ class RequestTable:
         return len(self._waiting)
 
     def add(self, request: RequestUnderWay, request_id: RequestId | None = None) -> RequestId:
-        """Write a new id into a request, unless `request_id` is given; add the request, and return the id.
+        """Add a request, write its id, a new one unless `request_id` is given, and return the id.
 
         Raises:
             ValueError: a request with the given id waits already.

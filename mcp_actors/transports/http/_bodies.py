@@ -125,7 +125,7 @@ async def note_refusal(response: httpx2.Response) -> None:
 
 @define(eq=False, repr=False)
 class _ResponseBody(httpx2.AsyncByteStream):
-    """The body of a response. Not a generator: older versions of httpx2 leave those to the garbage collector."""
+    """The body of a response. Not a generator, whose end older versions of httpx2 leave to the garbage collector."""
 
     _inner: httpx2.AsyncByteStream
     _chunks: AsyncIterator[bytes] = field(init=False)
@@ -411,7 +411,6 @@ class EventParser:
 
     @property
     def begun(self) -> bool:
-        """True if a part of the next event has arrived."""
         return bool(self._fields) or self.partial is not None
 
     def _begin_event(self) -> None:

@@ -131,7 +131,7 @@ class HttpSession:
     # --- messages without an answer ---------------------------------------------------------------------------------
 
     def notify_soon(self, message: Unanswered, headers: Mapping[str, str]) -> None:
-        # Written here: in the background, a message that is not valid JSON would end the connection.
+        # Written here: in the background, a message that cannot become JSON would end the connection.
         request = self._written(message, headers)
         self.background.start_soon(self._notify, message, request, name=f"{self.failures.server}:notify")
 

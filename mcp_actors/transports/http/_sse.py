@@ -192,7 +192,7 @@ class SseLink(HttpLink[Sse]):
         await trio.lowlevel.checkpoint_if_cancelled()
         self.lifeline.check_open()
         posting = trio.CancelScope()
-        # Written here: in the background, a message that is not valid JSON would end the connection.
+        # Written here: in the background, a message that cannot become JSON would end the connection.
         post = self._build(request.message)
         with discreet(self.masker, self._transport.url):
             # In a task that the cancellation of the caller does not reach.

@@ -1,11 +1,11 @@
-"""The link over streamable HTTP, and the way of a request.
+"""The link over streamable HTTP, and the way of one request.
 
 The answer may come in a body, a stream, a stream that resumes the first, or the stream of notifications. A request
 fails alone, and its caller must learn whether it may have taken effect. The connection is lost if the handshake fails
-for another reason than the era of the server, if credentials are refused for all requests, if a sign-in is required, or
-after too many requests of the server.
+for another reason than the era of the server, if the server is gone or forgets the session, if credentials are refused
+for all requests, if a sign-in is required, or after too many requests of the server.
 
-Owns: the session of the link; each request, in the task of the caller.
+Owns: the session of the link; each request, in the task of its caller.
 Writes: the outcome of a request, the `Lifeline`, and the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link, _session.
 """
@@ -329,7 +329,7 @@ class HttpExchange:
         return message
 
     def _look_again(self, data: bytes) -> Answer | None:
-        """Read what is readable of an event that is not a message; None without an answer.
+        """Read what is readable of an invalid event; None without an answer.
 
         Raises:
             ConnectionLost: the event has the id of the request.

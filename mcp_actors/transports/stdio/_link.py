@@ -9,8 +9,9 @@ Background tasks end with the link, not with a cancellation of the owner:
 - notice that no process can read stdin any more
 - drain stdout during the stop; before, the task that receives reads stdout
 
-The exit of the process does not end the connection, because the real server may be a child of a wrapper that exited. A
-health check follows, and `StdioLink.may_serve_on` looks for such a child.
+The connection ends with stdout, when no process reads stdin, or when the server exceeds a limit. It outlives the
+process, because the real server may be a child of a wrapper that exited: a health check follows, and
+`StdioLink.may_serve_on` looks for such a child.
 
 Owns: the process, its pipes, and these tasks.
 Writes: the `Lifeline`; the masker, with ``env`` and secret arguments. Stops the process group.
