@@ -74,7 +74,7 @@ async def watch(notes: ServerRef, uri: str) -> None:
 async def keep_lists(servers: ServerGroup) -> None:
     """Ask for a list again when it has changed."""
     async with servers.watch_events() as events:
-        await servers["notes"].call_tool("begin", {"page": "diary"})
+        await servers["notes"].call("begin", page="diary")
         async for event in events:
             if isinstance(event, ResourcesChanged):
                 resources = await servers[event.server].list_resources()
