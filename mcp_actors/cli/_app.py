@@ -1,10 +1,12 @@
 """Declare the commands and their help, and make the parser.
 
-The functions under the first heading are the commands. `make_app` makes the parser (cyclopts); ``_run`` uses it to run
-the chosen command.
+Every command line imports this file, also ``--help`` and a typo. Code behind a command, a function that returns an exit
+code, is imported when the command runs: with the types of the protocol, that takes most of a second.
 
-This file is imported for every command line, also for ``--help``. The code behind a command is imported when that is
-chosen: with the types of the protocol that takes most of a second, too long for help or for the message about a typo.
+Owns: the commands, their help, and the cached parser.
+Writes: stdout, with the script of ``completion``; ``attach`` replaces this process.
+Calls: _attach_hosts, _call, _check, _completion, _config, _control, _gateway, _http, _interrupt, _output, _pins, _read,
+_sign_in.
 """
 
 from __future__ import annotations
@@ -85,9 +87,6 @@ async def tools(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
         config: The configuration file.
         json: Print JSON; of one tool, as MCP has it.
         verbose: Print what the servers write to stderr, as it comes.
-
-    Returns:
-        0 if all servers answered, 1 otherwise.
     """
     from ._call import list_tools
 
@@ -118,9 +117,6 @@ async def call(
         config: The configuration file.
         json: Print JSON.
         verbose: Print what the servers write to stderr, as it comes.
-
-    Returns:
-        0, or 1 if the tool failed.
     """
     if seconds is not None and not 0 < seconds < math.inf:
         raise Misuse(f"--timeout {seconds} is not valid; give a positive number of seconds")
@@ -137,9 +133,6 @@ async def resources(*servers: Server, config: ConfigFile = None, json: AsJson = 
         servers: Servers whose resources to list. Default: all that are enabled.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0 if all servers answered, 1 otherwise.
     """
     from ._read import list_resources
 
@@ -165,9 +158,6 @@ async def read(
         config: The configuration file.
         json: Print JSON.
         verbose: Print what the servers write to stderr, as it comes.
-
-    Returns:
-        0, or 1 if it could not be read.
     """
     from ._read import read_resource
 
@@ -181,9 +171,6 @@ async def prompts(*servers: Server, config: ConfigFile = None, json: AsJson = Fa
         servers: Servers whose prompts to list. Default: all that are enabled.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0 if all servers answered, 1 otherwise.
     """
     from ._read import list_prompts
 
@@ -199,9 +186,6 @@ async def prompt(server: Server, name: str, /, *arguments: str, config: ConfigFi
         arguments: key=value; the values are text.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if the server refused it.
     """
     from ._read import get_prompt
 
@@ -235,9 +219,6 @@ async def graph(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
         servers: Servers to connect. Default: all that are enabled.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0 if all servers are ready, 1 otherwise.
     """
     from ._call import draw_graph
 
@@ -273,9 +254,6 @@ async def restart(*servers: Server, config: ConfigFile = None, json: AsJson = Fa
         servers: Servers to restart. Default: all.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if a server has an error, or no daemon runs.
     """
     return await _control("restart", servers, config, as_json=json)
 
@@ -298,9 +276,6 @@ async def start(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
         servers: Servers to start.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if a server has an error, or no daemon runs.
     """
     return await _control("start", servers, config, as_json=json)
 
@@ -311,9 +286,6 @@ async def reload(*, config: ConfigFile = None, json: AsJson = False) -> int:
     Args:
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if an entry has an error, or no daemon runs.
     """
     return await _control("reload", (), config, as_json=json)
 
@@ -345,9 +317,6 @@ async def login(server: Server, /, *, config: ConfigFile = None) -> int:
     Args:
         server: Name of the server in the configuration.
         config: The configuration file.
-
-    Returns:
-        0, or 1 if the sign-in failed.
     """
     from ._sign_in import sign_in_to_server
 
@@ -395,9 +364,6 @@ async def config_show(*servers: Server, config: ConfigFile = None, json: AsJson 
         servers: Servers to show. Default: all in the file.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if an entry is not valid.
     """
     from ._config import show_config
 
@@ -420,9 +386,6 @@ async def config_convert(
         config: The configuration file.
         output: The new file. Default: stdout.
         literals: Write credentials that are not variables too.
-
-    Returns:
-        0, or 1 if nothing was written.
     """
     from ._config import convert_config
 
@@ -441,9 +404,6 @@ async def config_attach(
         file: Its file. Default: the one for all projects of this user.
         to: The file to move the servers to. Default: ~/.config/mcp-actors/HOST.json.
         undo: Move the servers back.
-
-    Returns:
-        0, or 1 if nothing was changed because of an error.
     """
     from ._attach_hosts import attach_host, detach_host
 
@@ -484,9 +444,6 @@ async def pins_approve(
         store: The catalog_store.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if it cannot be stored.
     """
     from ._pins import decide
 
@@ -504,9 +461,6 @@ async def pins_reject(
         store: The catalog_store.
         config: The configuration file.
         json: Print JSON.
-
-    Returns:
-        0, or 1 if it cannot be stored.
     """
     from ._pins import decide
 
@@ -623,7 +577,7 @@ EXAMPLES: Final[Mapping[Callable[..., Any], tuple[str, str]]] = {
     attach: ("_output", "mcp-actors attach --config ~/.cursor/mcp.json"),
     completion: ("_output", 'eval "$(mcp-actors completion bash)"'),
 }
-"""Every command: the file with the code behind it, which `run` imports first, and an example for the help."""
+"""Every command: the file with its code, which `run` imports first, and an example for the help."""
 
 
 PANELS: Final = {
@@ -632,13 +586,13 @@ PANELS: Final = {
     "Sign in": "login logout whoami",
     "Files": "config pins completion",
 }
-"""The parts of the help, and their commands or the first words of these."""
+"""The parts of the help, with their commands or the first words of commands."""
 
 GROUPS: Final = {
     "config": "Show a configuration as it is understood, convert it, or move the servers of another program here.",
     "pins": "Review tools that have changed since they were accepted (on_tool_change).",
 }
-"""The first words of commands that have two, and their help."""
+"""The first words of commands of two words, and their help."""
 
 
 # --- The parser -------------------------------------------------------------------------------------------------------

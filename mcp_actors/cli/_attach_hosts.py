@@ -1,17 +1,12 @@
-"""``mcp-actors config attach``: move the servers of another program here, and back.
+"""Move servers of another program here, and back: ``config attach``.
 
-That program is the host. In its file only the text of the servers that move is replaced, by one entry that runs
-``gateway/attach.py``; all other bytes, comments included, stay. So the places of the servers in the text are found
-first (`Span`), and the new text is parsed and compared before anything is written. The file of ours has the entries as
-the host has written them, in the section that says whose they are; the servers of a project get its folder as their
-``cwd``. A copy of the host's file is kept next to it. It is also all that `detach_host` needs: which servers have moved
-follows from the two files, and where to from the entry, so nothing else is stored that could be lost or wrong. If the
-host's file has changed elsewhere since, the servers are written as the file of ours has them. Several hosts may share
-that file, so an undo removes only the servers that this host has moved there and that no other known host uses.
+That program is the host. In its file, one entry replaces the text of the moving servers; all other bytes stay, comments
+included. So the new text is parsed and compared before anything is written. An undo needs only a copy of the file: both
+files show the moved servers, and the entry names our file. No further state could be lost or wrong.
 
-Files are replaced as a whole, and if one cannot be written, those before it get their old content back. The servers are
-written to their new file before they leave the old one, so a process that is killed in between loses none, and the next
-run completes it. ``_app`` imports this file when the command runs.
+Owns: nothing.
+Writes: the host's file, a copy next to it, and our file with the servers, each as a whole.
+Calls: config, config.formats, _config, _output.
 """
 
 from __future__ import annotations
@@ -59,7 +54,7 @@ HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def attach_host(host: str, file: str | None, to: str | None, output: Output) -> int:
-    """Move the servers of a host to a file of ours; return the exit code."""
+    """Move the servers of a host to a file of ours."""
     now = HostFile(host, file)
     ours = os.path.abspath(os.path.expanduser(to or now.attached_to or f"~/.config/mcp-actors/{host}.json"))
     if os.path.realpath(ours) == now.path or not ours.endswith(".json"):
@@ -99,7 +94,7 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
 
 
 def detach_host(host: str, file: str | None, output: Output) -> int:
-    """Move the servers of a host back; return the exit code."""
+    """Move the servers of a host back. Servers that other hosts use stay in our file too."""
     now = HostFile(host, file)
     ours = now.attached_to
     if ours is None:
@@ -108,8 +103,8 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
     kept = document.get(now.section, {})
     now.text_of_ours()
     copies = _copies_of(now)
-    # The newest copy first: an older one lacks what was changed in the file between two runs. One whose servers have
-    # been moved back already is used only if the file of ours is lost.
+    # The newest copy first, because an older one lacks later changes of the file. A copy whose servers have been moved
+    # back already is used only if our file is lost.
     fitting = [each for each in reversed(copies) if each.became(now)]
     before = next((each for each in fitting if each.moved_to(now).keys() & kept.keys()), next(iter(fitting), None))
     if before is not None:
@@ -136,10 +131,10 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
 def _moved_back(
     now: HostFile, ours: str, exists: bool, kept: Mapping[str, Any], copies: Collection[HostFile]
 ) -> dict[str, Any]:
-    """Return the servers of a host in a file of ours, which may have those of other hosts, too.
+    """Return the host's servers in our file, which other hosts may share.
 
     Raises:
-        Failure: there are none, or one is in the file of the host again.
+        Failure: our file has none of them, or one is in the host's file again.
     """
     known = _names_in(copies, kept)
     moved = {name: each for name, each in kept.items() if name in known}
@@ -155,10 +150,7 @@ def _moved_back(
 
 
 def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str, str]:
-    """Return the servers of ours that other hosts have moved there, each with the file of such a host.
-
-    Only the usual files of hosts are looked at, because others are not known.
-    """
+    """Return the servers of our file that other hosts use, each with a host's file. Only the usual files are read."""
     used = dict[str, str]()
     for host, (section, _, _) in HOSTS.items():
         with suppress(ConfigError, Failure):
@@ -169,7 +161,7 @@ def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str
 
 
 def _names_in(copies: Collection[HostFile], kept: Collection[str]) -> Collection[str]:
-    """Return the servers that a host has had, by the copies of its file; those in ours if there is no copy."""
+    """Return the servers that copies of a host's file name; all of ours if no copy exists."""
     return {name for each in copies for name in each.entries} if copies else kept
 
 
@@ -177,7 +169,7 @@ def _names_in(copies: Collection[HostFile], kept: Collection[str]) -> Collection
 
 
 class Span(NamedTuple):
-    """The place of a server in a text: of all of it, and from where to cut if another one is before it."""
+    """A server's place in a text, and where to cut if another server precedes."""
 
     name: str
     cut: int
@@ -186,15 +178,12 @@ class Span(NamedTuple):
 
 
 class HostFile:
-    """The file of a host: its content, its servers, and their places in the text.
+    """The file of a host, by default the usual one: content, servers, and their places in the text.
 
-    Args:
-        host: the host.
-        file: the path; None for the usual one.
-        project: the folder of its project, if the path does not say it.
+    `project` is the project's folder, if the path does not say. Servers of a project get it as ``cwd`` when they move.
 
     Raises:
-        ConfigError, Failure: it cannot be read, or has no servers.
+        ConfigError, Failure: the file cannot be read, or has no servers.
     """
 
     def __init__(self, host: str, file: str | None, project: str | None = None) -> None:
@@ -222,7 +211,7 @@ class HostFile:
 
     @property
     def attached_to(self) -> str | None:
-        """The file of ours in our entry; None if there is no such entry."""
+        """Our file, as our entry names it; None without an entry."""
         match self.entries.get(NAME):
             case {"args": [*_, "--config", str(ours)] as args} if runs_us("", args):
                 return ours
@@ -249,7 +238,7 @@ class HostFile:
         return str(errors[0]) if errors else None
 
     def moved(self, name: str) -> dict[str, Any]:
-        """Return an entry as it is in the file of ours."""
+        """Return an entry as our file has it."""
         entry = dict(self.entries[name])
         cwd = entry.get("cwd") or ""
         if self.project is not None and "command" in entry and not str(cwd).startswith(("${", "~")):
@@ -257,7 +246,7 @@ class HostFile:
         return entry
 
     def as_members(self, servers: Mapping[str, Any]) -> str:
-        """Return the text of servers, with the indentation of the file."""
+        """Return the text of servers, indented like the file."""
         if self.is_toml:
             return toml_of({self.section: servers})
         start = self.spans[0].start
@@ -267,7 +256,7 @@ class HostFile:
         return separator.join(texts).replace("\n", f"\n{lead}")
 
     def replaced(self, gone: Collection[str], new: str) -> str:
-        """Return the text with another one in the place of the first of these servers, and without the others."""
+        """Return the text with `new` in the place of the first of the servers `gone`, and without the rest."""
         text, chosen = self.text, [span for span in self.spans if span.name in gone]
         for span in reversed(chosen):
             start, piece = (span.start, new) if span is chosen[0] else (span.cut, "")
@@ -275,12 +264,12 @@ class HostFile:
         return text
 
     def became(self, now: HostFile) -> bool:
-        """Return whether a file is what `attach_host` has made of this one."""
+        """Return whether `attach_host` turned this file into `now`."""
         gone = self.moved_to(now).keys()
         return bool(gone) and self.replaced({*gone, NAME}, now.text_of_ours()) == now.text
 
     def moved_to(self, now: HostFile) -> dict[str, Any]:
-        """Return the entries that are not in a later file, as they are in the file of ours."""
+        """Return the entries that a later file lacks, as our file has them."""
         gone = self.entries.keys() - now.entries.keys()
         if self.attached_to is None:
             gone |= self.entries.keys() & {NAME}  # another server that had this name
@@ -290,7 +279,7 @@ class HostFile:
         """Return the text of our entry.
 
         Raises:
-            Failure: it is in several places.
+            Failure: the entry is in several places.
         """
         spans = [span for span in self.spans if span.name == NAME]
         if len(spans) != 1:
@@ -299,10 +288,10 @@ class HostFile:
         return self.text[spans[0].start : spans[0].end]
 
     def check(self, text: str, entries: Mapping[str, Any]) -> None:
-        """Check that a text has these servers, and all else as it was.
+        """Check that a text has exactly the servers `entries`, and all else as before.
 
         Raises:
-            Failure: it does not, for example because a server is written in several places.
+            Failure: they differ; for example, a server may be written in several places.
         """
         with suppress(ConfigError):
             if parse(self.path, text) == {**self.document, self.section: entries}:
@@ -327,7 +316,7 @@ def _spans_in(text: str, section: str) -> Iterator[Span]:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, int, int, int]]:
-    """Yield each member of the JSON object at a place: its name, its start, that of its value, and its end."""
+    """Yield each member of the JSON object at a place: name, start, start of the value, and end."""
     at = _skip(text, at + 1)
     while text[at] != "}":
         name, end = _DECODER.raw_decode(text, at)
@@ -375,7 +364,7 @@ def _parsed_line(line: str) -> dict[str, Any] | None:
 
 
 def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
-    """Return the content of a file of ours, and the object in it; None and an empty one if it does not exist."""
+    """Return the content of our file, and the object in it; None and an empty object without a file."""
     if not os.path.lexists(path):
         return None, {}
     data, _ = read_bytes(path)
@@ -389,12 +378,12 @@ def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
 
 
 def _copies(path: str) -> Iterator[str]:
-    """Yield the names of the copies of a file, the oldest first, without end."""
+    """Yield the names for copies of a file, the oldest first, without end."""
     return (f"{path}{_COPY}{number or ''}" for number in itertools.count())
 
 
 def _copies_of(now: HostFile) -> list[HostFile]:
-    """Return the copies of a file of a host that can be read, the oldest first."""
+    """Return the readable copies of a host's file, the oldest first."""
     found = list[HostFile]()
     for path in itertools.takewhile(os.path.lexists, _copies(now.path)):
         with suppress(ConfigError, Failure):
@@ -403,19 +392,22 @@ def _copies_of(now: HostFile) -> list[HostFile]:
 
 
 def _write_all(*changes: tuple[str, bytes | None, bytes | None]) -> None:
-    """Write files: each a path, its old content and its new one; None for a file that does not exist.
+    """Write files: each a path, the old content and the new content; None means no file.
 
     Raises:
-        Failure: one cannot be written, or has another content by now; those before it have their old content again.
+        Failure: a file cannot be written, or was changed meanwhile. The files before it have their old content again.
     """
     done: list[tuple[str, bytes | None]] = []
     try:
         for path, old, new in changes:
-            # A host writes its file when it likes, and nothing locks it, so this is as late as it can be.
+            # Nothing locks these files, and a host writes its own whenever it likes. So the look comes directly before
+            # the write, and a change seen here wins. The order counts too: servers are in their new file before they
+            # leave the old one, so a process killed in between loses none, and the next run completes the move.
             if (read_bytes(path)[0] if os.path.lexists(path) else None) != old:
                 raise Failure(f"{path} was changed meanwhile; nothing was changed; run it again")
             done.append((path, old))
             _put(path, new)
+    # Also after a Ctrl-C. An interrupted write may have replaced its file, so `done` has each file before the write.
     except BaseException as error:
         for path, old in reversed(done):
             with suppress(OSError):

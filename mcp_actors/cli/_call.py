@@ -1,11 +1,11 @@
-"""``mcp-actors call``, ``tools`` and ``graph``: connect once, and print the answer.
+"""Connect once and print the answer: ``call``, ``tools`` and ``graph``.
 
-Uses the configuration and the connected group of a command (``_configuration``, ``_connect``), and writes through its
-`Output`; a bar of progress is drawn on the console of that. `parse_arguments` makes the arguments of a call from words
-like ``key=value``, by the schema of the tool, and `given_as_json` reads them from JSON. `signature` and `explained`
-show a schema to people; servers write schemas, so depth, width and length are bounded. Credentials are masked here in
-the error about a failed result and in what is shown of tools, not in other results, nor in the JSON of a result. The
-functions of the commands return exit codes, or raise an error. ``_app`` imports this file when one of the three runs.
+Servers write schemas, so depth, width and length of a shown schema are bounded. Credentials are masked in errors of a
+failed tool and in what is shown of tools, but not in other results, nor in the JSON of a result.
+
+Owns: the bar of progress.
+Writes: results and messages, through `Output`.
+Calls: catalog, config, servers, transports, _configuration, _connect, _output.
 """
 
 from __future__ import annotations
@@ -39,10 +39,7 @@ from ._output import Binary, Failure, Misuse, Output, unknown
 
 
 def given_as_json(words: Sequence[str]) -> dict[str, Any] | None:
-    """Return the arguments of a call that are given as one JSON object; None if they are words like ``key=value``.
-
-    Args:
-        words: a JSON object, ``@FILE`` or ``@-`` for the standard input; or other words.
+    """Return arguments given as JSON: an object, ``@FILE`` or ``@-``; None for words like ``key=value``.
 
     Raises:
         Misuse: JSON is mixed with other words, or is not an object.
@@ -72,18 +69,13 @@ def given_as_json(words: Sequence[str]) -> dict[str, Any] | None:
 
 
 def parse_arguments(words: Iterable[str], schema: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments of a call.
+    """Convert words like ``key=value`` to the arguments of a call.
 
-    The type of a value is the one that the schema has for its key: text, a number, true or false, or JSON. A key whose
-    type is an array may be repeated. If the schema has no type for a key, a value that is valid JSON is converted, and
-    any other is text.
-
-    Args:
-        words: words of the form ``key=value``.
-        schema: the input schema of the tool.
+    The schema has the type of each value; an array's key may be repeated. A value without a type in the schema is
+    converted if it is valid JSON, and is text otherwise.
 
     Raises:
-        Misuse: a word has no ``=``, its key is not an argument of the tool, or its value has the wrong type.
+        Misuse: a word has no ``=``, an unknown key, or a value of the wrong type.
     """
     arguments: dict[str, Any] = {}
     properties = schema.get("properties")
@@ -156,7 +148,7 @@ _OF_JSON: dict[type, frozenset[str]] = {
 
 
 def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
-    """Convert a text to one of these types; it stays text only if no other type fits."""
+    """Convert a text to one of these types, and keep text only if no other type fits."""
     if kinds == {"string"}:
         return text
     try:
@@ -176,13 +168,10 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
 
 
 async def call_tool(words: Sequence[str], config: str | None, output: Output, seconds: float | None) -> int:
-    """Call a tool, print its result, and return the exit code.
+    """Call a tool and print the result.
 
-    Args:
-        words: the server, the tool and its arguments, as they were typed.
-        config: the configuration file.
-        output: prints or saves the result.
-        seconds: the limit of the call. None keeps the limits of the server's configuration.
+    `words` are the server, the tool and its arguments, as typed. Without `seconds`, the limits of the configuration
+    apply.
     """
     loaded, [*named] = load_tool(config, words, output)
     if (not named or "=" in named[0]) and words[0].startswith(COMMAND):
@@ -223,7 +212,7 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
 
 
 def _within(loaded: LoadedConfig, seconds: float | None) -> LoadedConfig:
-    """Return the servers with another limit for requests, and none for their progress."""
+    """Return the servers with another limit for requests, and none for progress."""
     if seconds is None:
         return loaded
     servers = [attrs.evolve(each, request_timeout=seconds, progress_timeout=None) for each in loaded.servers]
@@ -231,7 +220,6 @@ def _within(loaded: LoadedConfig, seconds: float | None) -> LoadedConfig:
 
 
 def _find(group: ServerGroup, name: str) -> tuple[CatalogTool, ServerRef, Masker]:
-    """Return a tool, its server, and the masker of that."""
     for tool in group.tools:
         if name in (tool.name, tool.public_name):
             return tool, (ref := group[tool.server]), masker_of(ref)
@@ -241,9 +229,8 @@ def _find(group: ServerGroup, name: str) -> tuple[CatalogTool, ServerRef, Masker
 
 @asynccontextmanager
 async def _progress_of(output: Output) -> AsyncIterator[ProgressCallback]:
-    """Show progress on stderr: as a bar if that is a terminal, otherwise as at most one line a second."""
+    """Show progress on stderr: a bar on a terminal, otherwise at most one line a second."""
     columns = (TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"))
-    # By default rich refreshes it from a thread of its own.
     bar = Progress(*columns, console=output.messages, auto_refresh=False, transient=True)
     task = bar.add_task("", total=None)
     due = trio.current_time()
@@ -267,7 +254,7 @@ async def _progress_of(output: Output) -> AsyncIterator[ProgressCallback]:
 
 
 def _parts_of(result: CallToolResult) -> list[str | Binary]:
-    """Return the texts and the binary parts of a result, or its structured content."""
+    """Return the texts and binary parts of a result, or the structured content if there are none."""
     parts = [_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         return [json.dumps(result.structured_content, indent=2, ensure_ascii=False)]
@@ -289,7 +276,7 @@ def _part(part: Any) -> str | Binary:
 
 
 async def list_tools(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the tools of the servers, or one tool that is named, and return the exit code."""
+    """Print the tools of the servers, or one named tool."""
     loaded, named = load_tool(config, names, output, lists=True)
     if named:
         return await _show_tool(loaded, named, output)
@@ -349,8 +336,7 @@ def _indented(text: str) -> list[str]:
 
 # --- Show a schema to people ------------------------------------------------------------------------------------------
 
-# A server writes its schemas. References may form a cycle, or double at each level, so both the levels and the members
-# of each level that are shown are few, and each text is cut.
+# Servers write schemas. References may form a cycle, or double at each level, so levels, members and texts are cut.
 
 
 _LEVELS: Final = 4
@@ -367,7 +353,7 @@ _PLAIN: Final = re.compile(r"[\w.-]{1,64}")
 
 
 def signature(name: str, schema: Any) -> list[str]:
-    """Return a tool as a signature, with types as Python has them: in one line, or in one for each argument.
+    """Return a tool as a signature with Python's types, in one line or in a line for each argument.
 
     Optional arguments without a default end in ``= …``.
     """
@@ -382,7 +368,7 @@ def signature(name: str, schema: Any) -> list[str]:
 
 
 def explained(schema: Any) -> list[str]:
-    """Return a line for each argument that has a description or limits, after an empty line."""
+    """Return an empty line, then a line for each argument with a description or limits; nothing without any."""
     rows = []
     for key, member, _ in _arguments_of(schema):
         said = member.get("description")
@@ -401,7 +387,7 @@ def explained(schema: Any) -> list[str]:
 
 
 def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield the name of each argument, its schema, and whether it is required; these come first."""
+    """Yield the name and the schema of each argument, and whether it is required; required arguments come first."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if isinstance(properties, Mapping):
         required = _list(schema, "required")
@@ -411,7 +397,7 @@ def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Return a schema with what its ``$ref`` and ``allOf`` refer to within the tool's schema; others are left out."""
+    """Return a schema with the contents of ``$ref`` and ``allOf``. A ``$ref`` out of the tool's schema is left out."""
     for _ in range(_LEVELS):
         if not isinstance(schema, Mapping) or not ("$ref" in schema or "allOf" in schema):
             break
@@ -430,7 +416,7 @@ def _referred(ref: Any, root: Any) -> Any:
 
 
 def _type(schema: Any, root: Mapping[str, Any], levels: int) -> str:
-    """Return a type as Python has it; values of an enum, and members of an object, as JSON has them."""
+    """Return a type in Python's notation, with enum values and members of objects in JSON's."""
     schema = _resolved(schema, root)
     if not isinstance(schema, Mapping):
         return "never" if schema is False else "any"
@@ -485,7 +471,6 @@ def _cut(text: str) -> str:
 
 
 async def draw_graph(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the tree of actors behind the servers, and return the exit code."""
     loaded = load(config, names, output)
     async with open_once(loaded, output) as group:
         tree = group.tree()

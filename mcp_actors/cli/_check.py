@@ -1,14 +1,12 @@
-"""``mcp-actors check`` and ``watch``: report the states of all servers.
+"""Report the states of all servers: ``check`` and ``watch``.
 
-``check`` connects once (`open_once`), measures each connect with an observer (`Stopwatch`), asks the token stores which
-servers are signed in, and prints a `Finding` for each entry that was asked for, as soon as it is known; if it is
-interrupted, it also prints the servers that have no result. ``watch`` opens a group on its source (`followed`), follows
-the file and the events, and shows a live table, or a line for each change of a state and each error of the file, until
-a signal, a closed terminal or an error ends it. The table is a `Screen`, which `draw` makes into text without reading
-anything else.
+``check`` connects once and prints each result as soon as known; after Ctrl-C also the unfinished servers. ``watch``
+shows a live table, or a line for each change, until a signal, a closed terminal or an error. `draw` makes the table
+from a `Screen` and reads nothing else.
 
-Uses ``_configuration``, ``_connect`` and ``_sign_in``, and the servers, and writes through `Output`; the live table is
-shown on the console of that. ``_app`` imports this file when one of the two commands runs.
+Owns: the group of ``watch``, and the channel to the task that prints.
+Writes: results and messages, through `Output`; the live table, on its console.
+Calls: catalog, config, config.formats, kernel, servers, _configuration, _connect, _output, _sign_in.
 """
 
 from __future__ import annotations
@@ -43,7 +41,7 @@ from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 @frozen(kw_only=True)
 class Finding:
-    """The result of checking one server. ``seconds`` is the time until it was connected or had failed."""
+    """The result for one server, with the seconds until it was connected or had failed."""
 
     name: str
     state: str
@@ -60,13 +58,12 @@ class Finding:
 
 @frozen
 class Stopwatch:
-    """An observer that measures the time of each connect."""
+    """Measures the time of each connect, as an observer."""
 
     began: dict[str, float] = field(factory=dict)
     took: dict[str, float] = field(factory=dict)
 
     def __call__(self, event: Event) -> None:
-        """Record when a connect begins and ends."""
         if isinstance(event, StateChanged):
             if event.new == "connecting":
                 self.began.setdefault(event.server, event.time)
@@ -75,7 +72,6 @@ class Stopwatch:
 
 
 async def check_servers(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print a line for each server, and return the exit code."""
     if config is None:
         _note_servers_of_claude(output)
     loaded = load(config, names, output)
@@ -92,7 +88,7 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
 
 
 def _note_servers_of_claude(output: Output) -> None:
-    """Say that Claude Code has servers for the current folder, in a file of the user that is not searched for."""
+    """Note Claude Code's servers for the current folder, in a file of the user that is not searched."""
     file = os.path.expanduser(f"~/{OF_CLAUDE}")
     with suppress(ConfigError):
         sections = find_sections(file, parse(file, decode(file, read_bytes(file)[0])))
@@ -102,11 +98,7 @@ def _note_servers_of_claude(output: Output) -> None:
 
 
 async def _check(loaded: LoadedConfig, output: Output) -> list[Finding]:
-    """Connect to the servers, and print each result as soon as it is known.
-
-    Returns:
-        First the entries that could not be loaded, then the servers in their order.
-    """
+    """Connect to the servers, and print each result as soon as known. Entries that could not be loaded come first."""
     stopwatch, configs = Stopwatch(), {config.name: config for config in loaded.servers}
     width = max(map(len, (*loaded.failed, *configs)), default=0)
     findings: dict[str, Finding] = {}
@@ -190,18 +182,18 @@ _STYLES = {
 
 
 async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:
-    """Show the states of the servers, until a signal ends it. Changes of a file that was named are applied."""
+    """Show the states of the servers until a signal, and apply changes of a named file."""
     loaded, source = followed(config, names, output)
     follows = source is not loaded
     for error in loaded.errors:
         output.error(error)
     if output.results.is_terminal and not output.as_json:
-        # By default rich refreshes it from a thread of its own.
         with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
             async with until_signalled(), open_servers(source, watch=follows, max_servers=MAX_SERVERS) as group:
                 await _show(group, live, every)
-    # An observer sees the first connects too. It must not block, so it hands the events to a task, because writing
-    # waits for the reader of the output.
+    # An observer sees the first connects too. But it runs within a step of the group, which must not wait for a reader
+    # of the output, and its exceptions are only logged. So a channel without limit passes the events to a task, where
+    # a reader that has ended (BrokenPipeError) ends the command.
     send, changes = trio.open_memory_channel[_Change](math.inf)
     try:
         async with trio.open_nursery() as nursery:
@@ -218,7 +210,7 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
                 await trio.sleep_forever()
     finally:
         with suppress(trio.WouldBlock):
-            while True:  # the changes while the group was closed
+            while True:  # what the cancelled task has left: changes while the group was closed
                 _print_change(changes.receive_nowait(), output)
     raise AssertionError("unreachable")
 
@@ -239,7 +231,11 @@ def _print_change(event: _Change, output: Output) -> None:
 
 
 async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
-    """Keep the screen of the servers up to date."""
+    """Draw the screen at each event, and at least every `every` seconds.
+
+    Raises:
+        Signalled: the terminal was closed.
+    """
     async with group.watch_events() as events:
         while True:
             if not live.console.is_terminal:
@@ -257,9 +253,9 @@ class Screen:
     """The content of the live table at one moment.
 
     Attributes:
-        statuses: the servers, in their order.
-        words: the last line that each server that is not well has written to stderr, by its name.
-        problems: the errors of entries and files that cannot be used.
+        statuses: the servers, in order.
+        words: server that is not well → the last line of stderr.
+        problems: errors of entries and files that cannot be used.
     """
 
     statuses: tuple[ServerStatus, ...]
@@ -268,7 +264,6 @@ class Screen:
 
     @classmethod
     def of(cls, group: ServerGroup) -> Screen:
-        """Take it from a group."""
         statuses = tuple(group.status().values())
         # Masking the stderr of a server takes a while, so it is read only where it is shown.
         ended = {each.name: group[each.name].stderr_tail.rstrip().splitlines() for each in statuses if _is_unwell(each)}
@@ -277,15 +272,9 @@ class Screen:
 
 
 def draw(screen: Screen, now: float, columns: int, rows: int) -> Text:
-    """Return a screen as text of at most this size. It depends on nothing else.
+    """Return a screen as text of at most this size, and read nothing else. `now` is a time of Trio's clock.
 
-    A server that is not well has its last error and the last line of its stderr under it, each in one line.
-
-    Args:
-        screen: the statuses, with credentials masked.
-        now: the time, as `trio.current_time` counts it.
-        columns: the width of the terminal, in cells.
-        rows: its height, in lines.
+    Below a server that is not well follow the last error and the last line of stderr, each in one line.
     """
     cells = [_HEADINGS, *(_row(status, now) for status in screen.statuses)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
@@ -321,14 +310,14 @@ def _details(status: ServerStatus, words: str) -> list[Text]:
 
 
 def _is_unwell(status: ServerStatus) -> bool:
-    """Return whether a server, or one of its replicas, is not as it should be, or not yet."""
+    """Return True unless the server and all its replicas are in order, about to start, or stopped."""
     if status.state == "ready":
         return status.replicas.serving < status.replicas.total
     return status.state not in ("pending", "stopping", "stopped")
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
-    """Return the cells of a row in columns; a cell that is too wide ends in ``…``."""
+    """Join cells to a row of columns; a cell that is too wide ends in ``…``."""
     line = Text(no_wrap=True)
     for cell, width in zip(cells, widths, strict=True):
         text = Text(cell)

@@ -1,10 +1,7 @@
 """Complete words in a shell: the names of servers, and configuration files.
 
-The parser makes the scripts for bash, zsh and fish. They know the commands and options, and run ``mcp-actors
-__complete`` for what depends on files: `servers_for` and `files_for` are called then, at each press of the tab key.
-That has to be quick and to have no effect. So a file is only searched for names here: without the SDK, which takes most
-of a second to import, without a question to the user, whether the file is trusted or not, and nothing is started. A
-file that cannot be read has no names. ``_app`` and ``_configuration`` use it.
+The shell calls at each press of the tab key, so this has to be quick and without effect: a file, trusted or not, is
+only searched for names. A file that cannot be read has none.
 """
 
 from __future__ import annotations
@@ -57,7 +54,7 @@ def _names(document: Any) -> list[str]:
 
 
 def files_for(context: CompletionContext) -> list[str]:
-    """Return the folders, and the files that may be configurations, that begin with the word."""
+    """Return the folders, and the possible configuration files, that begin with the word."""
     folder, slash, begin = context.incomplete.rpartition("/")
     place = Path(f"{folder}{slash}").expanduser()
     with suppress(OSError, RuntimeError):

@@ -1,10 +1,11 @@
-"""``mcp-actors config show`` and ``convert``: print a configuration, or convert it.
+"""Print or convert a configuration: ``config show`` and ``config convert``.
 
-Both take the servers as they were loaded and as `dump_config` writes them, so overrides and defaults are applied.
-``show`` masks what may be a credential, and names the key or the environment variable of each value. ``convert``
-changes the section, the form of variables and the keys to those of a `Target`; if that cannot express a server, the
-reason is an error and nothing is written. They start no server and need no trust. ``_app`` imports this file when one
-of the two runs.
+``show`` masks possible credentials, and names the key or the environment variable of each value. ``convert`` writes
+nothing if a `Target` cannot express a server. No server is started, so no trust is needed.
+
+Owns: nothing.
+Writes: results and messages, through `Output`; the converted file, never over an existing one.
+Calls: config, config.formats, _configuration, _output.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ _OURS: Final = "mcp_actors"
 
 
 async def show_config(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the values of the servers, and where each is from; return the exit code."""
+    """Print the values of the servers and their sources."""
     file = config or str(find_file())
     content = read_bytes(file)
     loaded = survey(file, names, content)
@@ -72,7 +73,7 @@ def _flat(value: Mapping[str, Any], begin: str = "") -> Iterator[tuple[str, Any]
 
 
 def _masked(key: str, value: Any) -> Any:
-    """Mask what may be a credential in a value; variables are shown as written."""
+    """Mask a possible credential in a value; variables are shown as written."""
     if key == "url":
         return mask_url(value)
     if key == "args":
@@ -83,7 +84,6 @@ def _masked(key: str, value: Any) -> Any:
 
 
 def _variables(value: object) -> set[str]:
-    """Return the names of the environment variables in a value."""
     if isinstance(value, str):
         parts = parse(value, where="")
         return {each.name for each in references(parts) if not each.text.startswith("input:")}
@@ -92,7 +92,7 @@ def _variables(value: object) -> set[str]:
 
 
 def _written(source: str, data: bytes) -> dict[str, tuple[str, Any, str]]:
-    """Return the place and the entry of each server in a file, and the list that disables it, by its name here."""
+    """Return, by a server's name here: the place, the entry, and the list that disables the server."""
     found: dict[str, tuple[str, Any, str]] = {}
     document = parse_file(source, decode(source, data))
     for section, entries in find_sections(source, document):
@@ -105,7 +105,7 @@ def _written(source: str, data: bytes) -> dict[str, tuple[str, Any, str]]:
 
 
 def _origin(server: str, place: str, entry: Any, key: str) -> str:
-    """Return the environment variable or the key in the file that a value is from; else the entry."""
+    """Return the environment variable or the key in the file that sets a value; else the entry."""
     field, _, part = key.removeprefix(f"{_OURS}.").partition(".")
 
     def sets(override: Override) -> bool:
@@ -128,14 +128,14 @@ def _origin(server: str, place: str, entry: Any, key: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """The format of another program, as far as servers need it.
+    """The format of another program.
 
     Attributes:
-        section: the key of its servers.
-        variable: how it writes an environment variable; None if it has none.
-        inputs: whether it asks for inputs.
-        disabled: its key and value for a server that is disabled; None if it has none.
-        is_codex: whether it is TOML with names of variables for credentials.
+        section: the key of the servers.
+        variable: the form of an environment variable; None if not supported.
+        inputs: whether the program asks for inputs.
+        disabled: the key and value of a disabled server; None if not supported.
+        is_codex: whether the format is TOML with names of variables for credentials.
     """
 
     section: str
@@ -157,7 +157,7 @@ TARGETS: Final[Mapping[str, Target]] = {
 async def convert_config(
     form: str, names: Sequence[str], config: str | None, to: str | None, output: Output, *, literals: bool
 ) -> int:
-    """Write the servers in the form of another program, to a new file or stdout; return the exit code."""
+    """Write the servers in the form of another program, to a new file or stdout."""
     loaded = survey(config, names)
     problems = [*map(str, loaded.errors)]
     document = _converted(loaded, form, problems, literals=literals)
@@ -207,7 +207,7 @@ def _converted(loaded: LoadedConfig, form: str, problems: list[str], *, literals
 
 @attrs.frozen
 class _Converting:
-    """The conversion of one server, and what its target cannot express."""
+    """Converts one server, and collects values that the target cannot express."""
 
     server: str
     form: str
@@ -229,7 +229,7 @@ class _Converting:
         return entry | ({_OURS: settings} if settings else {})
 
     def _of_codex(self, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-        """Replace variables by the keys that Codex has for their names."""
+        """Replace variables by Codex's keys for their names."""
         if entry.pop("type", None) == "sse":
             self._refuse("type", "HTTP with SSE is not supported")
         env, headers = entry.pop("env", {}), entry.pop("headers", {})
@@ -282,7 +282,7 @@ class _Converting:
 
 
 def _only_variable(text: str) -> str | None:
-    """Return the variable that a text consists of; None if there is anything else, or a default."""
+    """Return the variable that makes up a whole text; None for any other text, or with a default."""
     match tuple(filter(None, parse(text, where=""))):
         case (Reference(text=written, name=name, default=None),) if not written.startswith("input:"):
             return name
@@ -290,12 +290,12 @@ def _only_variable(text: str) -> str | None:
 
 
 def json_of(document: Mapping[str, Any]) -> str:
-    """Return sections of servers as JSON, as people write it."""
+    """Return sections of servers as indented JSON."""
     return f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
 
 
 def toml_of(document: Mapping[str, Any]) -> str:
-    """Return sections of servers as TOML, each server a table."""
+    """Return sections of servers as TOML, with a table for each server."""
     tables = [(section, name, entry) for section, servers in document.items() for name, entry in servers.items()]
     return "\n".join(
         f"[{section}.{_toml_value(name)}]\n" + "".join(f"{key} = {_toml_value(each)}\n" for key, each in entry.items())

@@ -1,15 +1,12 @@
 """Find, trust and load the configuration of a command.
 
-Each command begins here: with `load` (or `load_tool`, for one about a tool), which also takes servers that were typed
-(a URL, or a command after ``--``), or ``watch`` with `FollowedFile`, a source for `open_servers` that reads the file
-again. Both keep the servers that the command names, and enable those. A file that was found (`PLACES`) and not named
-needs `require_trust`: its owner and mode, and those of its folders, must let only the user, root and groups of theirs
-write it, and if it configures servers the user must have accepted its content. `FollowedFile` refuses a later change of
-such a file.
+A configuration decides which programs run. A file that was found (`PLACES`), not named, therefore needs
+`require_trust`, and `FollowedFile` refuses a later change. Servers may also be typed: a URL, or a command after ``--``.
+A server that a command names is enabled.
 
-It uses `config` and its ``formats``, and of this folder the `Output` and the errors. It reads the environment and the
-tables of users and groups, and may ask at the terminal, for inputs and for trust. It stores hashes of what was accepted
-in the user's folder for state. It starts no server.
+Owns: nothing.
+Writes: the hashes of accepted files, in the user's state folder; questions, on the terminal.
+Calls: catalog, config, config.formats, _completion, _output.
 """
 
 from __future__ import annotations
@@ -49,21 +46,18 @@ from ._output import Failure, Misuse, Output, unknown
 
 
 def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig:
-    """Load a configuration file, or what was typed. At a terminal, ask the user for the inputs of its servers.
+    """Load a configuration file, or typed servers. At a terminal, ask for inputs.
 
     Args:
-        file: its path; None loads the first of `PLACES` that exists.
-        names: the servers to load, by their name in the file or their name here; if empty, all. A URL or a command
-            (see `typed`) is a server itself, for which no file is needed.
-        output: prints the name of a file that was found.
-
-    Returns:
-        The configuration, with only the servers of these names.
+        file: None loads the first of `PLACES` that exists.
+        names: servers, by name in the file or name here; empty loads all. A URL or a command (see `typed`) needs no
+            file.
+        output: prints the name of a found file.
 
     Raises:
         ConfigError: the file cannot be read or parsed.
         Misuse: the file has no such server.
-        Failure: a file was found that must not be used.
+        Failure: a found file must not be used.
     """
     if names and all(map(_is_typed, names)):
         return LoadedConfig(tuple(map(_typed_server, names)), source="the command line")
@@ -73,20 +67,12 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
 def load_tool(
     file: str | None, words: Sequence[str], output: Output, *, lists: bool = False
 ) -> tuple[LoadedConfig, list[str]]:
-    """Load the server whose tool a command names: SERVER TOOL, SERVER/TOOL, or the public name of the tool alone.
+    """Load the server of a tool: SERVER TOOL, SERVER/TOOL, or the tool's public name.
 
-    Args:
-        file: as for `load`.
-        words: these words, and others after them.
-        output: as for `load`.
-        lists: True accepts names of servers alone too, as for `load`; then no words are left.
+    `lists` accepts names of servers alone too. Errors are those of `load`.
 
     Returns:
-        The configuration of the server (of several, if a public name may be of each), and the words that are left, of
-        which the tool is the first.
-
-    Raises:
-        ConfigError, Misuse, Failure: as for `load`.
+        The configuration of the server, or of all servers that a public name fits, and the words left, the tool first.
     """
     first, *rest = words or [""]
     if not words or (_is_typed(first) and lists and (len(rest) != 1 or _is_typed(rest[0]))):
@@ -112,7 +98,7 @@ def load_tool(
 
 
 def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the servers that a word may name, and the tool, if it names one."""
+    """Return the servers that a word may name, and the named tool, if any."""
     if (split := split_tool(word, known)) is not None:
         server, tool = split
         return [server], [] if tool is None else [tool]
@@ -126,9 +112,9 @@ def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | None:
-    """Return the server and the tool in a word like ``SERVER`` or ``SERVER/TOOL``; None if no known server is named.
+    """Split a word like ``SERVER`` or ``SERVER/TOOL``; return None if no known server is named.
 
-    Names of servers in a file, and names of tools, may have a slash in them. The longest name of a server counts.
+    Both names may contain slashes, so the longest name of a server wins.
     """
     if name_here(word) in known:
         return word, None
@@ -139,7 +125,7 @@ def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | No
 
 
 def _load_named(file: str, content: Content | None, names: Sequence[str]) -> LoadedConfig:
-    """Load servers of a file, and those among the names that were typed."""
+    """Load servers of a file, and the typed servers among the names."""
     typed_ones = tuple(_typed_server(name) for name in names if _is_typed(name))
     names = [name for name in names if not _is_typed(name)]
     loaded = _load(file, names, _ask_for_input if sys.stdin.isatty() else None, content)
@@ -147,9 +133,9 @@ def _load_named(file: str, content: Content | None, names: Sequence[str]) -> Loa
 
 
 def survey(file: str | None, names: Sequence[str] = (), content: Content | None = None) -> LoadedConfig:
-    """Load a configuration only to look at it: ask for nothing, not even trust. Do not start what it configures.
+    """Load a configuration only to look at it, without asking for inputs or trust. Do not start its servers.
 
-    The arguments and errors are those of `load`; `content` is that of the file, if it was read already.
+    Arguments and errors are those of `load`; `content` is the file's, if read already.
     """
     return _load(file or str(find_file()), names, lambda asked: asked.options[0] if asked.options else "…", content)
 
@@ -157,9 +143,9 @@ def survey(file: str | None, names: Sequence[str] = (), content: Content | None 
 def followed(
     file: str | None, names: Sequence[str], output: Output
 ) -> tuple[LoadedConfig, FollowedFile | LoadedConfig]:
-    """Return the servers of a command that goes on, and their source: a file, or what was typed, which never changes.
+    """Return the servers of a long-running command, and the source: a file, or typed servers.
 
-    The arguments and errors are those of `load`.
+    Arguments and errors are those of `load`.
     """
     if any(map(_is_typed, names)):
         if not all(map(_is_typed, names)):
@@ -173,20 +159,10 @@ def followed(
 
 
 class FollowedFile:
-    """The configuration of a command that goes on while the file changes, as a source of `open_servers`.
+    """The configuration of a long-running command, as a source of `open_servers`.
 
-    A change of a file that was found, and not named, is not used: that content was never accepted by the user, and it
-    decides which programs run.
-
-    Args:
-        file: as for `load`.
-        names: as for `load`.
-        output: as for `load`.
-
-    Raises:
-        ConfigError: as for `load`.
-        Misuse: as for `load`.
-        Failure: as for `load`.
+    A changed file is not used if it was found, not named: the user never accepted the new content. Arguments and errors
+    are those of `load`.
     """
 
     interval = 1.0
@@ -197,7 +173,7 @@ class FollowedFile:
         self._names = names
         self._answers: dict[str, str | None] = {}
         self._asks = sys.stdin.isatty()
-        # Variables that override values of other servers in the file would be errors if only some are loaded.
+        # With only some servers loaded, variables that override values of the rest would be errors.
         self.rank = Rank.CODE if names else Rank.FILE
         self._accepted = None if content is None else content[0]
         self.loaded = _load(self._file, names, self._answer, content)
@@ -209,14 +185,14 @@ class FollowedFile:
         return self.loaded.source
 
     def look(self) -> Hashable:
-        """Return the identity, size and time of the file; None if it does not exist."""
+        """Return the file's identity, size and time; None without a file."""
         return stamp_of(self._file)
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        """Load the file again, with the answers that the user has given.
+        """Load the file again, with earlier answers of the user.
 
         Raises:
-            ConfigError: the file cannot be read, or its new content was not accepted.
+            ConfigError: the file cannot be read, or the new content was not accepted.
         """
         content = read_bytes(self._file)
         if self._accepted is not None and content[0] != self._accepted:
@@ -232,7 +208,7 @@ class FollowedFile:
 
 
 def _chosen(file: str | None, output: Output) -> tuple[str, Content | None]:
-    """Return the file of a command and, if it was found and not named, the content that the user has accepted."""
+    """Return the file of a command and, if found and not named, the accepted content."""
     if file is not None:
         return file, None
     found = find_file()
@@ -257,7 +233,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
 
 
 def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
-    """Add the error of each environment variable that overrides a value of no server, or of several, as groups do."""
+    """Add errors for environment variables that override a value of no server, or of several, as groups do."""
     variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
     return with_failed(loaded, variables)
 
@@ -267,7 +243,6 @@ def _only(names: Sequence[str]) -> frozenset[str] | None:
 
 
 def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
-    """Return the servers of these names, or all."""
     if not names:
         return loaded
     known = {server.name: server for server in loaded.servers}
@@ -282,18 +257,18 @@ def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
 
 
 COMMAND: Final = "$ "
-"""How a command line begins in the place of a name, which has neither ``$`` nor spaces."""
+"""Begins a typed command line in the place of a name; names have neither ``$`` nor spaces."""
 
 _URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
 _ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/|$)|[\w-]+(\.[\w-]+)*\.[a-z]{2,}/", re.IGNORECASE)
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
-"""Characters that public names of tools have as ``_``."""
+"""Characters that are ``_`` in public names of tools."""
 
 
 def _no_name(word: str) -> str | None:
-    """Return the remedy for a file, an address or several names in the place of a server; None for any other word."""
+    """Return the remedy for a file, an address or several names instead of a server; None for other words."""
     if _ADDRESS.match(word):
         scheme = "http" if word.startswith(("localhost", "127.")) else "https"
         return f"write its URL with the scheme: {scheme}://{word}"
@@ -306,10 +281,10 @@ def _no_name(word: str) -> str | None:
 
 
 def typed(words: Sequence[str]) -> list[str]:
-    """Return words with a ``--`` in them, with the command after it in the place of the first server.
+    """Move the command after ``--`` to the place of the first server.
 
     Raises:
-        Misuse: nothing follows ``--``, or it is before the command of ``mcp-actors``.
+        Misuse: nothing follows ``--``, or nothing precedes it.
     """
     place = words.index("--")
     if not place or not words[place + 1 :]:
@@ -322,7 +297,7 @@ def _is_typed(name: str) -> bool:
 
 
 def _typed_server(name: str) -> ServerConfig:
-    """Return the server that was typed. It is named after its host or its program."""
+    """Return a typed server, named after its host or program."""
     if name.startswith(COMMAND):
         command, *arguments = shlex.split(name.removeprefix(COMMAND))
         return ServerConfig(_as_name(os.path.basename(command)), Stdio(command, arguments))
@@ -337,7 +312,7 @@ def find_file() -> Path:
     """Return the configuration of the current folder.
 
     Raises:
-        ConfigError: no such file exists.
+        ConfigError: no file of `PLACES` exists.
     """
     for place in PLACES:
         if Path(place).exists():
@@ -349,13 +324,13 @@ def find_file() -> Path:
 
 
 def name_here(name: str, known: Container[str] = ()) -> str:
-    """Return the name that a server has here, given that or its name in the file, and the names that there are."""
+    """Return a server's name here, for that name or the name in the file. `known` has all names here."""
     *others, usual = _forms(name)
     return next((each for each in others if each in known), usual)
 
 
 def _forms(name: str) -> list[str]:
-    """Return the names that a server with this name in a file may have here, the usual one last."""
+    """Return the possible names here for a name in a file, the usual one last."""
     try:
         usual = name_of("", "", name)
     except ConfigError:
@@ -364,9 +339,9 @@ def _forms(name: str) -> list[str]:
 
 
 def _ask_for_input(question: Input) -> str | None:
-    """Ask the user at the terminal for an input; return None for an empty answer, or at the end of the input."""
+    """Ask for an input at the terminal. Return None for an empty answer, or at the end of the input."""
     choices = f" ({', '.join(question.options)})" if question.options else ""
-    # The file may have come with a foreign project, so its text must not act on the terminal.
+    # The file may belong to a foreign project, so its text must not act on the terminal.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
     try:
         return _answer(prompt, hidden=question.password) or None
@@ -390,12 +365,11 @@ def _answer(prompt: str, *, hidden: bool) -> str:
 
 # --- Use a configuration that was found only if it is trusted ---------------------------------------------------------
 
-# A configuration decides which programs run, so any user who can write it can run any program as the user of this
-# command. A file that is named with ``--config`` was chosen by the user. A file in the current folder may have come
-# with a foreign project, or the folder may belong to another user.
+# Any user who can write a configuration can run programs as the user of this command. ``--config`` is the user's own
+# choice. A file in the current folder may have come with a foreign project, or the folder may belong to another user.
 #
-# The file is read once. The user accepts what these bytes say, and the command uses the same bytes, so the file cannot
-# be replaced between the question and the start.
+# The file is read once. The user accepts these bytes, and the command uses them: a second read would let a file pass
+# that was replaced between the question and the start.
 
 
 _TERMINAL: Final = "/dev/tty"
@@ -403,21 +377,13 @@ _SPACES: Final = re.compile(r"(?<=\S) {16,}")  # not those that indent a line
 
 
 def require_trust(found: Path, output: Output) -> Content:
-    """Print the name of a file that was found, and refuse it unless the user trusts it.
+    """Print the name of a found file, and return its content if the user trusts it. Do not read the file again.
 
-    Only the user and root may be able to write the file, and the user must have accepted its content. If not, the user
-    is asked at the terminal.
-
-    Args:
-        found: the file.
-        output: prints its name.
-
-    Returns:
-        The content that was accepted. Use it, and do not read the file again.
+    Only the user and root may be able to write the file. If it configures servers and the content was never accepted,
+    ask at the terminal.
 
     Raises:
-        Failure: other users can write the file; or its content was not accepted, and the user rejects it or cannot be
-            asked.
+        Failure: other users can write the file, or the user rejects the content or cannot be asked.
         ConfigError: the file cannot be read.
     """
     for kind, path, status in _paths_to_check(found):
@@ -437,7 +403,7 @@ def require_trust(found: Path, output: Output) -> Content:
 
 
 def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield the paths that decide on the content of a file: the file, a link to it, and the folders of both."""
+    """Yield every path that decides on the content: the file, a link to it, and all folders."""
     real = Path(os.path.realpath(found))
     yield "the file", found, os.lstat(found)
     yield "the file", real, os.stat(real)
@@ -446,7 +412,7 @@ def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
 
 
 def _writable_by_others(status: os.stat_result) -> str | None:
-    """Return why another user can write a file, or replace it in its folder; None if only the user and root can."""
+    """Return why another user can write or replace a file; None if only the user and root can."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to {_name_of(pwd.getpwuid, status.st_uid)}"
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
@@ -459,7 +425,7 @@ def _writable_by_others(status: os.stat_result) -> str | None:
 
 
 def _is_alone_in(group: int) -> bool:
-    """Return True for the group of root, and for the private group that many systems create for each user."""
+    """Return True for root's group, and for the private group of the user on many systems."""
     return group == 0 or _name_of(grp.getgrgid, group) == _name_of(pwd.getpwuid, os.geteuid())
 
 
@@ -478,8 +444,8 @@ class _Review:
     """The servers of a file, for review.
 
     Attributes:
-        servers: its servers, also those that are disabled or need an input.
-        inputs: the inputs that they need. Their defaults are used without an answer.
+        servers: all, also servers that are disabled or need an input.
+        inputs: by id. Defaults are used without an answer.
     """
 
     servers: tuple[ServerConfig, ...]
@@ -487,7 +453,7 @@ class _Review:
 
     @classmethod
     def of(cls, found: Path, content: Content) -> _Review:
-        """Read the servers of a file, without any value that a person or the environment would give."""
+        """Read the servers of a file, without values from a person or the environment."""
         inputs: dict[str, Input] = {}
 
         def note(question: Input) -> str:
@@ -500,10 +466,10 @@ class _Review:
         return cls(load_servers(str(found), note, named, content=content).servers, inputs)
 
     def __str__(self) -> str:
-        """Return all of it as JSON in ASCII, but long runs of spaces as their number.
+        """Return all as ASCII JSON, with long runs of spaces as a number between dots.
 
-        So no text of the file can act on the terminal, forge a line, reorder or hide characters, look like another, or
-        fill the screen with blanks. The dots around a number are the only characters that are not ASCII.
+        So no text of the file can act on the terminal, forge a line, reorder or hide characters, imitate others, or
+        fill the screen with blanks.
         """
         document = dump_config(self.servers, literals=True)
         if "inputs" in document:
@@ -520,7 +486,7 @@ def _ask(found: Path, review: _Review) -> None:
     """Ask the user whether to use a file.
 
     Raises:
-        Failure: the answer is no, or the user cannot be asked.
+        Failure: the user says no or cannot be asked.
     """
     shown, number = str(review), len(review.servers)
     path = plain_text(os.path.abspath(found))
@@ -537,11 +503,8 @@ def _ask(found: Path, review: _Review) -> None:
 
 @contextmanager
 def _terminal() -> Iterator[int | None]:
-    """Open the terminal of this command, whatever its standard streams are; None if the user cannot be asked there.
-
-    The command may have no terminal, or run in the background, where reading would suspend it. If none of its streams
-    is the terminal, another program runs it, and would wait for an answer that it does not expect.
-    """
+    """Open the terminal of this command, whatever its streams are; None if the user cannot be asked there."""
+    # Without a stream on the terminal, another program runs this command and would wait for an answer for ever.
     if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         yield None
         return
@@ -551,19 +514,22 @@ def _terminal() -> Iterator[int | None]:
         yield None
         return
     try:
+        # In the background, a read would suspend the whole job (SIGTTIN) before the question is seen.
         yield terminal if os.tcgetpgrp(terminal) == os.getpgrp() else None
     finally:
         os.close(terminal)
 
 
 def _rows(text: str, terminal: int) -> int:
-    columns = os.get_terminal_size(terminal).columns or 80  # it may not say it
+    columns = os.get_terminal_size(terminal).columns or 80  # 0 if it is not known
     return sum(max(1, -(-len(line) // columns)) for line in text.splitlines())
 
 
 def _reply(terminal: int, question: str) -> str:
-    """Return the line that the user types; nothing at the end of the input."""
-    termios.tcflush(terminal, termios.TCIFLUSH)  # what was typed or pasted before the question does not answer it
+    """Return the line that the user types; empty at the end of the input."""
+    # Text that was typed or pasted before the question must not answer it: a stray "y" would start foreign programs.
+    # A write may take only a part; without the loop, the end of the question, with the number of servers, may be lost.
+    termios.tcflush(terminal, termios.TCIFLUSH)
     left = question.encode(errors="backslashreplace")
     while left:
         left = left[os.write(terminal, left) :]
@@ -573,7 +539,7 @@ def _reply(terminal: int, question: str) -> str:
             line += piece
     finally:
         if not line.endswith(b"\n"):
-            os.write(terminal, b"\n")  # otherwise the next text would follow the question on its line
+            os.write(terminal, b"\n")  # also after Ctrl-C: the next text must not follow the question on its line
     return line.decode(errors="replace")
 
 
@@ -584,11 +550,11 @@ def accept(found: Path, content: bytes) -> None:
     """Store that the user accepts this content of a file.
 
     Raises:
-        OSError: it cannot be stored.
+        OSError: the hash cannot be stored.
         RuntimeError: the user's home directory is not known.
     """
     accepted, path, new = _accepted(), os.path.abspath(found), _hash_of(content)
-    # As many contents of a file stay accepted, for people who switch between branches.
+    # Twenty contents of a file stay accepted, for people who switch between branches.
     kept = [*(each for each in accepted.get(path, ()) if each != new), new][-20:]
     replace_file(_state_file(), json.dumps({**accepted, path: kept}).encode())
 

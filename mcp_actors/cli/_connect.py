@@ -1,14 +1,11 @@
 """Connect the servers of a command once, and describe them.
 
-`open_once` is for all commands that connect but ``watch``: it opens a group of the enabled servers, with other options
-for starts and restarts than configured. It tries each once in a task of its own, prints which are slow, stops on
-SIGTERM and SIGHUP, and with ``strict`` raises the first error, with the others as notes. `open_one` loads one server
-and opens it so (`open_loaded` opens one that is loaded); `asked` awaits an answer, and `answered` makes the error for
-one that a server has answered. ``watch`` opens its group itself. `connecting` and `describe` return words about servers
-and transports. `masker_of` and `hidden_of` read the record behind a ref (``_record``) for what the ref does not show.
+A command wants one attempt and one result for each server, so `open_once` replaces the configured options for starts
+and restarts. Only ``watch`` opens a group of its own.
 
-``_call``, ``_read`` and ``_check`` use it. It uses ``_configuration``, imports the servers, the configuration and the
-transports, and with them the SDK, and writes through the `Output` that it is given.
+Owns: the group of a command.
+Writes: progress and warnings, through `Output`.
+Calls: config, servers, transports, _configuration, _output.
 """
 
 from __future__ import annotations
@@ -33,16 +30,16 @@ from ._output import Failure, Output, until_signalled
 T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
-"""A function that is called for a server once that is connected or has failed."""
+"""Called for a server that is connected or has failed."""
 
 MAX_SERVERS: Final = sys.maxsize
-"""No limit: a command has no option for one, and its file says how many servers the user wants."""
+"""No limit: the file says how many servers the user wants, and no command has an option."""
 
 REPORT_EVERY: Final = 5.0
-"""Seconds between two progress lines about a server that is slow to start."""
+"""Seconds between progress lines about a slow start."""
 
 ADVISE_AFTER: Final = 15.0
-"""Seconds after which such a line says what to do."""
+"""Seconds after which such a line has advice."""
 
 
 @asynccontextmanager
@@ -51,11 +48,11 @@ async def open_once(
 ) -> AsyncIterator[ServerGroup]:
     """Open a group, and try once to connect each server before the block begins.
 
-    Slow servers may take their whole timeouts, and their progress is printed. SIGTERM and SIGHUP cancel the block and
-    stop the servers. `settled` is called for each server as soon as it is connected or has failed.
+    Slow servers may take their whole timeouts, with progress lines. SIGTERM and SIGHUP cancel the block and stop the
+    servers. `settled` is called as soon as a server is connected or has failed.
 
     Raises:
-        ConnectFailed: a server failed to connect, and `strict` is True.
+        ConnectFailed: a server failed to connect, and `strict` is True; errors of further servers are notes.
     """
     servers = [
         attrs.evolve(server, restarts=RestartPolicy(max_restarts=0), connect="lazy", required=False, on_failure="park")
@@ -74,11 +71,11 @@ async def open_once(
 
 
 def open_one(server: str, config: str | None, output: Output) -> AbstractAsyncContextManager[ServerGroup]:
-    """Load the server that a command names, and open a group of it alone.
+    """Load one server, and open a group of it alone.
 
     Raises:
-        ConfigError, Misuse, Failure: as for `load`, or its entry is not valid.
-        ConnectFailed: it failed to connect.
+        ConfigError, Misuse, Failure: as for `load`, or the entry is not valid.
+        ConnectFailed: the server failed to connect.
     """
     return open_loaded(load(config, [server], output), output)
 
@@ -87,8 +84,8 @@ def open_loaded(loaded: LoadedConfig, output: Output) -> AbstractAsyncContextMan
     """Open a group of servers that a command needs, all of them.
 
     Raises:
-        ConfigError: the entry of one is not valid.
-        ConnectFailed: one failed to connect.
+        ConfigError: an entry is not valid.
+        ConnectFailed: a server failed to connect.
     """
     if loaded.errors:
         raise first_of(loaded.errors)
@@ -96,26 +93,26 @@ def open_loaded(loaded: LoadedConfig, output: Output) -> AbstractAsyncContextMan
 
 
 async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
-    """Return the answer of a server; `lists` is the command that lists what can be asked for.
+    """Return the answer of a server; `lists` is the command that lists valid requests.
 
     Raises:
-        Failure: it is an error.
+        Failure: the answer is an error.
     """
     try:
         return await request
     except MCPError as error:
-        server = f" {ref.name}" if ref.config.source else ""  # one that was typed is not known by its name
+        server = f" {ref.name}" if ref.config.source else ""  # a typed server is not known by its name
         hint = f"; mcp-actors {lists}{server} lists what it has" if lists else ""
         raise Failure(f"{answered(ref.name, error)}{hint}") from None
 
 
 def answered(server: str, error: MCPError) -> Failure:
-    """Return the error of a command for an error that the server has answered."""
+    """Return a command's error for an error that a server answered."""
     return Failure(f"server {server!r} answered with an error: {error.message} (code {error.code})")
 
 
 async def _connect(group: ServerGroup, output: Output, settled: Settled | None) -> None:
-    """Connect all servers, and print the status of those that are still starting every `REPORT_EVERY` seconds."""
+    """Connect all servers; print the status of slow ones every `REPORT_EVERY` seconds."""
     waiting = {ref.name: ref.config for ref in group.configured}
 
     async def connect(ref: ServerRef) -> None:
@@ -147,18 +144,18 @@ async def _report_slow_starts(group: ServerGroup, output: Output) -> None:
 
 
 def connecting(servers: Iterable[ServerConfig]) -> str:
-    """Return a line that names the servers that are being connected; a first connect may take long."""
+    """Return a line with the names of servers that are being connected."""
     names = [server.name for server in servers if server.enabled]
     return f"connecting to {', '.join(names)} …" if names else ""
 
 
 def masker_of(ref: ServerRef) -> Masker:
-    """Return the masker of a connected server, for text that the server sent."""
+    """Return the masker for text that a connected server sent."""
     return ref._record.connected[0].session.masker  # with replicas, that of one of them
 
 
 def hidden_of(ref: ServerRef, output: Output) -> int:
-    """Return how many tools of a server its filter hides. Warn of the names in the filter that no tool has."""
+    """Return how many tools a server's filter hides. Warn of names in the filter that no tool has."""
     admission = ref._record.catalog.admission
     if (misnamed := admission.misnamed()) is not None:
         problem = f"server {ref.name!r}: its filter has names of tools that it does not list: {misnamed}"

@@ -1,10 +1,11 @@
-"""``mcp-actors status``, ``restart`` and the like: ask a daemon that runs.
+"""Ask a running daemon: ``status``, ``restart`` and the like.
 
-A daemon is also identified by the values of the variables that its file names, and those of an editor are rarely those
-of a shell. So each control socket of this user is asked, and the daemons of other files say that they are. The request
-and the lines of the answer are described in ``gateway/_control.py``. Nothing is started, so no trust is needed. A
-daemon that sends nothing for `PATIENCE` seconds is reported as hung; a slow change sends lines meanwhile. Ctrl-C leaves
-at once, and what was begun is completed. ``_app`` imports this file when one of the commands runs.
+Variables in its file identify a daemon too, and an editor's values are rarely a shell's. So each control socket of this
+user is asked, and daemons of other files decline. Nothing is started, so no trust is needed.
+
+Owns: one connection at a time.
+Writes: results and messages, through `Output`; the daemons carry out the request, also after a Ctrl-C here.
+Calls: gateway, _configuration, _output.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from ._configuration import find_file, name_here
 from ._output import Failure, Misuse, Output, at_the_command_line
 
 PATIENCE: Final = 5.0
-"""Seconds without a line after which a daemon is hung. It sends one each second."""
+"""Seconds without a line after which a daemon is hung. A busy daemon sends a line each second."""
 
 _COLUMNS: Final = ("name", "state", "pid", "in_flight", "queued", "restarts", "tools")
 
@@ -30,7 +31,7 @@ Line = dict[str, Any]
 
 
 async def control(do: str, servers: Sequence[str], config: str | None, output: Output) -> int:
-    """Have the daemons of a file do something, and print their answers; return the exit code."""
+    """Send a request to the daemons of a file, and print the answers."""
     if do == "start" and not servers:
         raise Misuse("name the servers to start: mcp-actors start SERVER; a daemon is started by mcp-actors attach")
     file = _file_of(config or str(find_file()))
@@ -42,10 +43,7 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
 
 
 async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str, str]]:
-    """Have the daemons of a file serve the page for people. Return the address of each page, and a file that opens it.
-
-    The list is empty if no daemon runs.
-    """
+    """Have the daemons of a file serve the page for people. Return each page's address, and a file that opens it."""
     file = _file_of(config or str(find_file()))
     lines = await _answers({"do": "ui", "file": file, "servers": []}, output)
     return [(line["page"], line["file"]) for line in lines if "page" in line]
@@ -55,7 +53,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
     """Send a request to each daemon, and return the lines of those that serve the file.
 
     Raises:
-        Failure: one has ended or belongs to another user, or one is hung and no other serves the file.
+        Failure: a daemon has ended or belongs to another user, or one is hung and no other serves the file.
     """
     lines, hung = list[Line](), list[str]()
     for socket in _sockets():
@@ -79,7 +77,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
 
 
 def _file_of(config: str) -> str:
-    """Return a file as its daemon names it."""
+    """Return the daemon's name of a file."""
     return real_name(os.path.expanduser(config))
 
 
@@ -91,13 +89,13 @@ def _sockets() -> list[Path]:
 
 
 async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
-    """Send a request to a daemon, print the lines of its answer as they come, and return them.
+    """Send a request to a daemon; print the lines of the answer as they come, and return them.
 
-    There are none if it serves another file, or was killed and only its socket is left.
+    A daemon of another file, or a socket left by a killed daemon, has no lines.
 
     Raises:
-        trio.TooSlowError: it sends nothing for too long.
-        Failure: it has ended before it has answered, or belongs to another user.
+        trio.TooSlowError: nothing came for `PATIENCE` seconds.
+        Failure: the daemon ended before the end of its answer, or belongs to another user.
     """
     try:
         stream = await trio.open_unix_socket(os.fspath(socket))
@@ -110,6 +108,8 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
                 raise Failure(f"{socket} belongs to another user and was not used; remove it")
             await stream.send_all(json.dumps(request).encode() + b"\n")
             while not lines or "done" not in lines[-1]:
+                # A limit for each piece, not the answer: a reload may take minutes, and sends a line each second, but
+                # to a suspended daemon one can connect and send, and wait for ever.
                 with trio.fail_after(PATIENCE):
                     piece = await stream.receive_some()
                 if not piece:
@@ -121,6 +121,7 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
                     _show(line, output)
                     lines.append(line)
     except trio.BrokenResourceError:
+        # A daemon that stops closes its socket, so for ``stop`` the end of the stream is the answer.
         if request["do"] != "stop" or request["servers"]:
             raise Failure(f"the daemon ended before it had answered; see {socket.with_suffix('.log')}") from None
         lines.append({"stopped": request["file"]})
@@ -131,7 +132,6 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
 
 
 def _show(line: Line, output: Output) -> None:
-    """Print a line of an answer."""
     output.wait_for("")
     match line:
         case {"waiting": waiting}:

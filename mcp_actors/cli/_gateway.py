@@ -1,14 +1,11 @@
-"""Serve the servers of a file as one server: the command ``serve``.
+"""Serve the servers of a file as one server: ``serve``.
 
-`serve_file` loads the file that is named, and nothing else; it neither searches nor asks. It connects the servers in
-the background, each as often as it takes, and serves clients meanwhile (`opened`). If no server can be loaded, one
-sentence says why, on stderr and to the client over stdin.
+No file is searched for and no question asked. Servers connect in the background while clients are served. If no server
+can be loaded, one sentence says why, on stderr and to the client over stdin.
 
-`serving` receives the signals of the process, also for ``_http``, and logs why the process ends; `Daemon` decides about
-each signal. `load` returns the file with its mistakes and warnings, and all of that is given to the group.
-
-It uses the files of ``gateway``, and opens the group itself. With a socket it writes ``ready`` to stdout, for
-``attach``, which waits for that line.
+Owns: the group, the acceptors, the control socket, and the signals of a process that serves.
+Writes: the log, to stderr; ``ready``, to stdout, for the waiting ``attach``.
+Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _configuration, _output.
 """
 
 from __future__ import annotations
@@ -60,15 +57,15 @@ logger = Log("mcp_actors.gateway")
 async def serve_file(
     config: str, *, stdio: bool, socket: str | None, secret_file: str | None, control: str | None, idle: float | None
 ) -> int:
-    """Serve the servers of a file until the client over stdin has left, or no client has been there for a while.
+    """Serve a file until the client over stdin has left, or until no client came for `idle` seconds.
 
-    The first SIGTERM or SIGINT lets calls in flight be finished.
+    The first SIGTERM or SIGINT lets calls in flight finish.
 
     Raises:
-        Misuse: neither stdin nor a socket is to be served; or an address is invalid or has no secret.
+        Misuse: neither stdin nor a socket is to be served, or an address is invalid or has no secret.
         Unusable: no server can be loaded, or the file of the secret cannot be used.
         Failure: the socket cannot be made.
-        Signalled: a second signal has ended it.
+        Signalled: a second signal ended the command.
     """
     if not stdio and socket is None:
         raise Misuse(
@@ -96,7 +93,9 @@ async def serve_file(
                     found.nursery.start_soon(_bound_log, socket)
                     sys.stdout.write("ready\n" if network is None else f"ready {acceptors[0].name}\n")
                     sys.stdout.flush()
-                    os.dup2(2, 1)  # `attach` reads to the end of stdout
+                    # `attach` reads this pipe to its end, so it must close now, not when the daemon ends. Descriptor 1
+                    # must not be free either: the next socket would get it, and a stray print would go to a client.
+                    os.dup2(2, 1)
                 secret = None if network is None else network.secret
                 await serve_front(daemon.gateway, acceptors, secret=secret, idle_timeout=idle, stop=daemon.stop)
                 daemon.end("the client over stdin has left" if stdio else f"no client for {idle} s")
@@ -104,7 +103,7 @@ async def serve_file(
 
 
 async def _acceptors(socket: str | None, network: Network | None) -> Sequence[Acceptor]:
-    """Return what accepts the clients; nothing for a client over stdin.
+    """Return acceptors of clients at a socket; none for stdin.
 
     Raises:
         Failure: the socket cannot be made.
@@ -132,7 +131,7 @@ def listening_at(place: str | None) -> Iterator[None]:
 
 
 async def _bound_log(socket: str) -> None:
-    """Keep the log of a daemon short: the file next to its socket, if that is what stderr goes to. Does not return."""
+    """Keep the log next to a daemon's socket short, if stderr goes there. Does not return."""
     log = f"{socket.removesuffix('.sock')}.log"
     while True:
         await trio.sleep(LOOK_SECONDS)
@@ -142,7 +141,6 @@ async def _bound_log(socket: str) -> None:
 
 
 def log_to_stderr() -> None:
-    """Write the log to stderr."""
     logging.basicConfig(
         stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", force=True
     )
@@ -150,13 +148,12 @@ def log_to_stderr() -> None:
 
 @define(eq=False)
 class Daemon:
-    """A process that serves: the signals that it gets, and its end.
+    """The signals and the end of a process that serves.
 
     Attributes:
-        gateway: what all clients share.
-        stop: is set at the first SIGTERM or SIGINT, at which calls are finished.
-        hangup: is set at a SIGHUP, which asks for a reload.
-        _terminals: stdin and stderr, if they were terminals at the start; empty if SIGHUP is ignored, as under nohup.
+        stop: set at the first SIGTERM or SIGINT; then calls are finished.
+        hangup: set at a SIGHUP that asks for a reload.
+        _terminals: stdin and stderr if terminals at the start; empty if SIGHUP is ignored, as under nohup.
     """
 
     gateway: Gateway = field(factory=Gateway)
@@ -166,7 +163,7 @@ class Daemon:
     _terminals: Sequence[int] = ()
 
     def end(self, why: str) -> None:
-        """Log why the process ends, unless that was logged already."""
+        """Log once why the process ends."""
         if not self._ends:
             logger.info("mcp-actors ends: %s", why)
         self._ends = True
@@ -174,7 +171,8 @@ class Daemon:
     def take(self, number: int) -> bool:
         """Act on a signal. Return False if it ends the process at once."""
         name, hangup = name_of(number), number == SIGHUP
-        # SIGHUP means both "reload" and "your terminal was closed". After the latter none of our terminals is one.
+        # SIGHUP means both "reload" and "your terminal was closed". In the second case the kernel has already hung up
+        # the terminal, so isatty() tells them apart. A reload instead would leave a process behind that no user sees.
         is_closed = hangup and self._terminals and not any(map(os.isatty, self._terminals))
         if number in (SIGUSR1, SIGUSR2) or (hangup and self.gateway.refusal):
             logger.info("%s is ignored", name)
@@ -185,7 +183,8 @@ class Daemon:
             return False
         else:
             if is_closed and 2 in self._terminals:
-                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)  # or the next line, and the flush at exit, would fail
+                # First, because writing to a closed terminal fails: the next line, and Python's flush at exit.
+                os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             self.end(f"{name}; {'the terminal was closed' if is_closed else 'calls in flight are finished first'}")
             self.stop.set()
         return not is_closed
@@ -193,11 +192,11 @@ class Daemon:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Daemon]:
-    """Receive the signals of a process that serves, for a block, and log why it ends.
+    """Receive the signals of a process that serves, for a block, and log why the process ends.
 
     Raises:
-        Unusable: a `ConfigError` has ended it.
-        Signalled: a second signal has ended it, or the end of its terminal.
+        Unusable: a `ConfigError` ended the block.
+        Signalled: a second signal ended the block, or the end of its terminal.
     """
     ignored = [each for each in (SIGHUP, SIGINT) if getsignal(each) is SIG_IGN]
     daemon = Daemon(terminals=() if SIGHUP in ignored else [*filter(os.isatty, (0, 2))])
@@ -217,15 +216,12 @@ class Opened:
     """The servers of a file that are served.
 
     Attributes:
-        gateway: what all clients share.
-        config: the file.
-        nursery: is cancelled when all is to end.
-        several: whether there are several identities.
-        per_identity: the servers of which each identity gets one for itself; none if there are not several.
-        on_reload: called when the file was read again, with the servers that each session and each identity has for
-            itself, before anything is changed; its `ConfigError` says why nothing is.
-        page: the address of the page for people, with its token, and a file that leads there; None if it is not served.
-        page_lock: is held while the page is opened.
+        nursery: cancelled at the end.
+        per_identity: servers of which each identity gets its own; none unless there are `several` identities.
+        on_reload: called with the new servers of each session and of each identity, before anything is changed; its
+            `ConfigError` rejects the reload.
+        page: the address of the page for people, with its token, and a file that leads there; None if not served.
+        page_lock: held while the page is opened.
     """
 
     gateway: Gateway
@@ -239,18 +235,14 @@ class Opened:
     _reloading: trio.Lock = field(factory=trio.Lock)
 
     def check_open(self) -> None:
-        """Check that the end has not begun.
-
-        Raises:
-            Failure: it has.
-        """
+        """Raise a `Failure` if the end has begun."""
         if self.nursery.cancel_scope.cancel_called:
             raise Failure("the servers are being stopped")
 
     async def reload(self) -> ReloadSummary:
-        """Read the file again, and apply what has changed. New clients get the new servers of their own.
+        """Read the file again, and apply the changes. New clients get new servers of their own.
 
-        **Cancellation**: ends the wait. The change, which is carried out in a task of its own, is completed.
+        **Cancellation**: ends the wait. The change is completed by a task of its own.
 
         Raises:
             Failure: the end has begun, or the file cannot be used.
@@ -268,6 +260,9 @@ class Opened:
             finally:
                 done.set()
 
+        # Not in the caller's task: a client of the control socket, or a browser, may leave at any time, and half a
+        # reload would leave servers removed whose successors never start. If the gateway ends first, this task is
+        # cancelled and `found` stays empty.
         self.nursery.start_soon(run)
         await done.wait()
         if not found:
@@ -277,7 +272,7 @@ class Opened:
     async def _reload(self) -> ReloadSummary:
         async with self._reloading:
             loaded, _ = load(self.config, again=True)
-            # A server whose entry cannot be used any more stays as it was. The group does that for the shared ones.
+            # A server whose entry became invalid stays as it was. The group does that for shared servers.
             kept = [each for each in (*self.gateway.per_session, *self.per_identity) if each.name in loaded.failed]
             shared, own, per_identity = _divided(evolve(loaded, servers=(*loaded.servers, *kept)), several=self.several)
             front = self.gateway.front
@@ -313,16 +308,9 @@ async def opened(
     several: bool = False,
     observers: Sequence[Observer] = (),
 ) -> AsyncIterator[Opened]:
-    """Open the servers of a file for a block, start them, and obey the commands of a control socket.
+    """Open the servers of a file for a block, start them, and obey a control socket at the path `control`, if any.
 
-    Args:
-        daemon: its gateway gets the front.
-        config: the file.
-        loaded: what it says.
-        naming: the template of the public names outside.
-        control: the path of the socket; None for none.
-        several: whether there are several identities.
-        observers: of the group.
+    `several` says whether there are several identities. The gateway of `daemon` gets the front.
     """
     stopping, gateway = trio.CancelScope(), daemon.gateway
 
@@ -351,10 +339,10 @@ async def opened(
 
 
 async def _open_page(found: Opened) -> dict[str, str]:
-    """Serve the page for people, if it is not served yet, and return its address and file.
+    """Serve the page for people, once, and return its address and file.
 
     Raises:
-        Failure: it cannot be served.
+        Failure: the page cannot be served.
     """
     from ..gateway.http import serve_page  # few daemons show it
 
@@ -374,7 +362,7 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
     """Return where to listen over TCP; None if the socket is a path.
 
     Raises:
-        Misuse: the address is invalid, or the file is missing on the command line.
+        Misuse: the address is invalid, or no file with a secret is named.
         Unusable: the file cannot be used.
     """
     if socket is None or "/" in socket or not socket.rpartition(":")[2].isdecimal() or ":" not in socket:
@@ -398,7 +386,7 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
 
 @contextmanager
 def _accepting(control: str | None) -> Iterator[Acceptor | None]:
-    """Accept the commands ``status``, ``restart`` and so on, if there is a path for them.
+    """Accept commands like ``status`` and ``restart`` at a path, if there is one.
 
     Raises:
         Failure: the socket cannot be made.
@@ -413,7 +401,7 @@ def _accepting(control: str | None) -> Iterator[Acceptor | None]:
 
 
 def _divided(loaded: LoadedConfig, *, several: bool) -> tuple[LoadedConfig, list[ServerConfig], list[ServerConfig]]:
-    """Return what all clients share, the servers that each has for itself, and those that each identity has."""
+    """Split a configuration into servers that clients share, servers of each session, and servers of each identity."""
     enabled = [server for server in loaded.servers if server.enabled]
     own = [server for server in enabled if server.isolation == "per-session"]
     per_identity = [server for server in enabled if server.isolation == "per-identity" and several]
@@ -421,32 +409,32 @@ def _divided(loaded: LoadedConfig, *, several: bool) -> tuple[LoadedConfig, list
 
 
 def _without(loaded: LoadedConfig, others: Sequence[ServerConfig]) -> LoadedConfig:
-    """Return a configuration in which some servers are disabled. Their names stay known."""
+    """Disable servers of a configuration. Their names stay known."""
     servers = tuple(evolve(server, enabled=False) if server in others else server for server in loaded.servers)
     return evolve(loaded, servers=servers)
 
 
 def _status_of(loaded: LoadedConfig) -> SourceStatus:
-    """Return the status of a file, as a source that is refused if a required entry has a mistake."""
+    """Return the status of a file; a mistake in a required entry refuses the whole file."""
     error = ConfigError("; ".join(map(str, loaded.errors)), source=loaded.source) if loaded.errors else None
     now, refused = datetime.now(UTC), bool(loaded.required)
     return SourceStatus(name=loaded.source, read_at=now, error=error, refused=refused, current=error is None)
 
 
 def expanded(config: str) -> str:
-    """Return a configuration without a ``~``, as commands name it when they look for its daemon."""
+    """Expand a ``~``, because commands look for a daemon by the full path."""
     return os.path.expanduser(config)
 
 
 def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
-    """Load a file with its enabled servers, or with the one that is named after ``#``.
+    """Load a file with its enabled servers, or with the one named after ``#``.
 
     Args:
-        config: the file.
-        again: whether its servers run already. Then a file whose entries all have mistakes is loaded, too.
+        config: the file, or ``FILE#SERVER``.
+        again: whether servers of the file run already. Then a file is loaded even if all entries have mistakes.
 
     Raises:
-        ConfigError: it cannot be read, or has no such server.
+        ConfigError: the file cannot be read, or has no such server.
     """
     path, only = file_and_server(config)
     loaded = with_overrides(refuse_ourselves(load_servers(path, None)))

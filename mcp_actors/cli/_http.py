@@ -1,10 +1,11 @@
-"""Serve the servers of a file over HTTP: ``serve --http``.
+"""Serve the servers of a file over HTTP: ``serve --http`` and ``ui``.
 
-`serve_over_http` finds or makes the token, listens, and writes the address to stdout, with the token if that was made.
-It refuses to listen without a token where other machines could connect. The first SIGTERM or SIGINT lets requests be
-finished (`Door.drain`); a second one ends the command at once.
+Without a token, only this machine may connect, so other addresses are refused. The first SIGTERM or SIGINT lets
+requests finish (`Door.drain`); a second signal ends the command at once.
 
-It opens the servers like ``_gateway``, and uses ``gateway.http`` for all that is HTTP.
+Owns: the listening sockets and the metrics.
+Writes: the token file; the address to stdout, with a newly made token.
+Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ if TYPE_CHECKING:
 
 @frozen
 class Options:
-    """The options of the command line that are about HTTP."""
+    """Options of the command line about HTTP."""
 
     address: str
     token_file: str | None
@@ -66,9 +67,9 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
 
     Raises:
         Misuse: other machines could connect without a token, or a name or an origin is not valid.
-        Unusable: no server can be loaded, or the token file is not fit for use.
+        Unusable: no server can be loaded, or the token file cannot be used.
         Failure: the port is not free.
-        Signalled: a second signal has ended it.
+        Signalled: a second signal ended the command.
     """
     config = expanded(config)
     _check_names(options)
@@ -92,7 +93,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
 
 
 async def show_page(config: str | None, output: Output, *, browser: bool) -> int:
-    """Open the page of the daemons of a file in a browser; without any, serve the file until a signal.
+    """Open the page of a file's daemons in a browser; without a daemon, serve the file until a signal.
 
     Raises:
         Failure: no daemon runs, and no file is named.
@@ -115,12 +116,7 @@ async def show_page(config: str | None, output: Output, *, browser: bool) -> int
 
 
 async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -> None:
-    """Serve the page of a file until a signal.
-
-    Raises:
-        Unusable: no server can be loaded.
-        Signalled: a second signal has ended it.
-    """
+    """Serve the page of a file until a signal. Errors are those of `serve_over_http`."""
     log_to_stderr()
     async with serving() as daemon:
         loaded, naming = load(config)
@@ -134,7 +130,7 @@ async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -
 _ADDRESS_GIVEN: Final = re.compile(
     r"(?:([a-z][a-z\d+.-]*)://)?((?:[\da-f]*:){2,}[\da-f.]*|\[[\da-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII
 )
-"""The scheme, the host and the port of what is given as a name or an origin."""
+"""The scheme, host and port of a given name or origin."""
 
 
 def _check_names(options: Options) -> None:
@@ -150,7 +146,7 @@ def _check_names(options: Options) -> None:
 
 
 def _parts_of(given: str) -> tuple[str, str, str]:
-    """Return the scheme, the host and the port of what is given, as an origin has them."""
+    """Return scheme, host and port, as an origin has them."""
     scheme, host, port = found.groups() if (found := _ADDRESS_GIVEN.match(given.lower())) else (None, None, None)
     return scheme or "https", host or "gw.example.com", port or ""
 
@@ -175,7 +171,7 @@ async def _listen(options: Options) -> list[socket.socket]:
 
 
 def _access(config: str, options: Options) -> tuple[Access, str, str]:
-    """Return the rules, the token file, and the token if this program has made it."""
+    """Return the rules, the token file, and the token if newly made."""
     names = frozenset(name.lower() for name in options.host_names)
     if options.no_token:
         return Access({}, names, frozenset(options.origins)), "", ""
@@ -189,7 +185,7 @@ def _access(config: str, options: Options) -> tuple[Access, str, str]:
 
 
 async def _reload(door: Door, file: str, own: Sequence[ServerConfig], each: Sequence[ServerConfig]) -> None:
-    """Read the tokens again, and apply what has changed to them and to the servers of sessions and identities.
+    """Read the tokens again, and apply changes of tokens and of servers of sessions and identities.
 
     Raises:
         ConfigError: the tokens are not valid, or need a restart. Nothing is changed.

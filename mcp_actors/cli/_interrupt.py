@@ -1,9 +1,6 @@
 """Exit on Ctrl-C during imports.
 
-`cli.main` and ``_run`` use `exit_on_interrupt` around the slow imports of a command. Within the block it replaces the
-handler of SIGINT, unless that is ignored, and restores it after; the handler writes a line to stderr and ends the
-process without clean-up, with `INTERRUPTED`, which is also ``_run``'s code for Ctrl-C. This file imports no other of
-the package, because it has to be ready before they load.
+Imports nothing else of the package, because the handler must be ready before slow imports begin.
 """
 
 from __future__ import annotations
@@ -20,9 +17,10 @@ INTERRUPTED = 130
 
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
-    """Exit at once on Ctrl-C in the block, which imports; nothing needs to be cleaned up yet."""
-    # Imports take most of a second. A `KeyboardInterrupt` would not do: pydantic turns one that hits it while it builds
-    # a model into an error of its own, and the user would see a traceback.
+    """Exit at once with `INTERRUPTED` on Ctrl-C in the block, which only imports. Ignore an ignored SIGINT."""
+    # Imports take most of a second, so Ctrl-C often hits them. An exception would not do: pydantic turns one that is
+    # raised while it builds a model into an error of its own, and the user would see a traceback. os._exit skips all
+    # clean-up, so the handler must be gone before servers or files are open.
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:
         yield

@@ -1,15 +1,11 @@
 """Print results, stop on signals, and define the errors of commands.
 
-An `Output` prints results on stdout, as text or as JSON, and errors, warnings, notes and progress on stderr; the error
-that ends a command is also JSON on stdout, if that is asked for. On a terminal, results and messages are plain text,
-without escape sequences of servers and without binary data (`Binary`), which are saved to a file or piped. ``_app``
-makes it, and with ``verbose`` it prints the stderr of servers from the log. `until_signalled` cancels a block on
-signals, unless they are ignored, and raises `Signalled`; commands that serve decide about each. `Failure`, `Unusable`
-and `Misuse` (made by `unknown` too) are the errors of commands besides those of the package.
+A terminal gets plain text, without escape sequences of servers and without binary data; programs get all unchanged.
+``--help`` imports this file too, so neither the SDK nor another folder is imported at first.
 
-The other files of this folder use it, except ``__init__``, ``_start`` and ``_interrupt``. It is imported for ``--help``
-too, so it imports neither the SDK nor another folder; of the package it uses ``_misuse``, ``_text`` and
-``_user_files``.
+Owns: the two consoles, and the text at the end of a terminal.
+Writes: results to stdout or a file, messages to stderr; handlers of signals, for a block.
+Calls: catalog.
 """
 
 from __future__ import annotations
@@ -54,27 +50,18 @@ _REWORDED: Final = {
 """Remedies of messages that are for programs → those at the command line."""
 
 _LONGEST: Final = 1024 * 1024
-"""Characters of one text that are written to a terminal."""
+"""Characters of one text on a terminal."""
 
 
 @attrs.frozen
 class Binary:
-    """A part of a result that is not text.
-
-    Attributes:
-        kind: its MIME type, as the server says.
-        base64: the data.
-    """
+    """A part of a result that is not text: the MIME type, as the server says, and the data."""
 
     kind: str
     base64: str
 
     def data(self) -> bytes:
-        """Return the data.
-
-        Raises:
-            Failure: they are not base64.
-        """
+        """Decode the data, or raise a `Failure` for invalid base64."""
         from ..catalog import decoded  # here, because only few commands have binary parts
 
         try:
@@ -95,12 +82,9 @@ def _spaced(number: int) -> str:
 class Output:
     """The two streams of a command. Only terminals get colours, and `NO_COLOR` is respected.
 
-    On a terminal, text of servers is shown as plain text, because escape sequences in it could act on the terminal.
-    Programs get it unchanged.
-
     Args:
         as_json: True to print results as JSON, and nothing else on stdout.
-        file: the file to which a result is saved instead of printed; None for none.
+        file: where to save a result instead; None prints.
         verbose: True to print the stderr of servers too.
 
     Raises:
@@ -118,7 +102,7 @@ class Output:
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """Show a text on a terminal, below the results and messages, as long as the block runs."""
+        """Show a text below results and messages on a terminal, while the block runs."""
         self.wait_for(text)
         try:
             yield
@@ -126,21 +110,20 @@ class Output:
             self.wait_for("")
 
     def wait_for(self, text: str) -> None:
-        """Replace the text at the end of the terminal by another, or remove it if that is empty."""
+        """Replace the text at the end of the terminal; an empty text removes it."""
         self._awaited = text
         if self._waits is not None:
             self._waits.stop()
             self._waits = None
         if text and self.messages.is_terminal:
-            # By default rich refreshes it from a thread of its own. It cannot be started twice: rich would erase as
-            # many lines above it as it had.
+            # Without auto_refresh, which takes a thread. A new one each time: a second start would erase lines above.
             self._waits = Live(Text(text, "dim"), console=self.messages, auto_refresh=False, transient=True)
             self._waits.start(refresh=True)
 
     def line(self, *parts: str | tuple[str, str], wrap: bool = False) -> None:
-        """Print one line of a result, in pieces that may have a style. It is never shortened.
+        """Print one line of a result, in pieces with optional styles. Never shortened.
 
-        With `wrap`, a terminal shows it with breaks between words and the other lines indented.
+        With `wrap`, a terminal breaks between words, and indents further lines.
         """
         if not self.as_json:
             styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
@@ -154,20 +137,20 @@ class Output:
             self.wait_for(awaited)
 
     def item(self, server: str, name: str, rest: str, description: str | None) -> None:
-        """Print a thing that a server offers, and the first line of its description."""
+        """Print an item that a server offers, and the first line of the description."""
         self.line((server, "dim"), " ", (name, "bold"), rest)
         for line in (description or "").strip().splitlines()[:1]:
             self.line(f"    {line.strip()}")
 
     def text(self, text: str) -> None:
-        """Print a result that is a text of any length."""
+        """Print a result of any length."""
         if not self.as_json:
             self._write(plain_text(text, limit=_LONGEST, lines=True) if self.results.is_terminal else text)
 
     def parts(self, parts: Sequence[str | Binary]) -> None:
-        """Print the parts of a result, or save them. Binary ones are never written to a terminal.
+        """Print or save the parts of a result. A terminal gets no binary data.
 
-        A program that reads the output gets the data of a binary part that is alone.
+        A program that reads the output gets the data of a lone binary part.
 
         Raises:
             Failure: a file cannot be written, or the server sent something that is not base64.
@@ -185,7 +168,7 @@ class Output:
             self.text(part if isinstance(part, str) else f"{part}; save it with --output FILE")
 
     def _save(self, path: Path, found: Sequence[Binary], text: str) -> None:
-        """Save what is binary, in files with numbers if it is several, or else the text."""
+        """Save binary parts, in numbered files if there are several, or else the text."""
         contents = [(str(part), part.data()) for part in found]
         for number, (what, data) in enumerate(contents or [("text", f"{text}\n".encode(errors="replace"))], 1):
             target = path.with_name(f"{path.stem}-{number}{path.suffix}") if len(contents) > 1 else path
@@ -197,10 +180,10 @@ class Output:
 
     @contextmanager
     def showing_stderr(self, *, named: bool) -> Iterator[None]:
-        """Print what servers write to stderr as long as the block runs, if `verbose` is set.
+        """Print the stderr of servers while the block runs, if `verbose` is set.
 
         Args:
-            named: True to begin each line with the name of its server.
+            named: True to begin each line with the server's name.
         """
         if not self.verbose:
             yield
@@ -236,7 +219,7 @@ class Output:
             self._message("error", "bold red", str(text))
 
     def errors(self, errors: Iterable[BaseException]) -> int:
-        """Print errors on stderr, and return the exit code: 1 if there are any."""
+        """Print errors on stderr; return the exit code, 1 if there are any."""
         found = list(errors)
         for error in found:
             self.error(error)
@@ -251,7 +234,7 @@ class Output:
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
 
     def without(self, kind: str, servers: Iterable[str], listed: Iterable[Mapping[str, Any]]) -> None:
-        """Note each server of which nothing is listed, because an empty output looks like a failure."""
+        """Note each server without an item; an empty output looks like a failure."""
         having = {each["server"] for each in listed}
         for server in servers:
             if server not in having and not self.as_json:
@@ -270,15 +253,13 @@ class Output:
 
 
 def at_the_command_line(text: str) -> str:
-    """Return a message with remedies for a command line in the place of those for a program."""
+    """Return a message with remedies for a command line instead of a program."""
     for pattern, replacement in _REWORDED.items():
         text = re.sub(pattern, replacement, text)
     return text
 
 
 class _Printer(logging.Handler):
-    """Prints the records of servers' stderr as progress."""
-
     def __init__(self, output: Output, *, named: bool) -> None:
         super().__init__()
         self._output = output
@@ -303,7 +284,7 @@ def _writable(file: str) -> Path:
 
 
 def _on_one_line(text: str) -> str:
-    """Return a text without control characters, but with the spaces at its end, which fill a column."""
+    """Remove control characters, but keep spaces at the end, which fill a column."""
     return plain_text(text, limit=_LONGEST) + " " * (len(text) - len(text.rstrip(" ")))
 
 
@@ -320,14 +301,14 @@ class Signalled(Exception):
 
 @asynccontextmanager
 async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: int) -> AsyncIterator[None]:
-    """Cancel the block on SIGTERM and SIGHUP, whose default action would leave the servers behind.
+    """Cancel the block on SIGTERM and SIGHUP. Their default action would leave the servers behind.
 
     Args:
-        take: called with each signal; it returns True if the signal is handled and does not cancel the block.
-        more: further signals to receive, even those that are ignored.
+        take: called with each signal; True means that it is handled and does not cancel the block.
+        more: further signals to receive, even if ignored.
 
     Raises:
-        Signalled: one of these signals has cancelled the block.
+        Signalled: a signal cancelled the block.
     """
     received: list[int] = []
     # A signal that is ignored, as under nohup, must stay ignored.
@@ -345,6 +326,7 @@ async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: 
             nursery.start_soon(listen)
             yield
             nursery.cancel_scope.cancel("the command is done")
+    # Not raised by the task itself: in a nursery it would be part of a group, together with errors of the block.
     if received:
         raise Signalled(received[0])
 
@@ -357,7 +339,7 @@ class Failure(Exception):
 
 
 UNUSABLE: Final = os.EX_CONFIG
-"""The exit code of a command that serves, if a file that it needs cannot be used. Starting it again does not help."""
+"""The exit code of a command that serves, if a file cannot be used. A new start does not help."""
 
 
 class Unusable(Failure):
@@ -369,10 +351,10 @@ class Misuse(Failure):
 
 
 def check_exclusive(**given: object) -> None:
-    """Refuse options that contradict each other. One that was not given is None or False.
+    """Refuse options that contradict each other. None and False are not given.
 
     Raises:
-        Misuse: several were given.
+        Misuse: several are given.
     """
     names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False]
     if len(names) > 1:
@@ -380,13 +362,9 @@ def check_exclusive(**given: object) -> None:
 
 
 def unknown(problem: str, name: str, known: Collection[str], kind: str) -> Misuse:
-    """Return the error for a name that does not exist, with the name that is nearly it, or all that exist.
+    """Return the error for an unknown name, with the nearest name, or with all.
 
-    Args:
-        problem: what is wrong, without a remedy.
-        name: the name.
-        known: the names that exist.
-        kind: the kind of these, in the plural.
+    `problem` has no remedy yet; `kind` is a plural noun for the known names.
     """
     near = nearest(name, known)
     hint = f"did you mean {near[0]!r}?" if near else f"its {kind} are: {', '.join(known) or 'none'}"

@@ -1,11 +1,12 @@
-"""``mcp-actors pins show``, ``approve`` and ``reject``: review changed tools.
+"""Review changed tools: ``pins show``, ``approve`` and ``reject``.
 
-A program that opens a file with a ``catalog_store`` keeps the last listing of each server there, and the pins of the
-tools that were accepted. These commands compare the two, as the program does, and write other pins; they use
-`CatalogStore` and the pins of the ``catalog``, and the keys of the files that the servers have. They start no server
-and do not need a configuration that is trusted. A program that runs has its own pins and reads the file at its next
-start. Hidden characters in a definition are printed as escapes, because they may be what has changed. ``_app`` imports
-this file when one of the three runs.
+A program with a ``catalog_store`` keeps there each server's last listing, and the pins of accepted tools; a running
+program reads new pins at its next start. No server is started, so no trust is needed. Hidden characters are printed as
+escapes, because they may be the change.
+
+Owns: nothing.
+Writes: pins, in a ``catalog_store``; results and messages, through `Output`.
+Calls: catalog, config, servers, _configuration, _output.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from ._output import Failure, Output, unknown
 
 @attrs.frozen(kw_only=True)
 class _Review:
-    """The last listing of a server, and how it differs from the accepted tools."""
+    """The last listing of a server, compared with the accepted tools."""
 
     config: ServerConfig
     remembered: RememberedCatalog
@@ -38,12 +39,12 @@ class _Review:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The names of the tools that differ, and how."""
+        """The tools that differ, and how."""
         kinds = {"added": self.verdict.added, "changed": self.verdict.changed, "removed": self.verdict.removed}
         return {name: kind for kind, names in kinds.items() for name in names}
 
     def diff(self, tool: str) -> list[str]:
-        """Return the lines of a tool's definition, with ``+``, ``-`` or a space in front."""
+        """Return the lines of a tool's definition, after ``+``, ``-`` or a space."""
         before, after = _definition(self.remembered.former, tool), _definition(self.remembered.tools or (), tool)
         if not before:
             return [f"+ {line}" for line in after]
@@ -56,7 +57,7 @@ def _definition(tools: Iterable[Mapping[str, Any]], name: str) -> list[str]:
 
 
 async def show_pins(names: Sequence[str], config: str | None, directory: str | None, output: Output) -> int:
-    """Print how the tools of the servers differ from the accepted ones, and return the exit code."""
+    """Print how tools differ from the accepted ones."""
     store, loaded = _store(directory), survey(config, names)
     reviews = [review for each in loaded.servers if (review := _reviewed(store, each, output)) is not None]
     if not reviews and not loaded.errors:
@@ -88,7 +89,7 @@ def _print(review: _Review, tool: str, what: str, output: Output) -> None:
 async def decide(
     words: Sequence[str], config: str | None, directory: str | None, output: Output, *, approve: bool
 ) -> int:
-    """Approve or reject tools, and return the exit code. All words are checked before anything is written."""
+    """Approve or reject tools. All words are checked before anything is written."""
     store, loaded = _store(directory), survey(config)
     decisions = [_decision(store, server, tools, output, approve=approve) for server, tools in _named(words, loaded)]
     for review, tools in decisions:
@@ -115,10 +116,10 @@ async def decide(
 def _decision(
     store: CatalogStore, server: ServerConfig, tools: tuple[str, ...], output: Output, *, approve: bool
 ) -> tuple[_Review, tuple[str, ...]]:
-    """Return the review of a server, and those of its tools that are to be approved or rejected.
+    """Return the review of a server, and the tools to approve or reject.
 
     Raises:
-        Misuse: a tool that is named has not changed or, to reject it, does not exist.
+        Misuse: a named tool has not changed or, to reject it, does not exist.
         Failure: nothing is remembered of the server.
     """
     review = _reviewed(store, server, output)
@@ -133,7 +134,7 @@ def _decision(
 
 
 def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfig, tuple[str, ...]]]:
-    """Return the servers in words like ``SERVER`` and ``SERVER/TOOL``, with their tools; no tools mean all."""
+    """Return the servers and tools in words like ``SERVER`` and ``SERVER/TOOL``; no tools mean all."""
     known = {server.name: server for server in loaded.servers}
     named: dict[str, list[str]] = {}
     for word in words:
@@ -145,7 +146,7 @@ def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfi
 
 
 def _reviewed(store: CatalogStore, config: ServerConfig, output: Output) -> _Review | None:
-    """Compare the last listing of a server with its accepted tools; None if nothing is remembered."""
+    """Compare a server's last listing with the accepted tools; None if nothing is remembered."""
     with _errors_of(store):
         remembered = store.load(_key(config))
     if remembered is None:

@@ -1,8 +1,10 @@
-"""``mcp-actors resources``, ``read``, ``prompts`` and ``prompt``: connect once, and print the answer.
+"""Connect once and print the answer: ``resources``, ``read``, ``prompts``, ``prompt``.
 
-Uses the configuration and the connected group of a command (``_configuration``, ``_connect``), and writes through its
-`Output`. Credentials are masked in descriptions here, not in what a resource or a prompt holds. The functions of the
-commands return exit codes, or raise an error. ``_app`` imports this file when one of the four runs.
+Credentials are masked in descriptions, but not in the content of a resource or a prompt.
+
+Owns: nothing.
+Writes: results and messages, through `Output`.
+Calls: servers, _configuration, _connect, _output.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from ._output import Binary, Failure, Misuse, Output, unknown
 
 
 async def list_resources(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the resources and the templates of the servers, and return the exit code."""
+    """Print the resources and templates of the servers."""
 
     async def resources(ref: ServerRef) -> list[dict[str, Any]]:
         return [_entry(ref, each, "uri", str(each.uri)) for each in await ref.list_resources()]
@@ -36,8 +38,6 @@ async def list_resources(names: Sequence[str], config: str | None, output: Outpu
 
 
 async def list_prompts(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the prompts of the servers, and return the exit code."""
-
     async def listed(ref: ServerRef) -> list[dict[str, Any]]:
         entries = []
         for each in await ref.list_prompts():
@@ -64,7 +64,7 @@ async def _list(
     kind: str,
     *lists: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
 ) -> int:
-    """Print what the servers list. A list that a server does not have is empty, and hides no other."""
+    """Print the lists of the servers. A list that a server lacks is empty, and hides no other."""
     loaded = load(config, names, output)
     async with open_once(loaded, output) as group:
         entries: list[dict[str, Any]] = []
@@ -92,7 +92,6 @@ async def _list(
 
 
 async def read_resource(server: str, uri: str, config: str | None, output: Output) -> int:
-    """Print a resource, and return the exit code."""
     async with open_one(server, config, output) as group:
         [ref] = group.values()
         result = await asked(ref, ref.read_resource(uri), lists="resources")
@@ -107,11 +106,11 @@ async def read_resource(server: str, uri: str, config: str | None, output: Outpu
 
 
 def _check_arguments(words: Sequence[str], known: Mapping[str, PromptArgument] | None) -> None:
-    """Raise a `Misuse` for a word that is not an argument of a prompt, or an argument that is missing.
+    """Raise a `Misuse` for an unknown or a missing argument of a prompt.
 
     Args:
-        words: what was typed.
-        known: the arguments of the prompt; None if it does not list them.
+        words: the typed words.
+        known: the arguments of the prompt; None if not listed.
     """
     for key, equals, text in (given := [word.partition("=") for word in words]):
         if not equals or not key:
@@ -125,7 +124,6 @@ def _check_arguments(words: Sequence[str], known: Mapping[str, PromptArgument] |
 
 
 async def get_prompt(server: str, name: str, words: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the messages of a prompt, and return the exit code."""
     arguments = {key: text for key, _, text in (word.partition("=") for word in words)}
     async with open_one(server, config, output) as group:
         [ref] = group.values()

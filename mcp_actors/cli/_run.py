@@ -1,8 +1,10 @@
 """Run the command of a command line, and report its errors.
 
-`run` parses the words, runs the command in `trio.run`, and returns the exit code. An error of the command line, a
-command or the package becomes a message on an `Output` and a code, a signal a code; what cannot be written any more is
-sent to the null device. ``_start`` imports this file for every command line.
+Errors become a message and an exit code, and signals a code.
+
+Owns: the Trio run of a command.
+Writes: messages, through `Output`; the null device in place of a stream that fails.
+Calls: _app, _configuration, _interrupt, _output.
 """
 
 from __future__ import annotations
@@ -34,11 +36,10 @@ from ._interrupt import INTERRUPTED, exit_on_interrupt
 from ._output import UNUSABLE, Failure, Misuse, Output, Signalled, Unusable, unknown
 
 FAILED: Final = 1
-"""The exit code of a command that failed."""
 
 
 EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, (_, example) in EXAMPLES.items()}
-"""The words of each command, and its example."""
+"""The words of each command → an example."""
 
 OTHERS_SAY: Final = {
     "tools": "list list-tools ls describe",
@@ -60,22 +61,23 @@ OTHERS_SAY: Final = {
     "pins show": "diff",
     "completion": "completions autocomplete",
 }
-"""Commands, and the words that people type for them."""
+"""Commands → words that people type instead."""
 
 LISTED_BY: Final = {"call": "tools", "read": "resources", "prompt": "prompts", "pins approve": "pins show"}
-"""Commands that need a name, and the command that lists the names."""
+"""Commands that need a name → the command that lists names."""
 
 RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
-"""Programs that run servers: people copy their command lines."""
+"""Programs that run servers; people copy such command lines."""
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command, and return the exit code."""
+    """Run a command, report its errors, and return the exit code."""
     output = Output(as_json="--json" in words[: [*words, "--"].index("--")])
     try:
         return _outcome(words, output)
     except OSError as error:
-        # An error of the output, because those of files and servers have classes of their own.
+        # Of the output: errors of files and servers have classes of their own. The stream still holds bytes, and Python
+        # would write them again at exit, fail again and print a traceback, so they go to the null device.
         _discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
             try:
@@ -102,7 +104,7 @@ def _outcome(words: Sequence[str], output: Output) -> int:
 
 
 def _discard(stream: TextIO) -> None:
-    """Send the buffered output of a stream to the null device, or else writing it would fail again at exit."""
+    """Send the buffered output of a stream to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -128,7 +130,7 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 
 def _with_stdin(words: Sequence[str]) -> list[str]:
-    """Return the words with ``@-`` for the ``-`` of ``call``, which would be an option without a name."""
+    """Replace the ``-`` of ``call`` by ``@-``, because it would be an option without a name."""
     end = [*words, "--"].index("--") if words and words[0] == "call" else 0
     return ["@-" if word == "-" and place < end else word for place, word in enumerate(words)]
 
@@ -143,7 +145,7 @@ def _with_typed_command(words: Sequence[str]) -> list[str]:
 
 
 def _misuse(words: Sequence[str], error: CycloptsError) -> str:
-    """Return one line that says what is wrong with a command line, and where its help is."""
+    """Describe the mistake in a command line, and where its help is, in one line."""
     command, *_ = words
     if command.startswith("-"):
         return f"option {command} before the command; write the command first, for example: {EXAMPLE_OF['check']}"
@@ -170,13 +172,13 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
 
 
 def _separated(words: Sequence[str]) -> str | None:
-    """Return a command line with the two dashes that it needs before the command of a server."""
+    """Return a command line with ``--`` before the command of a server; None if there is no such command."""
     start = next((place for place, word in enumerate(words) if word in RUNNERS or ("mcp" in word and which(word))), 0)
     return shlex.join([*words[:start], "--", *words[start:]]) if start and "--" not in words else None
 
 
 def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionError) -> str:
-    """Return the problem with its remedy, or with the options that exist."""
+    """Add the remedy, or the options that exist."""
     if words[0] == "call":
         return f"{problem}; write the tool's arguments as key=value, without dashes, or as one JSON object"
     if words[0] == "logs" and {"--follow", "-f"} & {*words}:
@@ -188,7 +190,7 @@ def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionErro
 
 
 def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
-    """Return the error for a word that is not a command, with the nearest one, or with all."""
+    """Return the error for an unknown command, with the nearest command, or with all."""
     [word, *_] = error.unused_tokens or words
     group = words[: words.index(word)]
     known = dict.fromkeys(path[len(group)] for path in map(str.split, EXAMPLE_OF) if path[: len(group)] == list(group))
@@ -196,7 +198,7 @@ def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
 
 
 def _missing(command: str, given: Sequence[str], missing: str, hint: object) -> str:
-    """Return the error for a word or the value of an option that is missing, with the choices or an example."""
+    """Return the error for a missing word or value of an option, with choices or an example."""
     if missing.startswith("-"):
         others = {"--http": "HOST:PORT", "--host-name": "NAME", "--origin": "URL"}
         value = others.get(missing, "SECONDS" if "float" in str(hint) else "FILE")

@@ -1,10 +1,11 @@
-"""``mcp-actors login``, ``logout`` and ``whoami``: sign in to servers by OAuth.
+"""Sign in to servers by OAuth: ``login``, ``logout`` and ``whoami``.
 
-Uses the sign-in of ``auth``, which stores and removes the tokens, over the exchange of a transport. ``login`` prints
-the URL, opens the browser, and if stdin is a terminal reads a pasted URL from it in a thread. ``logout`` and ``whoami``
-go through the enabled servers, or those that are named; ``whoami`` reads the stores and sends no request.
-`describe_sign_in` is for ``check``, which uses the exit code `NEEDS_AUTH` too. It starts no server and does not import
-``servers``, so it does not wait for that code to load.
+No server is started and ``servers`` not imported, so no command waits for that code to load. ``whoami`` sends no
+request.
+
+Owns: the browser's task, and a thread that reads a pasted URL from stdin.
+Writes: the tokens, through ``auth``; results and messages, through `Output`.
+Calls: auth, config, transports, _configuration, _output.
 """
 
 from __future__ import annotations
@@ -28,11 +29,10 @@ from ._output import Output, until_signalled
 T = TypeVar("T")
 
 NEEDS_AUTH: Final = 3
-"""The exit code if a server that needs a sign-in has none."""
+"""The exit code if a required sign-in is missing."""
 
 
 async def sign_in_to_server(server: str, config: str | None, output: Output) -> int:
-    """Let the user sign in to a server, and return the exit code."""
     loaded = load(config, [server], output)
     for error in loaded.errors:
         raise error
@@ -46,6 +46,8 @@ async def sign_in_to_server(server: str, config: str | None, output: Output) -> 
             nursery.start_soon(_try_browser, url)
             if sys.stdin.isatty():
                 output.note("If the browser cannot reach this machine, paste the URL that it ends at:")
+                # The redirect cancels this wait, but a thread cannot be interrupted in a read, so it is abandoned. Then
+                # the sign-in completes at once, and a line that is typed later is lost.
                 pasted = await trio.to_thread.run_sync(_pasted, abandon_on_cancel=True)
             if pasted is not None:
                 nursery.cancel_scope.cancel("the URL was pasted")
@@ -64,7 +66,7 @@ async def _try_browser(url: str) -> None:
 
 
 def _pasted() -> str | None:
-    """Return what the user has pasted; None at the end of the input."""
+    """Return the pasted line; None at the end of the input."""
     with suppress(OSError):  # the terminal was closed
         for line in sys.stdin:
             if line.strip():
@@ -73,7 +75,6 @@ def _pasted() -> str | None:
 
 
 async def sign_out_of_servers(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Sign out of servers, and return the exit code."""
     loaded = load(config, names, output)
     for server, _, was_signed_in in await _each(loaded.servers, sign_out, named=bool(names)):
         if was_signed_in or names:
@@ -82,7 +83,7 @@ async def sign_out_of_servers(names: Sequence[str], config: str | None, output: 
 
 
 async def show_sign_ins(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print which servers are signed in to, and return the exit code."""
+    """Print which servers are signed in to."""
     loaded = load(config, names, output)
     missing, listed = False, []
     for server, exchange, found in await _each(loaded.servers, signed_in, named=bool(names)):
@@ -97,7 +98,7 @@ async def show_sign_ins(names: Sequence[str], config: str | None, output: Output
 
 
 async def describe_sign_in(server: ServerConfig) -> str | None:
-    """Return how a server is signed in to; None if it is not."""
+    """Describe the sign-in of a server; None without one."""
     with suppress(ConfigError, ConnectFailed):  # the server has the same error
         for _, exchange, found in await _each([server], signed_in):
             return None if found is None else _described(found, exchange)
@@ -107,7 +108,7 @@ async def describe_sign_in(server: ServerConfig) -> str | None:
 async def _each(
     servers: Iterable[ServerConfig], action: Callable[[Exchange], Awaitable[T]], *, named: bool = False
 ) -> list[tuple[str, Exchange, T]]:
-    """Call a function for all enabled servers that one can sign in to.
+    """Call a function for each enabled server with a sign-in.
 
     Raises:
         ConfigError: a server has no sign-in, and `named` is True.
@@ -138,7 +139,7 @@ def _details(found: SignedIn, exchange: Exchange) -> dict[str, Any]:
 
 
 def _masked_by(exchange: Exchange, found: SignedIn) -> Callable[[str | None], str | None]:
-    """Return a function that masks credentials in what the authorization server has chosen."""
+    """Return a function that masks credentials in texts of the authorization server."""
     exchange.learn_credentials(found.tokens, found.client)
     return lambda text: None if text is None else exchange.mask(text)
 

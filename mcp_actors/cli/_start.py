@@ -1,10 +1,7 @@
 """Prepare the process for a command: streams, extras, the SDK, logs.
 
-`cli.main` calls `start` once, before the parser is imported, and gets the function of ``_app`` that runs a command.
-Missing streams become the null device, output escapes what its encoding lacks, and the root logger gets a handler that
-drops records, so that Python does not write them to stderr. If a package of the extra ``cli`` is missing or the SDK is
-too old, the process exits with 1. That error goes directly to stderr, and with ``--json`` to stdout too, because the
-libraries that `Output` needs may be missing.
+Runs before the parser is imported. Errors go directly to stderr, and with ``--json`` to stdout, because libraries that
+`Output` needs may be missing.
 """
 
 from __future__ import annotations
@@ -20,7 +17,7 @@ from typing import NoReturn
 
 
 def start() -> Callable[[Sequence[str]], int]:
-    """Prepare this process for a command, and return the function that runs one.
+    """Prepare this process, and return the function that runs a command.
 
     Raises:
         SystemExit: an extra is not installed, or the SDK is too old.
@@ -33,7 +30,7 @@ def start() -> Callable[[Sequence[str]], int]:
         from .. import _sdk as _sdk
     except ImportError as error:
         _refuse(str(error))
-    # The results say what happened to the servers. A log on stderr would repeat it between the lines of a command.
+    # The results say what happened. Log lines, which Python writes to stderr by default, would only repeat it.
     logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
@@ -51,9 +48,9 @@ def _refuse(error: str) -> NoReturn:
 
 
 def _open_missing_streams() -> None:
-    """Open the null device for each standard stream that this process was started without.
+    """Open the null device for each standard stream that is missing.
 
-    Otherwise the first pipe to a server would get its descriptor, and this process would write into it.
+    Otherwise the first pipe to a server would get the free descriptor, and this process would write into that pipe.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
