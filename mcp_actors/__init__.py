@@ -22,19 +22,12 @@ On asyncio it is `mcp_actors.bridge.open_servers`, and without an event loop `mc
 other libraries get tools from `mcp_actors.adapters`; actors of your own derive from `mcp_actors.kernel.Actor`.
 """
 
-# Connections are owned by tasks, and restarted when they fail, within the limits of their configuration. Programs that
-# use MCP servers start at `open_servers`, on asyncio at `mcp_actors.bridge`, without an event loop at
-# `mcp_actors.sync`; agents of other libraries get tools from `mcp_actors.adapters`. Programs that want actors of their
-# own import `mcp_actors.kernel`.
-#
 # The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. The first
-# use of a name imports its module, and keeps the name here (PEP 562). Type checkers see plain imports instead. The
-# version is ``__version__``. On Windows, and in a program that eventlet has patched, the import raises an
-# ``ImportError``.
+# use of a name imports its module and keeps the name here (PEP 562). Type checkers see plain imports instead. On
+# Windows, and in a program that eventlet has patched, the import raises an ``ImportError``.
 #
 # Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
-# ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the single files of L0 import each
-# other.
+# ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.
 
 from __future__ import annotations
 
@@ -98,11 +91,11 @@ if "eventlet.patcher" in sys.modules:
 __version__: Final = "0.1.0"
 
 _HOMES: Final[dict[str, str]] = {}
-"""Public name → the module that it is fetched from when it is first asked for."""
+"""Public name → the module that offers it."""
 
 
 def _fetched_from(module: str) -> None:
-    """Note the home of the names that `__all__` has got since the last call."""
+    """Note the module of the names added to `__all__` since the last call."""
     for name in __all__:
         _HOMES.setdefault(name, module)
 

@@ -1,8 +1,7 @@
 """Run the command line: ``python -m mcp_actors`` is ``mcp-actors``.
 
-It calls `main` of the folder ``cli``, which runs the command and exits the process. A daemon runs this file by its path
-(``python -P …/mcp_actors/__main__.py serve``), so that an interpreter without the package finds it, and what is
-installed next to it.
+A daemon runs this file by path (``python -P …/mcp_actors/__main__.py serve``). Then an interpreter without the package
+finds this package and the packages next to it.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
 """Compute delays between attempts, and sleep through a suspended machine.
 
-`Backoff` is frozen data, checked when it is made (`ConfigError`) and published as a name of the façade. A delay is
-arithmetic on the number of the attempt. It reads no clock, and the caller passes the source of random numbers for the
-jitter, so delays can be computed in advance, printed and tested. `sleep_through_suspend` sleeps in the task of its
-caller and reads two clocks: that of Trio and the wall clock.
+A delay is arithmetic on the number of the attempt: no clock is read, and the caller passes the random numbers. So
+delays can be computed in advance, printed and tested.
 
-The kernel, the servers, the transports, the configuration and ``_tasks`` use this file. Of the package it imports
-``_errors``, ``_exports`` and ``_misuse``.
+Owns: nothing.
+Writes: nothing.
+Calls: _errors, _exports, _misuse.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ from ._misuse import explained, is_number
 
 
 def _check_range(lowest: float, highest: float, remedy: str) -> Callable[[Any, attrs.Attribute[Any], Any], None]:
-    """Make a validator for a finite number in ``[lowest, highest]``; ``remedy`` says what to write instead."""
+    """Make a validator for a finite number in ``[lowest, highest]``, with a remedy for other values."""
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         # The comparison also refuses NaN (never in range) and integers too large for a float.
@@ -57,19 +56,19 @@ def _check_growth(instance: Any, attribute: attrs.Attribute[Any], value: float) 
 class Backoff:
     """The delays between attempts: `first`, then `initial`, growing by `factor` up to `maximum`.
 
-    The delay before attempt 1 is `first`; before attempt ``n`` it is ``min(initial * factor**(n - 2), maximum)``; both
-    are then multiplied by ``1 + jitter * U`` with ``U`` uniform in [0, 1). So `maximum` bounds neither `first` nor
-    the jitter. With the defaults no attempt waits at all, which is what Erlang/OTP's supervisor does.
+    The delay before attempt 1 is `first`; before attempt ``n``, ``min(initial * factor**(n - 2), maximum)``. Both are
+    then multiplied by ``1 + jitter * U`` with ``U`` uniform in [0, 1). So `maximum` bounds neither `first` nor the
+    jitter. By default no attempt waits, as in Erlang/OTP's supervisor.
 
     Args:
         first: seconds before the first attempt. Default 0.
-        initial: seconds before the second attempt. Default 0, which means that no later one waits either.
-        maximum: the most seconds that growth leads to. Default 60.
-        factor: by how much each delay is longer than the one before. 1 or more. Default 2.
-        jitter: how much of a delay is added to it at random, from 0 to 1. Default 0.
+        initial: seconds before the second attempt. Default 0: no later attempt waits either.
+        maximum: the most seconds after growth. Default 60.
+        factor: the ratio of each delay to the previous delay, 1 or more. Default 2.
+        jitter: the largest random part that is added to a delay, from 0 to 1. Default 0.
 
     Raises:
-        ConfigError: a value is not a finite number in its range, or `initial` is more than `maximum`. A bool is not a
+        ConfigError: a value is not a finite number in range, or `initial` is more than `maximum`. A bool is not a
             number here.
     """
 
@@ -80,7 +79,7 @@ class Backoff:
     jitter: float = attrs.field(default=0.0, validator=_check_jitter)
 
     def __init_subclass__(cls) -> None:
-        """Refuse a class whose `delay` cannot be called, before the first failure needs it."""
+        """Refuse a wrong signature of `delay` before the first failure needs it."""
         delay = object.__new__(cls).delay
         try:
             signature(delay).bind(1, random=None)
@@ -92,7 +91,7 @@ class Backoff:
         """Return the seconds to wait before an attempt.
 
         Args:
-            attempt: which attempt, counted from 1.
+            attempt: the number of the attempt, from 1.
             random: a source of uniform numbers in [0, 1), such as `random.random`. None leaves out the jitter.
 
         Raises:
@@ -106,7 +105,7 @@ class Backoff:
     def total(self, attempts: int) -> float:
         """Return the sum of the delays before the first `attempts` attempts, in seconds and without jitter.
 
-        Fast for a large number of attempts too: only delays that still grow are added one by one.
+        Fast for many attempts too: only growing delays are added separately.
 
         Raises:
             ValueError: `attempts` is negative.
@@ -147,7 +146,7 @@ publish("mcp_actors", {"Backoff": Backoff})
 
 
 GLANCE: Final = 10.0
-"""Seconds on Trio's clock between two checks of the wall clock: the delay after the machine wakes up."""
+"""Seconds on Trio's clock between checks of the wall clock: the delay after the machine wakes up."""
 
 
 async def sleep_through_suspend(seconds: float) -> None:

@@ -1,17 +1,12 @@
 """Reduce the exception groups of nurseries to one exception, and classify exceptions.
 
-Users should see the failure itself, not the groups that nurseries wrap around it (`collapse`). The other functions list
-the exceptions in a group (`leaves`), tell exits of the program, cancellations and failures apart (`is_exit`, `exit_in`,
-`is_failure`), check a class without trusting ``__class__`` (`is_a`), leave out cancellations (`without_cancelled`) and
-let go of them (`forget_cancelled`), turn groups that are nested too deep into flat ones (`flattened`), set the cause of
-an exception (`blame`, `caused_by`), and note further failures on the first (`first_of`).
+Users should see the failure, not the groups around it. Groups may be nested deeper than Python's stack, and their
+classes belong to users. So nothing here recurses, as ``split`` of a group does, or calls ``derive``, which a class may
+override: a changed group becomes a plain one.
 
-Groups may be nested deeper than Python's stack, and their classes belong to users. So nothing here recurses, and
-nothing calls ``split`` of a group, which recurses, or ``derive``, which a class may override: a group that is changed
-becomes a plain one.
-
-The kernel, ``auth``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli`` and other single files use this file.
-It imports nothing of the package, keeps no state, and does not log; it looks for asyncio in ``sys.modules``.
+Owns: nothing.
+Writes: the cause, the notes or the traceback of given exceptions.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -27,13 +22,13 @@ import trio
 E = TypeVar("E", bound=BaseException)
 
 _members: Final = vars(BaseExceptionGroup)["exceptions"].__get__
-"""Returns the members of a group, also if its class has an attribute of that name."""
+"""Returns a group's members, also if the class has an attribute of that name."""
 
 _message: Final = vars(BaseExceptionGroup)["message"].__get__
 
 
 def is_a(exc: object, kind: type[E] | tuple[type[E], ...]) -> TypeGuard[E]:
-    """Return True for an exception of a class, without a look at its ``__class__``, which a property may hide."""
+    """Check the class of an exception without ``__class__``, which may be a property."""
     return issubclass(type(exc), kind)
 
 
@@ -51,11 +46,11 @@ def leaves(exc: BaseException | None) -> list[BaseException]:
 
 
 def is_exit(exc: BaseException | None) -> bool:
-    """Return True for an exception that ends the program, or the test: it leaves as itself, after the clean-up.
+    """Return True for an exception that ends the program or the test, and leaves unchanged after the clean-up.
 
-    That is a `KeyboardInterrupt`, a `SystemExit`, and any other that is neither an `Exception` nor a cancellation, such
-    as the one of ``pytest.fail()``. A `trio.Cancelled`, asyncio's ``CancelledError`` and a `GeneratorExit` say that the
-    code which raised them was ended, and nothing about the program.
+    These are `KeyboardInterrupt`, `SystemExit`, and everything that is neither an `Exception` nor a cancellation, for
+    example from ``pytest.fail()``. `trio.Cancelled`, asyncio's ``CancelledError`` and `GeneratorExit` end only a piece
+    of code.
     """
     if exc is None or is_a(exc, (Exception, BaseExceptionGroup, trio.Cancelled, GeneratorExit)):
         return False
@@ -65,7 +60,7 @@ def is_exit(exc: BaseException | None) -> bool:
 
 
 def exit_in(exc: BaseException | None) -> BaseException | None:
-    """Return the exception in a group, or the exception itself, that ends the program; see `is_exit`."""
+    """Return the exception that ends the program (`is_exit`), which may be in a group."""
     if is_a(exc, Exception):  # a group of exits is not one
         return None
     found = [leaf for leaf in leaves(exc) if is_exit(leaf)]
@@ -75,22 +70,22 @@ def exit_in(exc: BaseException | None) -> BaseException | None:
 
 
 def is_failure(exc: BaseException) -> bool:
-    """Return True if an exception is not a cancellation or exit and contains none."""
+    """Return True if an exception is neither a cancellation nor an exit, and contains none."""
     return not any(is_a(leaf, trio.Cancelled) or is_exit(leaf) for leaf in leaves(exc))
 
 
 def forget_cancelled(exc: BaseException | None, *, instead: BaseException | None) -> None:
-    """Let a cancellation that was thrown into a block refer to no frame, if another exception leaves that block.
+    """Drop the frames of a cancellation thrown into a block, if another exception leaves the block.
 
-    Since Python 3.12 they are a cycle: its traceback, the frame of the generator that raised the other one, the frame
-    of `contextlib` that has thrown it, and the cancellation. All of them would wait for the garbage collector.
+    Since Python 3.12 a cycle would wait for the garbage collector: the traceback, the frame of the generator that
+    raised the other exception, the frame of `contextlib` that threw the cancellation, and the cancellation.
     """
     if exc is not instead and is_a(exc, trio.Cancelled):
         exc.__traceback__ = None
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:
-    """Return an exception or group without the cancellations in it; None if it has nothing else."""
+    """Return an exception or group without cancellations; None if nothing else is left."""
     if not is_a(exc, BaseExceptionGroup):
         return None if is_a(exc, trio.Cancelled) else exc
     if not any(is_a(leaf, trio.Cancelled) for leaf in leaves(exc)):
@@ -108,7 +103,7 @@ def without_cancelled(exc: BaseException | None) -> BaseException | None:
 
 
 def flattened(exc: BaseException) -> BaseException:
-    """Return an exception as it is, or one group of all leaves for groups that are nested too deep to be shown."""
+    """Return one group of all leaves if groups are nested too deep to be shown; else the exception."""
     level, depth = [exc], 0
     while level and depth <= 10:  # as many levels as a traceback shows (`traceback.TracebackException`)
         level = [member for each in level if is_a(each, BaseExceptionGroup) for member in _members(each)]
@@ -117,7 +112,6 @@ def flattened(exc: BaseException) -> BaseException:
 
 
 def _like(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseExceptionGroup[Any]:
-    """Return a group that differs from this one in its members only."""
     made: BaseExceptionGroup[Any] = BaseExceptionGroup(_message(group), members)
     with suppress(Exception):  # a class may override any of these
         made.__traceback__, made.__cause__, made.__context__ = group.__traceback__, group.__cause__, group.__context__
@@ -127,10 +121,10 @@ def _like(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseE
 
 
 def collapse(exc: BaseException) -> BaseException:
-    """Return the only exception in a group, or the group if it has several.
+    """Return the only exception in a group, or the group if there are several.
 
-    A `trio.Cancelled` next to another exception is only a consequence of that and is ignored; a group of cancellations
-    becomes one of them. An exception that ends the program (`is_exit`) outranks everything.
+    A `trio.Cancelled` next to another exception is only a consequence and is ignored; a group of cancellations becomes
+    one. An exception that ends the program (`is_exit`) outranks everything.
     """
     failure = without_cancelled(exc)
     if failure is None:
@@ -142,14 +136,14 @@ def collapse(exc: BaseException) -> BaseException:
 
 
 def blame(error: BaseException, cause: BaseException) -> None:
-    """Make an exception the cause of another one that has none."""
+    """Make an exception the cause of another without a cause."""
     with suppress(Exception):  # a class may override the attribute
         if error.__cause__ is None and error is not cause:
             error.__cause__ = cause
 
 
 def first_of(failures: Iterable[E]) -> E:
-    """Return the first of one or more failures; the others become its notes."""
+    """Return the first failure, with the rest as notes."""
     first, *others = failures
     for other in others:
         first.add_note(f"also: {other}")
@@ -157,6 +151,6 @@ def first_of(failures: Iterable[E]) -> E:
 
 
 def caused_by(error: E, cause: BaseException | None) -> E:
-    """Give an error its cause, as ``raise error from cause`` does, where it is not raised yet."""
+    """Set the cause of an error that is not raised yet."""
     error.__cause__ = cause
     return error

@@ -1,15 +1,11 @@
 """The error tree of the package.
 
-`McpActorsError` is the base of the errors about actors (`ActorError`), those about servers (`ServerError`), and of
-`ToolFailed`, `ConfigError` and `auth.NoBrowser`, which are neither. Some derive from `ValueError`, `TimeoutError` or
-`trio.WouldBlock` too. Errors that derive from these elsewhere: `SignInRequired`, `SignInFailed`, `StoreBusy` and
-`NoBrowser` in ``auth``, `NoThread` in ``_tasks``. The classes keep facts as attributes; the code that raises an error
-writes its message: who failed, what happened and what to do about it. An error that a server answers (`mcp.MCPError`)
-is not in this tree. The words for `ChildError.reason`,
-`ConnectFailed.phase` and `ServerUnavailable.state` are types here.
+An error that a server answers (`mcp.MCPError`) is not in the tree. Facts are attributes. The code that raises an error
+writes the message: who failed, what happened and what to do.
 
-Of the package, this file imports ``_pickling``, which copies and pickles errors, and ``_exports``, which it calls to
-publish the classes. It imports `mcp` for type checkers only.
+Owns: nothing.
+Writes: ``__module__`` of the classes.
+Calls: _exports, _pickling.
 """
 
 from __future__ import annotations
@@ -33,11 +29,11 @@ ServerState = Literal[
 
 
 class McpActorsError(_pickling.Portable):
-    """Base of the errors of this package, but not of misuse, which is a `TypeError`, `ValueError` or `RuntimeError`.
+    """Base of the errors of this package. Misuse is a `TypeError`, `ValueError` or `RuntimeError` instead.
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
-    exception whose text is the class and the text of that cause. An error that is made anew from its ``args``, as by
-    Celery's JSON results, keeps its class and text. Its attributes have their defaults: ``outcome`` is ``"unknown"``.
+    exception with its class and text as the text. An error made anew from ``args``, as by Celery's JSON results, keeps
+    the class and text; attributes have their defaults, ``outcome`` is ``"unknown"``.
     """
 
 
@@ -45,7 +41,7 @@ class McpActorsError(_pickling.Portable):
 
 
 class ActorError(McpActorsError):
-    """Base of errors about an actor; ``actor`` is its name."""
+    """Base of errors about an actor; ``actor`` is the name."""
 
     def __init__(self, message: str, *, actor: str = "") -> None:
         super().__init__(message)
@@ -55,11 +51,11 @@ class ActorError(McpActorsError):
 class ActorStopped(ActorError):
     """The actor has stopped and will not restart by itself.
 
-    ``restart_child`` on its supervisor reopens the same mailbox, if the child is still in the supervisor's table.
+    ``restart_child`` on the supervisor reopens the same mailbox, if the child is still in the supervisor's table.
 
     Attributes:
-        handed_over: True if the message was being handled when the actor ended, so that it may have had its effect;
-            False if it was never handed over.
+        handed_over: True if the actor was handling the message at the end, which may have had an effect; False if the
+            message was never handed over.
     """
 
     def __init__(self, message: str, *, actor: str = "", handed_over: bool = True) -> None:
@@ -68,27 +64,26 @@ class ActorStopped(ActorError):
 
 
 class ActorCrashed(ActorError):
-    """The incarnation that handled the message ended before it answered, by a crash or a restart.
+    """The incarnation that handled the message crashed or was restarted before an answer.
 
-    The effect of the message is unknown. ``__cause__`` is the reason of the end, as far as it was known when the caller
-    was answered.
+    The effect of the message is unknown. ``__cause__`` is the reason of the end, as known when the caller was answered.
     """
 
 
 class ActorStartError(ActorError):
-    """An actor did not start. ``actor`` is its name; ``__cause__`` is the exception from its ``running()``."""
+    """An actor did not start. ``actor`` is the name; ``__cause__`` is the exception from ``running()``."""
 
 
 class RestartLimitReached(ActorError):
-    """A supervisor gave up: a child needed more restarts than its budget allows. ``__cause__`` is the last crash."""
+    """A supervisor gave up: a child needed more restarts than the budget allows. ``__cause__`` is the last crash."""
 
 
 class MailboxFull(ActorError, trio.WouldBlock):
-    """The mailbox is full, and its overflow policy (or ``tell_nowait``) does not wait."""
+    """The mailbox is full, and the overflow policy (or ``tell_nowait``) does not wait."""
 
 
 class ChildError(ActorError):
-    """A supervisor refused a change of its child table; ``reason`` is the reason in OTP's terms."""
+    """A supervisor refused a change of the child table; ``reason`` is in OTP's terms."""
 
     def __init__(self, message: str, *, actor: str = "", reason: ChildProblem = "not_found") -> None:
         super().__init__(message, actor=actor)
@@ -99,7 +94,7 @@ class ChildError(ActorError):
 
 
 class ServerError(McpActorsError):
-    """Base of errors about a server; ``server`` is its configured name."""
+    """Base of errors about a server; ``server`` is the configured name."""
 
     def __init__(self, message: str, *, server: str = "") -> None:
         super().__init__(message)
@@ -110,10 +105,10 @@ class ConnectFailed(ServerError):
     """A connection could not be made.
 
     Attributes:
-        phase: the step that failed: ``"configure"``, ``"open"`` (process or socket), ``"negotiate"``, ``"list_tools"``.
-        exit_code: the exit code of its process, negative for a signal; None if it still ran or has no process.
-        stderr_tail: the last text that its process wrote to stderr; empty if it wrote nothing.
-        http_status: the HTTP status that refused it, for example 401; None if no such answer came.
+        phase: the failed step: ``"configure"``, ``"open"`` (process or socket), ``"negotiate"``, ``"list_tools"``.
+        exit_code: the exit code of the process, negative for a signal; None if still running, or without a process.
+        stderr_tail: the last text of the process on stderr; may be empty.
+        http_status: the HTTP status of the refusal, for example 401; None without such an answer.
         hopeless: True if a retry cannot help until something is changed (a command that does not exist).
     """
 
@@ -137,14 +132,14 @@ class ConnectFailed(ServerError):
 
 
 class ConnectionLost(ServerError):
-    """The connection was lost after the request was sent. ``__cause__`` is the reason, as far as it is known.
+    """The connection was lost after the request was sent. ``__cause__`` is the reason, as far as known.
 
-    Over HTTP each request has a connection of its own: it may be lost alone, and an answer that cannot be understood
-    counts as lost. Other requests and the session go on.
+    Over HTTP each request has a connection, which may be lost alone, and an unreadable answer counts as lost. Other
+    requests and the session go on.
 
     Attributes:
-        outcome: ``"unknown"``: the server may have acted on the request, so it is not sent again by itself.
-            ``"not_sent"``: a gateway that is trusted says that it was not sent there.
+        outcome: ``"unknown"``: the server may have acted on the request, so there is no automatic retry.
+            ``"not_sent"``: a trusted gateway says that the request was not sent there.
     """
 
     def __init__(self, message: str, *, server: str = "", outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
@@ -153,14 +148,14 @@ class ConnectionLost(ServerError):
 
 
 class RequestTimedOut(ServerError, TimeoutError):
-    """A request timed out. Its caller has left; the server is asked to cancel a request that was sent to it.
+    """A request timed out. The caller has left; the server is asked to cancel a request that was sent.
 
     Attributes:
         operation: the request, in the words of the protocol: ``"tools/call 'search'"``.
-        seconds: the limit that has expired.
-        limit: which limit: ``"request_timeout"``, from the call to its answer, or ``"progress_timeout"``, without any
-            progress since it was sent; or ``"health_timeout"`` for a health check (``HealthPolicy.timeout``).
-        outcome: ``"not_sent"``: it waited in the queue all the time; ``"unknown"``: the server may have acted on it.
+        seconds: the expired limit.
+        limit: ``"request_timeout"``, from the call to the answer; ``"progress_timeout"``, without any progress since
+            the request was sent; or ``"health_timeout"`` for a health check (``HealthPolicy.timeout``).
+        outcome: ``"not_sent"``: the request waited in the queue all the time; ``"unknown"``: the server may have acted.
     """
 
     def __init__(
@@ -181,17 +176,17 @@ class RequestTimedOut(ServerError, TimeoutError):
 
 
 class ServerUnavailable(ServerError):
-    """The server is not available: its restarts are spent, it was stopped, or its group was closed.
+    """The server is not available: restarts are spent, the server was stopped, or the group was closed.
 
-    Or it serves, but its circuit breaker is open: its last requests failed, and this one was not sent.
+    Or an open circuit breaker did not send this request, because the last requests failed.
 
     Attributes:
         state: the server's state, for example ``"failed"`` or ``"stopped"``.
-        last_error: what brought it there, or what opened its breaker, if anything did.
-        outcome: ``"not_sent"``, or ``"unknown"`` if it was stopped while the request was with it, or an earlier attempt
-            was sent, so that it may have acted on the request.
-        retry_at: when its breaker lets a request through again, or a ``failed`` server is tried again, in UTC. It may
-            have passed: then one is on its way. None if waiting alone will not help.
+        last_error: the error behind that state, or behind the open breaker, if any.
+        outcome: ``"not_sent"``; or ``"unknown"`` if the server may have acted: stopped during the request, or after an
+            earlier attempt was sent.
+        retry_at: when the breaker lets a request through, or a ``failed`` server is tried again, in UTC. A time in the
+            past means that an attempt is under way. None if waiting alone will not help.
     """
 
     def __init__(
@@ -212,12 +207,12 @@ class ServerUnavailable(ServerError):
 
 
 class HttpStatusError(ServerError):
-    """A request was answered with an HTTP status other than success. Other requests and the session go on.
+    """A request was answered with an HTTP status that is not success. Other requests and the session go on.
 
-    An error in MCP's own terms stays an `mcp.MCPError`, also where the specification gives it a status.
+    An error in MCP's own terms stays an `mcp.MCPError`, whatever status the specification gives.
 
     Attributes:
-        status: the HTTP status, for example 429, or that of a redirect which is not followed.
+        status: the HTTP status, for example 429, or of a redirect that is not followed.
         retry_after: seconds that the server asks to wait, at most an hour; None if it does not ask.
     """
 
@@ -232,12 +227,12 @@ class ToolNotFound(ServerError):
 
 
 class NotSupported(ServerError):
-    """A feature was requested that one side does not support. It had no effect, and a retry will not help.
+    """A requested feature is not supported by one side. There was no effect, and a retry will not help.
 
     Attributes:
-        capability: what is not offered. By the server, one of the attributes of ``ServerInfo.supports``, such as
-            ``"resources_subscribe"``; by this side, what the server asks for: ``"sampling"``, ``"elicitation"``,
-            ``"roots"`` or ``"tasks"``.
+        capability: not offered by the server: an attribute of ``ServerInfo.supports``, such as
+            ``"resources_subscribe"``. Not offered by this side: ``"sampling"``, ``"elicitation"``, ``"roots"`` or
+            ``"tasks"``.
     """
 
     def __init__(self, message: str, *, server: str = "", capability: str = "") -> None:
@@ -248,12 +243,12 @@ class NotSupported(ServerError):
 class InvalidArguments(ServerError):
     """The parameters of a request are not valid: the arguments of a tool, the URI of a resource.
 
-    The request was not sent, and repeating it cannot help.
+    The request was not sent, and a retry cannot help.
 
     Attributes:
         tool: the tool's name as the server lists it; None for other requests.
-        path: the path of the invalid value: ``("filter", "rows", 0, "id")``; ``()`` for all arguments together.
-            For other requests than tool calls it begins with the name of the parameter: ``("uri",)``.
+        path: the path of the invalid value: ``("filter", "rows", 0, "id")``; ``()`` for all arguments together. Without
+            a tool, the name of the parameter comes first: ``("uri",)``.
     """
 
     def __init__(
@@ -265,7 +260,7 @@ class InvalidArguments(ServerError):
 
 
 class InvalidResult(ServerError):
-    """The result of a tool does not match its output schema. The tool has run; the call is not repeated.
+    """The result of a tool does not match the output schema. The tool has run; the call is not repeated.
 
     Attributes:
         tool: the tool's name as the server lists it.
@@ -273,7 +268,7 @@ class InvalidResult(ServerError):
         result: the ``mcp.types.CallToolResult``, as the server sent it.
     """
 
-    # The result is None only in a copy that was made anew from the text.
+    # The result is None only in a copy made anew from the text.
     def __init__(
         self,
         message: str,
@@ -290,15 +285,18 @@ class InvalidResult(ServerError):
 
 
 class LimitExceeded(ServerError):
-    """A limit was exceeded: on the amount that a server may send, or on the number of its requests.
+    """A limit was exceeded: on the amount that a server may send, or on the number of requests.
 
-    A caller gets it when the server's mailbox is full and its overflow policy is ``"fail"``, when a request from within
-    a request of a server with ``max_in_flight=1`` would wait for itself, when a list has no end, and when an answer
-    is too long. As the ``__cause__`` of a lost connection it says that the server sent too much: another message that
-    was too long, or too many requests of its own.
+    A caller gets this error if
+
+    - the server's mailbox is full and the overflow policy is ``"fail"``;
+    - a request within a request of a server with ``max_in_flight=1`` would wait for itself;
+    - a list has no end, or an answer is too long.
+
+    As the ``__cause__`` of a lost connection: the server sent another message that was too long, or too many requests.
 
     Attributes:
-        outcome: ``"not_sent"``: the request was not accepted; ``"unknown"``: the server may have acted on it.
+        outcome: ``"not_sent"``: the request was not accepted; ``"unknown"``: the server may have acted.
     """
 
     def __init__(self, message: str, *, server: str = "", outcome: Literal["not_sent", "unknown"] = "unknown") -> None:
@@ -309,7 +307,7 @@ class LimitExceeded(ServerError):
 class ToolFailed(McpActorsError):
     """`result_value` got a result without a value: the tool reports a failure, or the content cannot be decoded.
 
-    It is not a `ServerError`: the server did its work, and a model may need the tool's message to do better.
+    Not a `ServerError`: the server did its work, and the tool's message may help a model.
 
     Attributes:
         result: the ``mcp.types.CallToolResult``, complete.
@@ -327,8 +325,8 @@ class ConfigError(McpActorsError, ValueError):
     """A configuration is not valid.
 
     Args:
-        message: the problem and its remedy.
-        owner: what the message is about, which is written in front of it: a class, a server, a place in a file.
+        message: the problem and a remedy.
+        owner: the subject, written in front of the message: a class, a server, a place in a file.
         source: see Attributes.
         path: see Attributes.
 

@@ -1,20 +1,12 @@
 """Publish the names of a folder, and import some only when used.
 
-`publish` writes ``__module__`` of the public classes and functions in a namespace that come from private files of this
-package. For those that the façade offers it becomes ``mcp_actors``, for all others the module that is given. So
-tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of its code. It reads ``_HOMES`` of the
-façade in ``sys.modules``.
+Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of the code, and `dir`, which editors
+complete, lists public names. With `fetch_later`, a program that reads no files or has no server over HTTP does not wait
+for the import of that code.
 
-`fetch_later` makes a ``__getattr__`` for a folder. The first use of a name imports its module of the folder, publishes
-what is fetched from that, and writes it into the folder's namespace. So a program that reads no files, signs in nowhere
-or has no server over HTTP does not wait for the import of that code.
-
-Editors complete what `dir` lists: of a folder its `public_names`, of an object its members without an underscore.
-
-The ``__init__`` of ``adapters``, ``auth``, ``bridge``, ``catalog``, ``cli``, ``config``, ``kernel``, ``servers``,
-``testing`` and ``transports/http`` use this file (`fetch_later`: ``auth``, ``config``, ``testing`` and
-``transports/http``), and so do ``_backoff`` and ``_errors``. When it is imported itself, it imports nothing of the
-package.
+Owns: nothing.
+Writes: ``__module__``, annotations and ``__dir__`` of public classes and functions; the namespaces of folders.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -31,12 +23,10 @@ _PACKAGE = __name__.partition(".")[0]
 def publish(module: str, namespace: dict[str, Any]) -> None:
     """Set ``__module__`` of every class and function in `namespace` that a private module of this package defines.
 
-    It becomes ``mcp_actors`` for the names that ``mcp_actors/__init__.py`` offers, and `module` for all others. The
-    last line of a folder's ``__init__`` is ``publish(__name__, globals())``. A file directly in ``mcp_actors``, such as
-    ``_errors.py``, ends with a call for the folder that exports its names.
-
-    A class or function whose ``__module__`` is already public keeps it, so several modules may re-export it. Names that
-    begin with an underscore, constants, type aliases and things of other packages are left alone.
+    The new value is ``mcp_actors`` for names in ``mcp_actors/__init__.py``, else `module`. The last line of a folder's
+    ``__init__`` is ``publish(__name__, globals())``. A file directly in ``mcp_actors``, such as ``_errors.py``, ends
+    with a call for the folder that exports the names. Public and foreign things, private names, constants and type
+    aliases stay.
 
     Args:
         module: the dotted name under which users import the things.
@@ -60,7 +50,7 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
 
 
 def _publish_members(kind: Any) -> None:
-    """Let `typing.get_type_hints` find the names in annotations of a class in its file, and `dir` list public ones."""
+    """Let `typing.get_type_hints` find the names in a class's annotations, and `dir` list public members."""
     own = kind.__annotations__
     for name, text in own.items():
         if isinstance(text, ForwardRef) and text.__forward_module__ is None:  # of a named tuple
@@ -72,13 +62,13 @@ def _publish_members(kind: Any) -> None:
 
 
 def public_members(self: object) -> list[str]:
-    """List all members of an object of a user's class, and of others those without an underscore."""
+    """List an object's members without an underscore; all for a class of a user."""
     foreign = type(self).__module__.partition(".")[0] != _PACKAGE
     return [name for name in object.__dir__(self) if foreign or not name.startswith("_") or name.startswith("__")]
 
 
 def public_names(namespace: Mapping[str, Any]) -> list[str]:
-    """Return what `dir` lists of a folder: its public names and folders, and what Python sets."""
+    """List a folder's public names and folders, and the names that Python sets."""
     place, public = namespace["__name__"], namespace["__all__"]
     folders = {
         name
@@ -91,11 +81,11 @@ def public_names(namespace: Mapping[str, Any]) -> list[str]:
 def fetch_later(namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a folder, which imports a module at the first use of its names.
 
-    The folder's ``__init__`` imports the same names under ``TYPE_CHECKING``. Code of this package that must not load
-    them at its own import writes ``from .. import config`` and, in a function, ``config.load_config``.
+    The folder's ``__init__`` imports the same names under ``TYPE_CHECKING``. To avoid the load at its own import, code
+    of this package writes ``from .. import config`` and, in a function, ``config.load_config``.
 
     Args:
-        namespace: the ``globals()`` of the folder's ``__init__``, which keeps what was fetched.
+        namespace: the ``globals()`` of the folder's ``__init__``, which keeps fetched names.
         homes: name → module, relative to the folder (``".formats"``).
     """
     folder = str(namespace["__name__"])

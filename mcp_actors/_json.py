@@ -1,13 +1,11 @@
-"""Measure foreign JSON, and read what a strict parser refuses.
+"""Measure foreign JSON, and read text that a strict parser refuses.
 
-- `walk`, `members_of`, `measured` and `bytes_in` go through unchecked JSON-like data, and find its size and depth.
-- `read_json` also reads a message that has half of a surrogate pair or invalid bytes.
-- `ItemReader` reads the items of a list in JSON text that the parser refuses as a whole. `UnreadableItem` replaces an
-  item, `UnparsedText` marks a text. `JSON_TOKEN` and `BRACKETS` find where values begin and end.
+Data may be huge, deeper than Python's stack, or contain itself. Text may have half of a surrogate pair, invalid bytes,
+or a list with an item that cannot be parsed.
 
-``catalog``, ``config``, ``transports`` and ``servers`` use this file. It parses with pydantic-core and `json`, and
-imports no other file of the package. It does no I/O, does not log, and keeps no state outside of the objects that it
-makes.
+Owns: nothing.
+Writes: nothing.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -23,19 +21,20 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 # --- Walk through unchecked JSON-like data, and measure it ------------------------------------------------------------
 
-# Such data may be nested a hundred thousand levels deep, or contain itself. So nothing here recurses, and a caller that
-# has seen enough stops the walk: what is inside a value is not touched before the next value is asked for.
+# Foreign data may be nested a hundred thousand levels deep, or contain itself. So nothing here recurses, and a caller
+# that has seen enough stops the walk: the inside of a value is not touched before the next value is requested.
 
 
 LEAST: Final = 8
-"""Bytes that every value counts for. The cost of data grows with the number of its values: a million times ``1`` takes
-longer to handle than a million letters."""
+"""Bytes that every value counts for. The cost of data grows with the number of values: a million times ``1`` takes
+longer to handle than a million letters.
+"""
 
 
 def walk(value: Any) -> Iterator[tuple[Any, int]]:
-    """Yield a value and everything inside it, each with its depth (1 for the value itself), parents first.
+    """Yield a value and all values inside, each with its depth (1 for the value itself), parents first.
 
-    The keys of an object are not yielded. The walk has no end if a value contains itself.
+    Keys of objects are not yielded. The walk has no end if a value contains itself.
     """
     pending: list[tuple[Any, int]] = [(value, 1)]
     while pending:
@@ -50,16 +49,16 @@ def walk(value: Any) -> Iterator[tuple[Any, int]]:
 
 
 def members_of(value: Any) -> Mapping[str, Any] | None:
-    """Return the members of an object; also of a pydantic model, whose extra fields may hold anything."""
+    """Return the members of an object, or of a pydantic model with its extra fields."""
     if isinstance(value, Mapping):
         return value
     return dict(value) if hasattr(value, "model_fields_set") else None
 
 
 def measured(value: Any, enough: int) -> tuple[int, int, bool]:
-    """Return about how many bytes a value takes as JSON, how deep it is, and whether all of it was measured.
+    """Return the approximate bytes of a value as JSON, its depth, and whether all was measured.
 
-    The walk ends as soon as the value is known to take more than `enough` bytes.
+    The walk ends when more than `enough` bytes are found.
     """
     size = deepest = 0
     for each, depth in walk(value):
@@ -72,7 +71,7 @@ def measured(value: Any, enough: int) -> tuple[int, int, bool]:
 
 
 def _own_size(value: Any, enough: int) -> tuple[int, bool]:
-    """Return the bytes of a value without the values inside it, and whether it is an object or an array."""
+    """Return the bytes of a value without members, and whether it is an object or an array."""
     if isinstance(value, str):
         return bytes_in(value), False
     if (members := members_of(value)) is not None:
@@ -86,15 +85,15 @@ def _own_size(value: Any, enough: int) -> tuple[int, bool]:
 
 
 def bytes_in(text: str, *, least: int = LEAST) -> int:
-    """Return how many bytes a string takes with its quotes; characters that JSON escapes count as themselves."""
+    """Return the bytes of a string with quotes; characters that JSON escapes count as themselves."""
     return max(least, 2 + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))))
 
 
 # --- Read text that JSON allows and UTF-8 does not --------------------------------------------------------------------
 
 # JavaScript cuts texts within an emoji, Java encodes it as two halves (CESU-8), and old programs write other encodings.
-# The parser refuses all of these. Where people or models read such a text, it becomes U+FFFD. What is compared or sent
-# back would be another name or cursor then: the item that contains it is an `UnreadableItem`.
+# The parser refuses all of these. They become U+FFFD in a text for people or models. A text that is compared or sent
+# back would be another name or cursor then, so its item becomes an `UnreadableItem`.
 
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -120,21 +119,21 @@ _PLACE_WITHIN: Final[dict[str, tuple[dict[str, str], str]]] = {
     "schema": _SCHEMA,
     "shown": _SCHEMA,
 }
-"""Kind of an object → the kinds of its members: of those with these names, and of all others.
+"""Kind of an object → the kinds of members with these names, and of all others.
 
-A text that is *kept* or in a *schema* is compared or sent back, any other one is read. Each of the *items* of a list,
-and a value that is *alone*, may be an `UnreadableItem`.
+Texts that are *kept* or in a *schema* are compared or sent back; others are only read. An `UnreadableItem` may replace
+each of the *items* of a list, and a value that is *alone*.
 """
 
 _BOUNDARIES: Final = frozenset({"kept", "schema"})
 
 
 def read_json(text: bytes) -> Any:
-    """Parse a message, also one with text that UTF-8 cannot represent; see above for what becomes of it.
+    """Parse a message, also with text that UTF-8 cannot represent (see above).
 
     Raises:
-        ValueError: it is not JSON, or is nested too deeply; or it has such text and many values, or in its id, or in
-            what is compared or sent back if it is not a response.
+        ValueError: not JSON, or nested too deeply; or such text comes with many values or in the id, or is compared or
+            sent back outside a response.
     """
     try:
         return from_json(text)
@@ -149,7 +148,7 @@ class _Mending:
         self._left = 50_000  # values: they take twenty milliseconds, in a single step
 
     def _parsed(self, text: bytes) -> Any:
-        """Parse a text. What UTF-8 cannot represent is in the strings as surrogates, each alone."""
+        """Parse a text. Parts that UTF-8 cannot represent become surrogates, each alone."""
         decoded = text.decode("utf-8", "surrogateescape")
         if decoded.lstrip()[:1] in ("{", "[") and (_ESCAPED_HALF.search(decoded) or _HALF.search(decoded)):
             with suppress(RecursionError):
@@ -157,7 +156,6 @@ class _Mending:
         raise ValueError("not an object with such text")
 
     def message(self, text: bytes) -> Any:
-        """Return a message, or a batch, without surrogates."""
         read = self._read(self._parsed(text), "message")
         for message in read if type(read) is list else [read]:
             if type(message) is not dict or not _is_unicode({**message, "result": None}):
@@ -165,7 +163,6 @@ class _Mending:
         return read
 
     def item(self, text: bytes) -> Any:
-        """Return an item without surrogates, or an `UnreadableItem` for it."""
         return self._alone(self._parsed(text))
 
     def _alone(self, value: Any) -> Any:
@@ -175,7 +172,7 @@ class _Mending:
         return UnreadableItem(_logged(value.get("name") if type(value) is dict else None), _NOT_UNICODE)
 
     def _read(self, value: Any, place: str, depth: int = 1) -> Any:
-        """Return a value without the surrogates that are only read; `place` is one of `_PLACE_WITHIN`."""
+        """Replace surrogates in texts that are only read; `place` is a kind in `_PLACE_WITHIN`."""
         self._left -= 1
         if self._left < 0 or depth > 200:  # the limit of the parser
             raise ValueError("it is too long or nested too deeply")
@@ -208,22 +205,22 @@ def _is_unicode(value: Any) -> bool:
 
 
 def _logged(name: object) -> str | None:
-    """Return a name without surrogates, which cannot be written to a log."""
+    """Replace surrogates in a name, because a log cannot have them."""
     return name.encode("utf-8", "replace").decode() if isinstance(name, str) else None
 
 
 # --- Read the items of a list in JSON text that is invalid ------------------------------------------------------------
 
-# The parser refuses the whole text for one value that is nested too deeply. If that is in an item of a list, the other
-# items can still be used. So brackets and strings are searched for where each item begins and ends, and each is parsed
-# alone. Whether the text is JSON is decided by the parser, never by this search.
+# The parser refuses the whole text for one value that is nested too deeply. In a list, the other items can still be
+# used. So a search for brackets and strings finds where each item begins and ends, and each is parsed alone. The parser
+# decides whether the text is JSON, never this search.
 
 
 TOKENS: Final = 256
 """Tokens between two pauses: a tenth of a millisecond."""
 
-# An unterminated string matches up to the end of the text. If it did not match, the search would begin again at each of
-# its characters, in quadratic time.
+# In linear time, or a hostile text would block the event loop. An unterminated string matches up to the end, because
+# the search would otherwise begin again at each of its characters; possessive quantifiers do not go back.
 JSON_TOKEN: Final = re.compile(rb'"(?:[^"\\]++|\\.)*+"?|[{}\[\]:,]|[^\s"{}\[\]:,]++', re.DOTALL)
 
 BRACKETS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
@@ -231,16 +228,15 @@ BRACKETS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 
 
 class UnparsedText(str):
-    """A mark in the ``data`` of an error, and the text that it stands for, which cannot be parsed.
+    """A mark in the ``data`` of an error, with the text that cannot be parsed.
 
-    It is equal to the mark alone, and is pickled and shown as it.
+    Equal to the mark alone, and pickled and shown as the mark.
     """
 
     text: bytes = b""
 
     @classmethod
     def of(cls, mark: str, text: bytes) -> UnparsedText:
-        """Return a mark with a text."""
         self = cls(mark)
         self.text = text
         return self
@@ -254,8 +250,8 @@ class UnreadableItem:
     """Stands for an item that cannot be parsed.
 
     Attributes:
-        name: its name; None if that cannot be found.
-        problem: a phrase that says why.
+        name: the item's name; None if not found.
+        problem: a phrase with the reason.
     """
 
     name: str | None
@@ -264,14 +260,14 @@ class UnreadableItem:
 
 @define(eq=False)
 class ItemReader:
-    """Reads the text of an object, in which one list is parsed item by item.
+    """Reads the text of an object, and a list inside item by item.
 
     Args:
-        text: the text, perhaps that of a list with this object alone.
-        path: the names of the members that lead from the object to the list.
+        text: the text, perhaps a list with only this object.
+        path: the names of the members from the object to the list.
 
     Attributes:
-        value: the object, once `steps` has ended. An item that cannot be parsed is an `UnreadableItem`.
+        value: the object, once `steps` has ended, with an `UnreadableItem` for each item that cannot be parsed.
     """
 
     _text: bytes
@@ -281,10 +277,10 @@ class ItemReader:
     _names: dict[int, bytes] = field(factory=dict, init=False)
 
     def steps(self) -> Iterator[None]:
-        """Read the text. Each step takes about as long as the parser needs for one item.
+        """Read the text. Each step takes about as long as parsing one item.
 
         Raises:
-            ValueError: the rest of the text cannot be parsed, or the list is not there.
+            ValueError: the rest of the text cannot be parsed, or the list is missing.
         """
         yield from self._search()
         items = []
@@ -303,7 +299,6 @@ class ItemReader:
         holder[self._path[-1]] = items
 
     def _search(self) -> Iterator[None]:
-        """Find the beginning and the end of each item, and its name."""
         names = [b'"%b"' % name.encode() for name in self._path]
         outer = 2 if self._text.lstrip(b" \t\r\n").startswith(b"[") else 1
         depth = known = begin = 0  # known: the names of the path that lead here
@@ -347,7 +342,6 @@ class ItemReader:
         return _logged(name)
 
     def _without_items(self) -> bytes:
-        """Return the text with a number in place of each item."""
         pieces, done = [], 0
         for number, (begin, end) in enumerate(self._places):
             pieces += [self._text[done:begin], b"%d" % number]

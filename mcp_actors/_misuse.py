@@ -1,25 +1,11 @@
 """Explain wrong uses of the public API, with remedies; check options.
 
-Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. Here
-are checks and errors for
+Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. A call
+is explained after it has failed, so correct calls are not checked twice.
 
-- unknown arguments (`explained`, `explained_methods`, `unknown_argument`), with similar names (`akin`, `nearest`), and
-  attributes with the words of other libraries (`explained_names`, which `explained_methods` applies too). The
-  decorators explain a call after it has failed, so that correct calls are not checked twice. `CALL` lists the arguments
-  of ``call_tool``, which looks at unknown ones itself; `refuse_positional` and `refuse_option` are for ``call``;
-- blocks that are used without ``async with`` or ``with``, or twice (`Unopened`, `Block`, `opens_block`; `explained` and
-  `explained_methods` wrap those of `contextlib.asynccontextmanager`);
-- the wrong kind of event loop (`check_flavor`, which asks sniffio), and a use outside the Trio run (`check_trio`, which
-  asks Trio, and whose caller compares the threads; its error is `outside_trio`);
-- numbers and other options (`is_number`, `is_name`, `is_seconds`, `is_whole`, `is_function`, `type_of`,
-  `check_option`);
-- names of states to wait for (`check_states`).
-
-The kernel, the servers, the bridge, the configuration, the adapters, the command line and ``_backoff`` use this file.
-Of the package it imports the logger and `public_members`. It writes the methods of the classes that its decorators are
-given, and a `Block` notes that it was entered. The block of `opens_block` starts a system task of Trio's, which holds
-the block, and logs a warning if the main task ends first. For type checkers, decorated functions and classes keep their
-types.
+Owns: a system task for each block of `opens_block`.
+Writes: the methods of decorated classes; the log, if the main task ends before a block.
+Calls: _exports, _foreign, _patched.
 """
 
 from __future__ import annotations
@@ -48,7 +34,7 @@ P = ParamSpec("P")
 C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST: Final = 300
-"""Characters of a message: people do not read a longer one."""
+"""Characters of a message that people read."""
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word
@@ -70,7 +56,7 @@ def explained(thing: C) -> C:
 
 
 def explained_methods(kind: type[T]) -> type[T]:
-    """Apply `explained` to all public methods of a class, except those that look at unknown arguments themselves."""
+    """Apply `explained` to all public methods of a class that do not look at unknown arguments themselves."""
     of_actor = f"{kind.__name__}." if hasattr(kind, "tell") else ""
     for name, member in tuple(vars(kind).items()):
         if inspect.isfunction(member) and not name.startswith("_") and not _takes_any(member):
@@ -81,7 +67,7 @@ def explained_methods(kind: type[T]) -> type[T]:
 
 
 def explained_names(kind: type[T]) -> type[T]:
-    """Make the objects of a class explain attributes that they do not have. A decorator."""
+    """Make the objects of a class explain missing attributes. A decorator."""
     kind.__getattr__ = _explain_attribute  # type: ignore[attr-defined]  # type checkers know the attributes
     return kind
 
@@ -107,11 +93,11 @@ _MEANT: Final[tuple[tuple[str, str, str], ...]] = (
     ("reply", "answer resolve send set set_result", "write reply(value)"),
     ("reply", "reject set_exception", "write fail(error)"),
 )
-"""An attribute that a class has, other words that people write, and what they mean; ``*`` are those that are far."""
+"""An attribute of a class, other words that people write, and their meaning; ``*`` are far words."""
 
 
 def _explain_attribute(instance: object, name: str) -> NoReturn:
-    """Say what replaces an attribute that does not exist. Python suggests similar names itself."""
+    """Raise an error with the replacement of a missing attribute. Python suggests similar names."""
     kind, hint = type(instance), None
     if isinstance(instance, Mapping) and name in instance:
         hint = f"write servers[{name!r}]"
@@ -156,7 +142,7 @@ def _takes_any(fn: Callable[..., object]) -> bool:
 def _explanation(
     fn: Callable[..., object], who: str, args: tuple[object, ...], given: Mapping[str, object]
 ) -> TypeError | None:
-    """Return the error for a call that does not fit; None if its arguments do, and something else is wrong."""
+    """Return the error for a call with wrong arguments; None if the arguments fit, and something else failed."""
     if _takes_any(fn):
         return None
     signature = inspect.signature(fn)
@@ -173,17 +159,11 @@ def _explanation(
 
 
 CALL: Final = ("name", "arguments", "progress", "meta", "idempotent")
-"""The arguments of ``call_tool``, which looks at unknown ones itself: every call would pay for a frame around it."""
+"""The arguments of ``call_tool``, which looks at unknown ones, because a frame around it would cost every call."""
 
 
 def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
-    """Return the error for an argument that a function or a class does not have.
-
-    Args:
-        who: the class, or the function with ``()``.
-        word: the argument.
-        known: the arguments that there are.
-    """
+    """Return the error for an argument that `who`, a class or a function with ``()``, does not have."""
     subject = f"{who}: unknown argument {word[:_SHOWN]!r}; "
     return TypeError(
         subject + (_ELSEWHERE.get((who, word)) or _remedy(who, word, known) or _listing(subject, who, known))
@@ -191,13 +171,12 @@ def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
 
 
 def _listing(subject: str, who: str, known: Collection[str]) -> str:
-    """Return the list of arguments, or where it is if there are too many for one message."""
+    """Return the list of arguments; if too long for a message, where to read it."""
     listed = f"its arguments are: {', '.join(known) or 'none'}"
     return listed if len(subject) + len(listed) < LONGEST else f"see help({who.removesuffix('()')})"
 
 
 def refuse_positional(tool: str, positional: Sequence[object]) -> None:
-    """Refuse arguments of a tool that have no names."""
     if positional:
         raise TypeError(
             f"call(): the arguments of a tool have names, as in call({tool!r}, city='Rome'); for a mapping of them "
@@ -210,7 +189,7 @@ OPTIONS: Final = frozenset({"timeout", "progress", "meta", "idempotent"})
 
 
 def refuse_option(tool: str, option: str) -> TypeError:
-    """Return the error for an option that was given to ``call``, which sends all its arguments to the tool."""
+    """Return the error for an option given to ``call``, which sends all arguments to the tool."""
     remedy = _remedy("call()", option, ()) or f"write call_tool({tool!r:.40}, {{…}}, {option}=…)"
     problem = f"call(): {option!r} is an option of a call, and tool {tool!r:.40} has no such argument"
     return TypeError(f"{problem}; {remedy}")
@@ -254,9 +233,9 @@ def akin(word: str, known: Iterable[str]) -> list[str]:
 
 
 def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
-    """Return the names that are nearly this one, the nearest first.
+    """Return similar names, the nearest first.
 
-    Servers choose the number and the length of their names. Comparing is slow, so it is limited to some milliseconds.
+    Servers choose the number and length of names, and comparing is slow, so this takes some milliseconds at most.
     """
     import difflib  # here, because only errors need it
 
@@ -268,11 +247,7 @@ def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
 
 
 class Unopened:
-    """The result of a function that opens a block. It explains other uses than entering the block.
-
-    Args:
-        door: the function that returns this: ``"open_servers"``.
-    """
+    """The result of a function, `door`, that opens a block. Explains uses without entering the block."""
 
     _statement: ClassVar[str]
 
@@ -286,11 +261,7 @@ class Unopened:
         return f"<{self._door}(), {'entered' if self._entered else 'not entered'}>"
 
     def _enter_once(self) -> None:
-        """Note that the block is entered.
-
-        Raises:
-            RuntimeError: it was entered before.
-        """
+        """Note that the block is entered, or raise a `RuntimeError` the second time."""
         if self._entered:
             raise RuntimeError(
                 f"{self._door}(): this block was already entered; call {self._door}() for each {self._statement!r}"
@@ -323,7 +294,7 @@ class Unopened:
 
 
 class Block(Unopened, AbstractAsyncContextManager[T_co]):
-    """An ``async with`` that explains what else is tried with it."""
+    """An ``async with`` that explains other uses."""
 
     _statement = "async with"
 
@@ -378,14 +349,14 @@ class _Opened(_Explained[T_co]):
             return await super().__aexit__(*failure)
         finally:
             self._exited.set()
-            with trio.CancelScope(shield=True):  # it takes two steps of the event loop, and leaves no task behind
+            # So that no task is left behind; it takes two steps of the event loop. A cancellation must not skip them.
+            with trio.CancelScope(shield=True):
                 await self._released.wait()
 
     async def _keep(self) -> None:
-        """Keep the block alive until it exits, also if the program holds only what the block has opened.
-
-        Otherwise Trio would close its generator in another task, which cannot leave the nurseries of this one.
-        """
+        """Keep the block alive until it exits, also if the program holds only what the block has opened."""
+        # Otherwise the garbage collector would find the block's generator, and Trio would close that in another task,
+        # which cannot leave the nurseries of this one. A system task, because the program's nurseries must not wait.
         try:
             await self._exited.wait()
         except trio.Cancelled:  # Trio cancels system tasks once the main task has ended
@@ -403,15 +374,9 @@ class _Opened(_Explained[T_co]):
 
 
 def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> None:
-    """Raise an error unless the caller runs on the given kind of event loop.
+    """Raise a `RuntimeError` unless the caller of `door` runs on the event loop `flavor`, in an unpatched program.
 
-    Args:
-        door: the function that is called, for the error: ``"mcp_actors.open_servers()"``.
-        flavor: the event loop that it needs.
-        remedy: what to do on the other event loop, as an imperative.
-
-    Raises:
-        RuntimeError: the caller runs on another event loop, or on none; or gevent or eventlet has patched the program.
+    `remedy` says what to do on another event loop, as an imperative.
     """
     refuse_patched(door)
     try:
@@ -423,21 +388,16 @@ def check_flavor(door: str, flavor: Literal["asyncio", "trio"], remedy: str) -> 
 
 
 def check_trio(subject: str, *, here: bool) -> None:
-    """Raise an error if the caller of a group or of one of its refs is outside its Trio run, as on asyncio.
+    """Raise a `RuntimeError` if the user of a group or a ref (`subject`) is outside its Trio run.
 
-    Args:
-        subject: the group or the ref.
-        here: whether the caller is in the thread of the group.
-
-    Raises:
-        RuntimeError: the caller is outside Trio, or in another thread.
+    `here` says whether the caller is in the thread of the group.
     """
     if not here or not trio.lowlevel.in_trio_run():
         raise outside_trio(subject)
 
 
 def outside_trio(subject: str) -> RuntimeError:
-    """Return the error for the use of a group or of one of its refs outside its Trio run."""
+    """Return the error for the use of a group or a ref outside its Trio run."""
     return RuntimeError(
         f"{subject}: used outside its Trio run; on asyncio, open the group with mcp_actors.bridge.open_servers; in a "
         "thread, call trio.from_thread.run(ref.call_tool, name, arguments) (with trio_token=... if Trio did not start "
@@ -462,7 +422,7 @@ def is_seconds(value: object) -> TypeGuard[float]:
 
 
 def is_name(name: object) -> TypeGuard[str]:
-    """Return True for a text of one line, which cannot forge a line of a log."""
+    """Return True for a text of one line; other texts could forge a line of a log."""
     return isinstance(name, str) and name.splitlines() == [name]
 
 
@@ -472,25 +432,17 @@ def is_whole(value: object, lowest: int) -> TypeGuard[int]:
 
 
 def is_function(value: object) -> TypeGuard[Callable[..., Any]]:
-    """Return True for what can be called, but False for a class, which is given in place of an object of it."""
+    """Return True for a callable, but False for a class given in place of its object."""
     return callable(value) and not isinstance(value, type)
 
 
 def type_of(value: object) -> str:
-    """Return the type of a value; for a class, which may be given in place of an object of it, which one it is."""
+    """Return the type of a value, or the name of a class given in place of its object."""
     return f"the class {value.__name__}" if isinstance(value, type) else type(value).__name__
 
 
 def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bool) -> None:
-    """Raise a `ValueError` unless an argument is valid.
-
-    Args:
-        owner: the subject of the error: ``"Supervisor"``.
-        name: the argument.
-        given: its value.
-        wanted: what is valid, after the words *must be*.
-        valid: whether the value is.
-    """
+    """Raise a `ValueError` unless an argument is valid; `wanted` follows the words *must be*."""
     if not valid:
         what = f"{type_of(given)}; write {given.__name__}(...)" if isinstance(given, type) else shown(given)
         raise ValueError(f"{owner}: {name} must be {wanted}, not {what}")
@@ -500,16 +452,7 @@ def check_option(owner: str, name: str, given: object, wanted: str, *, valid: bo
 
 
 def check_states(owner: str, wanted: Iterable[str], known: tuple[str, ...]) -> None:
-    """Raise an error unless all states exist.
-
-    Args:
-        owner: the subject of the error: ``"actor 'a'"``.
-        wanted: the states to wait for.
-        known: all states of the owner.
-
-    Raises:
-        ValueError: no state is given, or an unknown one.
-    """
+    """Raise a `ValueError` unless at least one state is wanted and all are known."""
     wanted = tuple(wanted)
     if not wanted:
         raise ValueError(f"{owner}: wait_state() was called without a state; give {_either(known)}")

@@ -1,12 +1,8 @@
 """Refuse programs that gevent or eventlet has patched.
 
-They replace Python's threads, ``select`` and processes by ones that wait in their own event loop. Trio then fails at an
-attribute of ``select``, or waits for ever, and so does a call that blocks. So each door calls `refuse_patched` when it
-opens, and the doors to asyncio and to threads at each call: a program may be patched after that. The façade refuses
-eventlet, under which Trio cannot be imported, at the import. A program that has patched nothing else, such as its
-sockets, is accepted.
-
-`patched_by` asks the library if it is imported. This file imports nothing of the package, and nothing that is patched.
+Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. Each door checks when
+opened, and the doors to asyncio and to threads at each call, because a program may be patched later. The façade refuses
+eventlet, because Trio cannot be imported. Patched sockets alone are accepted.
 """
 
 from __future__ import annotations
@@ -18,11 +14,11 @@ _MODULES: Final = {
     "gevent.monkey": ("is_module_patched", ("select", "subprocess", "threading")),
     "eventlet.patcher": ("is_monkey_patched", ("os", "select", "socket", "subprocess", "thread")),
 }
-"""What patches → its function that says whether a module is patched, and the modules that must not be."""
+"""Patching module → the function that reports a patched module, and the modules that must not be patched."""
 
 
 def patched_by() -> str | None:
-    """Return the name of the library that has patched this program; None if none has."""
+    """Return the name of the library that has patched this program; None without one."""
     for name, (question, modules) in _MODULES.items():
         if (patcher := sys.modules.get(name)) is not None and any(map(getattr(patcher, question), modules)):
             return name.partition(".")[0]

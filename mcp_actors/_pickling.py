@@ -1,17 +1,13 @@
 """Pickle and copy exceptions, live handles and frozen mappings.
 
-Python pickles an exception as its class, ``args`` and attributes. An ``__init__`` with required keywords then fails on
+Python pickles an exception as class, ``args`` and attributes. An ``__init__`` with required keywords then fails on
 loading, which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps the cause,
-and is loaded without ``__init__``. `pack` and `unpack` do the same for one value, which may be an exception of any
-class. In a pickle or a deep copy, a group is made anew from its members, as a plain one. Another exception that is not
-`Portable` is pickled and loaded on trial, which runs code of its class. One that fails this is replaced by an
-`UnpicklableError` with its class and text. Pickles and deep copies have no traceback and no context.
+and is loaded without ``__init__``. Other exceptions are pickled and loaded on trial, which runs foreign code; an
+`UnpicklableError` replaces failures. Groups become plain. Pickles and deep copies have no traceback and no context.
 
-A `Handle` works only in the process that made it: a copy is the object itself, and a pickle is refused. A `Frozen`
-mapping compares, copies, pickles and hashes.
-
-`McpActorsError` derives from `Portable`, and the events of the kernel `pack` the exceptions in them. This file imports
-neither; of the package it imports ``_collapse`` and ``_foreign``. It keeps no state and writes no file.
+Owns: nothing.
+Writes: nothing.
+Calls: _collapse, _foreign.
 """
 
 from __future__ import annotations
@@ -27,11 +23,11 @@ V_co = TypeVar("V_co", covariant=True)
 
 
 class UnpicklableError(Exception):
-    """Replaces an exception that cannot be pickled; its text is the class and the text of the original."""
+    """Replaces an exception that cannot be pickled; the text is the class and the text of the original."""
 
 
 class Portable(Exception):
-    """Base of the errors of this package. It is copied and pickled without calling ``__init__``."""
+    """Base of the errors of this package, copied and pickled without calling ``__init__``."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = {name: pack(value) for name, value in vars(self).items()}
@@ -50,17 +46,16 @@ def _blank(kind: type[BaseException], args: tuple[Any, ...]) -> BaseException:
 
 
 def pack(value: object) -> object:
-    """Return what to pickle for a value that may be an exception; `unpack` returns the value."""
+    """Return a picklable form of a value that may be an exception; `unpack` returns the value."""
     return _Packed(value) if isinstance(value, BaseException) else value
 
 
 def unpack(value: object) -> object:
-    """Return the value that was given to `pack`."""
     return value.error if isinstance(value, _Packed) else value
 
 
 class _Packed:
-    """Wraps an exception of any class. A shallow copy keeps it; a pickle or deep copy may have to replace it."""
+    """Wraps an exception of any class. A pickle or a deep copy may have to replace the exception."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -101,7 +96,7 @@ def _survives(error: BaseException) -> bool:
 
 
 class Handle:
-    """Base of references, groups, streams and whatever else works only where it was made."""
+    """Base of references, groups, streams and everything else that works only where it was made."""
 
     __slots__ = ()
 
@@ -119,7 +114,7 @@ class Handle:
 
 
 class Frozen(Mapping[K, V_co]):
-    """An immutable mapping. Its hash is that of its keys, because values may have none."""
+    """An immutable mapping. The hash covers the keys only, because values may have none."""
 
     __slots__ = ("_items",)
 

@@ -1,12 +1,7 @@
-"""Fixtures for the tests of programs that use MCP servers or actors.
+"""Fixtures for tests of programs that use MCP servers or actors.
 
-``scripted_server`` is a server for a test; ``event_recorder`` is a list of events; ``mcp_servers`` opens servers on
-Trio or asyncio, and lets the recorder observe them; ``nothing_left`` fails a test that leaves child processes (and
-kills them), file descriptors, threads or asyncio tasks. For the last three it waits some seconds.
-
-pytest imports this file when it starts, also in projects that do not use the fixtures. So the import loads pytest and
-the façade, but no other part of the package: the fixtures import ``testing``, ``servers``, ``bridge`` and sniffio when
-they need them.
+pytest imports this file at every start, also in projects without a use for the fixtures. So the fixtures import what
+they need.
 """
 
 from __future__ import annotations

@@ -1,10 +1,7 @@
 """Find the Python interpreter that can run a file of this package.
 
-A sandbox, ``attach`` and a scripted server are programs of this package, each started by an interpreter. In a frozen
-program `sys.executable` is that program, which would start itself, and so on without end. In a zip file there is no
-file to run. Only `our_python` decides what runs such a program, and it is called before one is started.
-
-The configuration, the stdio transport, the command line and the scripted server use this file. It starts nothing.
+A frozen program would start itself as `sys.executable`, without end, and a zip file has no file to run. So `our_python`
+decides before a sandbox, ``attach`` or a scripted server is started.
 """
 
 from __future__ import annotations
@@ -23,11 +20,11 @@ _INTERPRETER: Final = re.compile(
 
 
 def our_python(who: str, file: str | None = None) -> str:
-    """Return the path of the interpreter that runs this program, and that can run a file of this package.
+    """Return the path of this program's interpreter, if able to run a file of this package.
 
     Args:
         who: the subject of errors: ``"server 'docs': sandbox"``.
-        file: the file; None if it is not of this package.
+        file: the file; None for one outside this package.
 
     Raises:
         ConfigError: this program is not run by an interpreter, or the file is in an archive.

@@ -1,12 +1,8 @@
 """Refuse an SDK that is too old or hidden at import.
 
-Otherwise the first name that an old SDK lacks would be the error, which does not say that a newer version has it; or,
-if a program is called ``mcp.py``, a circular import. The file looks for the module, reads the version from the metadata
-of the installed distribution ``mcp``, and raises an `ImportError` with the remedy. It accepts an SDK without metadata,
-or whose version does not begin with two numbers. It imports neither `mcp` nor anything of the package.
-
-``catalog``, ``config`` and ``transports`` import it before anything that imports `mcp`; ``adapters`` and the command
-line import it when they are first used.
+Otherwise the error would be a missing name or, in a program called ``mcp.py``, a circular import, without a remedy. So
+this file is imported before `mcp`. An SDK without metadata, or whose version does not begin with two numbers, is
+accepted.
 """
 
 from __future__ import annotations
@@ -17,11 +13,11 @@ from importlib.metadata import PackageNotFoundError, version
 from typing import Final
 
 OLDEST: Final = (2, 3)
-"""The oldest version of the SDK that works. ``pyproject.toml`` has the same."""
+"""The oldest version of the SDK that works, as in ``pyproject.toml``."""
 
 
 def sdk_problem() -> str | None:
-    """Return the error about the installed SDK, None if it is new enough."""
+    """Return the error about the installed SDK, if any."""
     found = PathFinder.find_spec("mcp")
     if found is not None and found.submodule_search_locations is None:
         return f"mcp_actors: {found.origin} hides the package mcp, because it has the same name; rename that file"

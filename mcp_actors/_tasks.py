@@ -1,18 +1,10 @@
-"""Background tasks, closing order, fan-out, feeds, signals, time slices, threads, upkeep.
+"""Run background tasks, feeds, threads and upkeep; receive signals.
 
-- `open_background` opens a place for shielded tasks around a block (`Background`), which are cancelled when the block
-  and its clean-up are over. A task that fails cancels the block.
-- `ClosingOrder` lets the connected servers of a group begin to close in reverse configured order.
-- `fan_out` runs a step for several actors at the same time, in tasks of its own.
-- `Feed` queues items for a slow callback by rank, and drops items beyond its limits. Its caller runs it in a task.
-- `Signals` checks signal numbers, and receives the signals through Trio, in the main thread; `name_of` names one.
-- `TimeSlice` runs a checkpoint after each `PIECE` seconds of CPU-bound work; `work_clock` is its clock.
-- `run_in_thread` runs a blocking job in a thread. If no thread can be started, it raises `NoThread`.
-- `Upkeep` runs a failed job of a group again after a delay, keeps its error, and logs it to ``mcp_actors.servers``.
+Servers and transports share these tools, so actors and servers are known here by name only.
 
-The servers and the transports use this file, and the bridge uses `Signals`. It imports none of them: it knows an actor
-or a server by its name, and its work as a function. Of the package it imports ``_backoff``, ``_collapse``, ``_errors``,
-``_foreign`` and ``_text``. State is in objects of these classes.
+Owns: nothing; tasks, queues and scopes belong to the objects of callers.
+Writes: the log, for failed upkeep.
+Calls: _backoff, _collapse, _errors, _foreign, _text.
 """
 
 from __future__ import annotations
@@ -43,8 +35,8 @@ if TYPE_CHECKING:
 
 # --- Background tasks, which serve a block until its clean-up is over -------------------------------------------------
 
-# A plain nursery would cancel them too early: a cancellation reaches the block and the tasks at the same moment, while
-# the clean-up still needs its pipes read. It would also wrap every exception of the block in a group.
+# A plain nursery would cancel these tasks too early: a cancellation reaches the block and the tasks at the same moment,
+# while the clean-up still needs its pipes read. And every exception of the block would come out in a group.
 
 
 Args = TypeVarTuple("Args")
@@ -53,8 +45,7 @@ Args = TypeVarTuple("Args")
 class Background:
     """Starts tasks that are shielded from cancellation, and cancelled when their block has ended.
 
-    Ctrl-C does not interrupt them either: the main task gets it instead. Users' functions that they call drop that
-    protection again.
+    Ctrl-C does not interrupt the tasks: the main task gets it instead. Users' functions drop the protection again.
     """
 
     def __init__(self, nursery: trio.Nursery, on_failure: Callable[[Exception], object]) -> None:
@@ -64,9 +55,9 @@ class Background:
         self._ended = False
 
     def start_soon(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args, name: str) -> trio.CancelScope | None:
-        """Start a task, unless the block has ended. An exception of the task cancels the block and is raised there.
+        """Start a task and return its scope; return None if the block has ended.
 
-        Return the scope around the task, None if the block has ended.
+        An exception of the task cancels the block and is raised there.
         """
         if self._ended:
             return None  # a caller whose connection was lost outlives the block, and must not fail here
@@ -76,7 +67,6 @@ class Background:
         return scope
 
     def cancel(self, reason: str) -> None:
-        """Cancel every task started so far."""
         for scope in self._scopes:
             scope.cancel(reason)
 
@@ -101,8 +91,8 @@ class Background:
 async def open_background(on_failure: Callable[[Exception], object] = lambda _: None) -> AsyncIterator[Background]:
     """Open a place for background tasks around a block.
 
-    The shields are bounded: however the block ends, its tasks are cancelled then. An exception of the block leaves as
-    itself, and so does the single exception of a task.
+    However the block ends, the tasks are cancelled then, which bounds the shields. An exception of the block leaves as
+    itself; likewise the single exception of a task.
 
     Args:
         on_failure: called with the exception of a task before the block is cancelled.
@@ -117,6 +107,8 @@ async def open_background(on_failure: Callable[[Exception], object] = lambda _: 
                 # Carried past the nursery, which would wrap it in a group, or rebuild it if it is a group itself.
                 error = exc
             finally:
+                # Before the nursery waits for its tasks: they are shielded, so no cancellation from outside would ever
+                # end them, and the block would hang.
                 background.end("the block they served has ended")
     except BaseExceptionGroup as group:
         if error is not None:
@@ -136,8 +128,6 @@ async def open_background(on_failure: Callable[[Exception], object] = lambda _: 
 
 
 class ClosingOrder:
-    """The closing order of the servers of one group."""
-
     def __init__(self) -> None:
         self._due: list[str] = []
         self._parking = trio.lowlevel.ParkingLot()
@@ -146,13 +136,13 @@ class ClosingOrder:
         """Note that the block of the group has exited.
 
         Args:
-            connected: the names of the servers that are connected now, in configured order. Each of them must call
-                `begin`, however its connection ends, or the others wait for ever.
+            connected: the names of the connected servers, in configured order. Each must call `begin`, however the
+                connection ends, or the rest waits for ever.
         """
         self._due.extend(connected)
 
     async def wait_turn(self, server: str) -> None:
-        """Wait until every server configured after this one has begun to close.
+        """Wait until every server configured later has begun to close.
 
         **Cancellation**: leaves at once; `begin` is still due.
         """
@@ -160,7 +150,7 @@ class ClosingOrder:
             await self._parking.park()
 
     def begin(self, server: str) -> None:
-        """Note that a server begins to close; do nothing if the block of the group has not exited."""
+        """Note that a server begins to close. Does nothing before the group's block has exited."""
         if server in self._due:
             self._due.remove(server)
             self._parking.unpark_all()
@@ -170,7 +160,7 @@ class ClosingOrder:
 
 
 class Named(Protocol):
-    """An actor, or what is kept about one."""
+    """An actor, or a record of an actor."""
 
     @property
     def name(self) -> str:
@@ -181,17 +171,12 @@ N = TypeVar("N", bound=Named)
 
 
 async def fan_out(step: Callable[[N], Awaitable[None]], actors: Iterable[N], purpose: str) -> None:
-    """Run a step for each actor, concurrently.
+    """Run a step for each actor, concurrently, in tasks that are named after the actor and the purpose.
 
     **Cancellation**: cancels the steps.
 
-    Args:
-        step: an async function that takes one of them.
-        actors: the actors.
-        purpose: the second part of the names of the tasks; the first is that of the actor.
-
     Raises:
-        Exception: a step has raised it, and the others were cancelled; an `ExceptionGroup` if several have raised.
+        Exception: from a step, after the others were cancelled; an `ExceptionGroup` if several have raised.
     """
     try:
         async with trio.open_nursery() as nursery:
@@ -207,16 +192,16 @@ async def fan_out(step: Callable[[N], Awaitable[None]], actors: Iterable[N], pur
 T = TypeVar("T")
 
 MAX_WAITING: Final = 1000
-"""Items that may wait for a slow callback. Then the oldest is dropped, because the latest matter most."""
+"""Items that may wait for a slow callback. Beyond, the oldest is dropped, because the latest matter most."""
 
 
 class Feed(Generic[T]):
     """Delivers items in order, in a task of its own.
 
     Args:
-        deliver: delivers an item. It handles its own exceptions.
-        max_size: the most that the waiting items may take together, in the unit of `put`. Then the oldest is dropped;
-            a single item that takes more is dropped at once.
+        deliver: delivers an item, and handles exceptions.
+        max_size: the most that waiting items may take together, in the unit of `put`. Beyond, the oldest is dropped; a
+            larger single item is dropped at once.
         on_drop: called for each dropped item.
     """
 
@@ -233,7 +218,7 @@ class Feed(Generic[T]):
         self._idle.set()
 
     def put(self, item: T, size: int, rank: float = 0.0) -> None:
-        """Queue an item, without waiting. Items are delivered by rank, and those of one rank as they arrived."""
+        """Queue an item, without waiting. Items are delivered by rank, then as they arrived."""
         if size > self._max_size:
             self._on_drop()
             return
@@ -268,7 +253,7 @@ class Feed(Generic[T]):
             self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until all items are delivered, also those that tasks which are scheduled now will queue."""
+        """Wait until all items are delivered, also from tasks that are scheduled now."""
         self._wake()
         await self._idle.wait()
 
@@ -277,19 +262,19 @@ class Feed(Generic[T]):
 
 
 class Signals(Iterable[int]):
-    """The numbers of the signals that a program reacts to, and how it receives them.
+    """The signals that a program reacts to. Only the main thread gets signals.
 
-    Only the main thread gets signals. A subclass receives them where Trio does not run in that thread.
+    A subclass receives the signals where Trio does not run in the main thread.
 
     Args:
         option: the name of the option, for errors.
-        numbers: the value of the option: one signal, or several; none disables it.
+        numbers: one signal, or several; an empty value disables the option.
 
     Attributes:
-        hurry: what to do if the program is asked to stop while it starts, in another way than by these signals.
+        hurry: called to stop a starting program for another reason than these signals.
 
     Raises:
-        ConfigError: the value is not a signal that can be received.
+        ConfigError: the value is not a receivable signal.
     """
 
     def __init__(self, option: str, numbers: object) -> None:
@@ -299,11 +284,11 @@ class Signals(Iterable[int]):
 
     @classmethod
     def of(cls, **options: object) -> tuple[Signals, ...]:
-        """Return the signals of each option, which may be such an object already.
+        """Return the signals of each option, which may be `Signals` already.
 
         Raises:
-            ConfigError: a value is not a signal that can be received, or two options have the same signal, which only
-                one of them would receive.
+            ConfigError: a value is not a receivable signal, or two options share a signal, which only one would
+                receive.
         """
         made = tuple(value if isinstance(value, Signals) else cls(option, value) for option, value in options.items())
         for one, other in combinations(made, 2):
@@ -322,7 +307,7 @@ class Signals(Iterable[int]):
         return bool(self.numbers)
 
     def receive(self) -> AbstractContextManager[AsyncIterator[int]]:
-        """Receive the signals for the time of a block, instead of their default action.
+        """Receive the signals during a block, instead of their default action.
 
         Raises:
             RuntimeError: this is not the main thread.
@@ -331,11 +316,7 @@ class Signals(Iterable[int]):
         return trio.open_signal_receiver(*self.numbers)
 
     def check_thread(self) -> None:
-        """Check that the current thread is the one that gets signals.
-
-        Raises:
-            RuntimeError: this is not the main thread.
-        """
+        """Raise a `RuntimeError` if signals need the main thread, and this is another one."""
         if self.numbers and threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 f"open_servers(): {self.option} needs the main thread, because Python delivers signals there; open the "
@@ -344,7 +325,6 @@ class Signals(Iterable[int]):
 
 
 def name_of(number: int) -> str:
-    """Return the name of a signal, as in ``"SIGTERM"``."""
     return signal.Signals(number).name
 
 
@@ -358,17 +338,18 @@ def _numbers(option: str, value: object) -> Iterator[int]:
 
 # --- Yield to the event loop during CPU-bound loops -------------------------------------------------------------------
 
-# Work is measured on the clock of the run. A mock clock does not move while a task works, so a run on one yields at the
-# same places each time, and one number can repeat it.
+# Work is measured on the clock of the run. A mock clock does not move while a task works, so such a run yields at the
+# same places each time, and one seed can repeat it.
 
 
 PIECE: Final = 0.0005
 """Seconds of work between two checkpoints. A request to another server takes several steps of the event loop, and each
-of them may have to wait that long."""
+may wait that long.
+"""
 
 
 def work_clock() -> Callable[[], float]:
-    """Return the clock of this run, to be asked often: `trio.current_time` looks it up each time."""
+    """Return the clock of this run; `trio.current_time` would look it up at each call."""
     return trio.lowlevel.current_clock().current_time
 
 
@@ -387,7 +368,7 @@ class TimeSlice:
         self.since = self._clock()
 
     async def checkpoint(self) -> None:
-        """Run a checkpoint if there was none for `PIECE` seconds. Call it after each step of the work."""
+        """Run a checkpoint if the last one is `PIECE` seconds ago. Call this after each step of the work."""
         if self._clock() - self.since > PIECE:
             await trio.lowlevel.checkpoint()
             self.since = self._clock()
@@ -395,16 +376,15 @@ class TimeSlice:
 
 # --- Keep the group's own tasks going after any failure ---------------------------------------------------------------
 
-# A group follows its sources, writes states into tables and remembers catalogues in tasks that have no caller. If one
-# of them ended, its error would reach no one: the program would go on for months with the configuration of the day on
-# which a thread could not be started. So each of them is begun again after any failure, which is shown until it works
-# again.
+# A group follows sources, writes states into tables and remembers catalogues in tasks without a caller. The error of
+# such a task would reach no one, and the program would go on for months with the configuration of that day. So each is
+# begun again after any failure, which is shown until the task works again.
 
 
 logger = Log("mcp_actors.servers")
 
 AGAIN: Final = Backoff(first=1.0, initial=2.0, maximum=60.0)
-"""The delays after failures in a row: a shortage may be over in a second, or last for hours."""
+"""Delays after failures in a row: a shortage may end in a second, or last for hours."""
 
 
 class NoThread(ConfigError):
@@ -418,7 +398,7 @@ async def run_in_thread(job: Callable[[], T], limiter: trio.CapacityLimiter | No
 
     Raises:
         NoThread: no thread could be started.
-        Exception: what the job raises.
+        Exception: from the job.
     """
     begun = False
 
@@ -438,11 +418,11 @@ async def run_in_thread(job: Callable[[], T], limiter: trio.CapacityLimiter | No
 
 
 class Upkeep:
-    """Keeps the tasks that a group runs for itself.
+    """Keeps the tasks of a group itself.
 
     Attributes:
-        errors: the error of each task that has failed and does not work again yet, by its key. Replaced, never
-            changed, as other threads may read it.
+        errors: by key, the error of each task that failed and does not work again yet. Replaced, never changed, because
+            several threads may read the mapping.
     """
 
     def __init__(self) -> None:
@@ -451,10 +431,10 @@ class Upkeep:
     async def keep(
         self, key: str, what: str, job: Callable[[], Awaitable[None]], *, closing: trio.Event | None = None
     ) -> None:
-        """Run a job until it returns; after a failure, note it and run the job again.
+        """Run a job until it returns; after a failure, note the error and run the job again.
 
-        The job calls `works` each time it has done a part of its work. Until then a failure is an entry in `errors`
-        and one log record at level ERROR; further ones are logged at DEBUG.
+        The job calls `works` after each part of its work. Until then the first failure is an entry in `errors` and a
+        log record at level ERROR; further failures are logged at DEBUG.
 
         **Cancellation**: ends the job.
 
@@ -462,7 +442,7 @@ class Upkeep:
             key: names the job in `errors`.
             what: names the job and its object in messages: ``"/etc/mcp.json: following it"``.
             job: the job.
-            closing: when it is set, the job has one more attempt, without a delay. Its error stays then.
+            closing: once set, the job has a last attempt, without a delay, and a last error stays.
         """
         failures, closing = 0, trio.Event() if closing is None else closing
         try:
@@ -482,7 +462,6 @@ class Upkeep:
                 self._forget(key)
 
     def works(self, key: str) -> None:
-        """Note that a job has done a part of its work."""
         if key in self.errors:
             self._forget(key)
             logger.info("%s: this works again", key)

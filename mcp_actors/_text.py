@@ -1,15 +1,10 @@
 """Show foreign text, and describe errors.
 
-- `plain_text` makes the text of a server safe for logs and terminals. `one_line` drops what `HIDDEN` finds, for a
-  search in the text; `escaped` shows it, for a review; and `indented` indents further lines, so that no line looks like
-  a separate message. `some_of` lists the first items for a sentence, with the number of the others.
-- `problem_of` describes an error in one line, and `bad_option` makes that of an option of `open_servers`.
-  `own_shortage` finds a shortage of this program or machine among the causes of an error, with its remedy (`Shortage`);
-  `shortage_of` names one that a retry may not meet.
+The kernel uses this file too, so it imports almost nothing.
 
-The adapters, ``auth``, ``catalog``, ``config``, ``transports``, ``servers``, ``bridge``, ``cli``, ``gateway`` and
-``_tasks`` use this file, and the kernel uses `plain_text`, so nothing but the standard library, attrs, ``_collapse``
-and ``_errors`` is imported here. It does no I/O, does not log, and keeps no state outside of the objects that it makes.
+Owns: nothing.
+Writes: nothing.
+Calls: _collapse, _errors.
 """
 
 from __future__ import annotations
@@ -30,14 +25,13 @@ T = TypeVar("T")
 
 # --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
 
-# The text of a server reaches people through logs and terminals, where some characters have effects. Escape sequences
-# move the cursor or rewrite the screen or the clipboard; a line break forges a log line; bidirectional marks reorder
-# words; zero-width characters hide words or make two names look alike. None of them is needed for reading. Programs
-# get such text unchanged: this is only for text that is shown.
+# Some characters have effects in logs and terminals. Escape sequences move the cursor or rewrite the screen or the
+# clipboard; a line break forges a log line; bidirectional marks reorder words; zero-width characters hide words or make
+# two names look alike. None is needed for reading. Programs get foreign text unchanged: this is for shown text only.
 
 
 _READ_PER_SHOWN: Final = 8
-"""Characters that are read for each one that may be shown, so that skipping hidden ones takes a bounded time."""
+"""Characters to read for each shown one, so that skipping hidden ones takes a bounded time."""
 
 # The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No repeated class contains an
 # introducer, so a failed match never scans text again and the time is linear.
@@ -68,14 +62,13 @@ def plain_text(text: str, *, limit: int = 1000, lines: bool = False) -> str:
     """Return foreign text as it may be shown to people.
 
     Escape sequences and characters that control something, set the direction of writing or have no width are dropped.
-    All whitespace, including tabs, becomes a space. Code points that are not characters (surrogates, or unknown to this
-    Python) become U+FFFD, the replacement character. Whitespace at the end is removed.
+    Whitespace becomes spaces, and is removed at the end. Surrogates and code points unknown to this Python become
+    U+FFFD, the replacement character.
 
     Args:
         text: the text of a server.
-        limit: the most characters that are returned; a text that was cut ends in ``…``. Default 1000, a dozen
-            lines of a terminal.
-        lines: True keeps line breaks, where several lines do no harm. Default False: they become spaces.
+        limit: the most characters to return; a cut text ends in ``…``. Default 1000, a dozen lines of a terminal.
+        lines: True keeps line breaks, where several lines do no harm.
     """
     seen = text[: limit * _READ_PER_SHOWN]
     if not (seen.isascii() and seen.isprintable()):
@@ -91,15 +84,12 @@ def plain_text(text: str, *, limit: int = 1000, lines: bool = False) -> str:
 
 
 def one_line(text: str) -> str:
-    """Return a text without what is hidden, and with a space for each character of whitespace. It may be of any length.
-
-    A text that is not `plain_text` yet is searched in this form, in which people would read it.
-    """
+    """Drop hidden characters, and make all whitespace spaces: the form that people read, for a search in a text."""
     return _WHITESPACE.sub(" ", HIDDEN.sub("", text))
 
 
 def escaped(text: str) -> str:
-    """Return a line for review, with escapes for what `HIDDEN` finds and for characters that look like a blank."""
+    """Return a line for review, with escapes for matches of `HIDDEN` and for characters that look like a blank."""
     shown = HIDDEN.sub(lambda hidden: ascii(hidden[0])[1:-1], text)
     inkless = "\u2800\U0001d159"  # printable characters of Braille and of musical notation
     return "".join(each if each.isprintable() and each not in inkless else ascii(each)[1:-1] for each in shown)
@@ -112,7 +102,7 @@ def some_of(items: Sequence[T], most: int, show: Callable[[T], str] = repr) -> s
 
 
 def indented(text: str) -> str:
-    """Indent all lines but the first, so that none of them can be mistaken for a separate message."""
+    """Indent all lines but the first, so that none looks like a separate message."""
     return _BARE_LINE.sub("\n    ", text)
 
 
@@ -128,11 +118,11 @@ def _shown(character: str) -> str:
 
 
 PROBLEM: Final = 2000
-"""Characters of an error within another message: more than our own errors have; it cuts those of servers."""
+"""Characters of an error within another message: enough for our own errors, but not for those of servers."""
 
 
 def problem_of(error: BaseException) -> str:
-    """Return an error's text in one line, without its server's name, which the message around it has already."""
+    """Return an error's text in one line, without the server's name, which the message around has."""
     words = str(error) or type(error).__name__
     if isinstance(error, ServerError):
         words = words.removeprefix(f"server {error.server!r}: ")
@@ -140,7 +130,6 @@ def problem_of(error: BaseException) -> str:
 
 
 def bad_option(name: str, value: object, problem: str) -> ConfigError:
-    """Return the error for an argument of `open_servers`."""
     return ConfigError(f"{name}={value!r} {problem}", source="open_servers", path=name)
 
 
@@ -164,19 +153,14 @@ _PASSING: Final = {errno.ETXTBSY, errno.EINTR, errno.EIO}
 
 @frozen
 class Shortage:
-    """A shortage of this program or machine. It says nothing about a server.
-
-    Attributes:
-        what: its description.
-        remedy: the limit to raise.
-    """
+    """A shortage of this program or machine, not of a server, and the limit to raise."""
 
     what: str
     remedy: str
 
 
 def own_shortage(error: BaseException | None) -> Shortage | None:
-    """Return the shortage that has caused an exception; None if it has another cause."""
+    """Return the shortage behind an exception; None for another cause."""
     for cause in causes_of(error):
         if isinstance(cause, OSError) and cause.errno in _REMEDIES:
             return Shortage(os.strerror(cause.errno), _REMEDIES[cause.errno])
@@ -186,7 +170,7 @@ def own_shortage(error: BaseException | None) -> Shortage | None:
 
 
 def with_remedy(error: BaseException) -> BaseException:
-    """Return the error for a shortage of this program, with a remedy; any other error as it is."""
+    """Replace an error about a shortage of this program by one with a remedy."""
     if (shortage := own_shortage(error)) is None:
         return error
     problem = f"open_servers(): cannot start ({shortage.what}); {shortage.remedy}"
@@ -210,7 +194,7 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
 
 
 def shortage_of(error: BaseException) -> str | None:
-    """Return the system's description of a shortage that a retry may not meet; None for any other error."""
+    """Return the system's words for a shortage that a retry may not meet; None for other errors."""
     if not isinstance(error, OSError) or error.errno not in _REMEDIES.keys() | _PASSING:
         return None
     return os.strerror(error.errno)

@@ -1,15 +1,11 @@
 """Find the user's directories, write private files and read secrets.
 
-`user_directory` reads the environment, the platform and the user's home, and creates nothing. `make_directory` and
-`replace_file` write new directories and files that other users cannot read, and block meanwhile; directories that exist
-keep their mode. A file is replaced as a whole, so a reader does not see half of it, and a writer that is killed leaves
-the old content or the new, and perhaps a file that ends in `UNFINISHED`. With ``durable`` the new content survives a
-power failure after the return.
+A file is replaced as a whole: a reader never sees half of a file, and a killed writer leaves the old content or the
+new, and perhaps an `UNFINISHED` file. All but `user_directory` block.
 
-`read_secret` reads a file that other users cannot read, and blocks, too.
-
-The store of tokens in files (``auth``), that of listings (``catalog``), `config`, `transports`, the gateway and the
-command line use this file. It imports nothing of the package, and takes the content as bytes.
+Owns: nothing.
+Writes: the given files, and missing directories, for this user alone; existing directories keep their mode.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -25,14 +21,14 @@ from typing import Final, Literal, TypeAlias
 Kind: TypeAlias = Literal["cache", "data", "state"]
 
 UNFINISHED: Final = ".new"
-"""The end of the name of a file that is being written. A killed writer leaves it behind."""
+"""The end of the name of a file during a write. A killed writer leaves it behind."""
 
 _ELSEWHERE: Final = {"cache": "~/.cache", "data": "~/.local/share", "state": "~/.local/state"}
 _ON_MACOS: Final = {"cache": "~/Library/Caches", "data": "~/Library/Application Support"}
 
 
 def user_directory(kind: Kind) -> Path:
-    """Return this program's directory for caches, data or state of this user.
+    """Return the user's directory for caches, data or state of this program. Create nothing.
 
     Raises:
         RuntimeError: the user's home directory is not known.
@@ -46,7 +42,7 @@ def user_directory(kind: Kind) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and those above it for this user alone, whatever the umask. `Path.mkdir` ignores them."""
+    """Create a directory and missing parents for this user alone, whatever the umask, unlike `Path.mkdir`."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -55,19 +51,20 @@ def make_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False, private: bool = True) -> None:
-    """Replace a file by one that only this user can read. Create its directory if it is missing.
+    """Replace a file, or create one, that only this user can read. Create a missing directory.
 
     Args:
         path: the path of the file.
-        data: its new content.
+        data: the new content.
         durable: True keeps the new content through a power failure after the return.
-        private: False gives it the mode of the old file, or that of any new file.
+        private: False keeps the mode of the old file, or uses the mode of any new file.
 
     Raises:
-        OSError: the file cannot be written. The old one is unchanged.
+        OSError: the file cannot be written. The old file is unchanged.
     """
     make_directory(path.parent)
-    # With mode 0600.
+    # With mode 0600, so that no other user can open the file before its mode is set. In the same directory, because a
+    # rename is one step within a file system only: a reader, or a crash, meets the old content or the new.
     descriptor, name = tempfile.mkstemp(dir=path.parent, prefix=f"{path.name}.", suffix=UNFINISHED)
     try:
         with open(descriptor, "wb") as file:
@@ -75,7 +72,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False, private: boo
                 os.fchmod(descriptor, _mode_for(path))
             file.write(data)
             file.flush()
-            # Before the rename: otherwise, after a power failure, the new name may lead to an empty file.
+            # Before the rename: after a power failure, the new name might otherwise lead to an empty file.
             os.fsync(descriptor)
         os.replace(name, path)
     except BaseException:
@@ -107,7 +104,7 @@ SHORTEST_SECRET: Final = 16
 
 
 def secret_problem(text: str) -> str | None:
-    """Return why `text` cannot be a secret that two processes share, without showing it; None if it can."""
+    """Return why `text` cannot be a secret of two processes, without showing it; None if it can."""
     if len(text) >= SHORTEST_SECRET:
         return None
     # An eavesdropper of one handshake can try secrets as fast as a computer can.
@@ -115,10 +112,10 @@ def secret_problem(text: str) -> str | None:
 
 
 def read_secret(path: str) -> str:
-    """Return the secret in a file, without the whitespace around it. Blocks.
+    """Return the secret in a file, without surrounding whitespace. Blocks.
 
     Raises:
-        OSError: it cannot be read, or others can read it, or it has no secret. The text is for the user.
+        OSError: the file is unreadable, readable by others, or has no secret. The text is for the user.
     """
     secret = read_private(path, 4096)
     if problem := secret_problem(secret):
@@ -127,17 +124,17 @@ def read_secret(path: str) -> str:
 
 
 def read_private(path: str, most: int) -> str:
-    """Return the text in a file that is not for others, without the whitespace around it. Blocks.
+    """Return the text in a private file, without surrounding whitespace. Blocks.
 
-    A file of this user must not be readable by others; that of another user, such as one that the administrator has
-    made, may be readable by a group.
+    No other user may read a file of this user. A group may read another user's file, as made by an administrator.
 
     Raises:
-        OSError: it cannot be read, or others can read it, or it has more than so many bytes. The text is for the user.
+        OSError: the file is unreadable, readable by others, or longer than `most` bytes. The text is for the user.
     """
     at, user = os.path.expanduser(path), os.geteuid()
     try:
-        # A named pipe would block without O_NONBLOCK until another process opens it for writing.
+        # Without O_NONBLOCK, a named pipe would block until another process opens it for writing. The open file is
+        # checked, not the path, because the path may lead to another file by then.
         with open(os.open(at, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb") as opened:
             found = os.fstat(opened.fileno())
             data = opened.read(most + 1) if stat.S_ISREG(found.st_mode) else b""

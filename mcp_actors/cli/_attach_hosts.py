@@ -1,11 +1,11 @@
 """Move servers of another program here, and back: ``config attach``.
 
-That program is the host. In its file, one entry replaces the text of the moving servers; all other bytes stay, comments
-included. So the new text is parsed and compared before anything is written. An undo needs only a copy of the file: both
-files show the moved servers, and the entry names our file. No further state could be lost or wrong.
+In the file of that program, the host, one entry replaces the text of the moving servers; all else stays, comments
+included. So the new text is parsed and compared before anything is written. An undo needs only a copy of the host's
+file: both files show the moved servers, and the entry names our file. No further state could be lost or wrong.
 
 Owns: nothing.
-Writes: the host's file, a copy next to it, and our file with the servers, each as a whole.
+Writes: the host's file, a copy in the same folder, and our file with the servers, each as a whole.
 Calls: config, config.formats, _config, _output.
 """
 
@@ -54,7 +54,6 @@ HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
 
 
 def attach_host(host: str, file: str | None, to: str | None, output: Output) -> int:
-    """Move the servers of a host to a file of ours."""
     now = HostFile(host, file)
     ours = os.path.abspath(os.path.expanduser(to or now.attached_to or f"~/.config/mcp-actors/{host}.json"))
     if os.path.realpath(ours) == now.path or not ours.endswith(".json"):
@@ -131,10 +130,10 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
 def _moved_back(
     now: HostFile, ours: str, exists: bool, kept: Mapping[str, Any], copies: Collection[HostFile]
 ) -> dict[str, Any]:
-    """Return the host's servers in our file, which other hosts may share.
+    """Return the host's servers in our file, which several hosts may share.
 
     Raises:
-        Failure: our file has none of them, or one is in the host's file again.
+        Failure: our file has none, or the host's file has one again.
     """
     known = _names_in(copies, kept)
     moved = {name: each for name, each in kept.items() if name in known}
@@ -161,7 +160,7 @@ def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str
 
 
 def _names_in(copies: Collection[HostFile], kept: Collection[str]) -> Collection[str]:
-    """Return the servers that copies of a host's file name; all of ours if no copy exists."""
+    """Return the servers that a host's file had, by its copies; all of ours without a copy."""
     return {name for each in copies for name in each.entries} if copies else kept
 
 
@@ -178,9 +177,9 @@ class Span(NamedTuple):
 
 
 class HostFile:
-    """The file of a host, by default the usual one: content, servers, and their places in the text.
+    """The file of a host, the usual one by default: content, servers, and their places in the text.
 
-    `project` is the project's folder, if the path does not say. Servers of a project get it as ``cwd`` when they move.
+    `project` is the project's folder, if the path does not say. Its servers get that as ``cwd`` when they move.
 
     Raises:
         ConfigError, Failure: the file cannot be read, or has no servers.
@@ -238,7 +237,6 @@ class HostFile:
         return str(errors[0]) if errors else None
 
     def moved(self, name: str) -> dict[str, Any]:
-        """Return an entry as our file has it."""
         entry = dict(self.entries[name])
         cwd = entry.get("cwd") or ""
         if self.project is not None and "command" in entry and not str(cwd).startswith(("${", "~")):
@@ -246,7 +244,6 @@ class HostFile:
         return entry
 
     def as_members(self, servers: Mapping[str, Any]) -> str:
-        """Return the text of servers, indented like the file."""
         if self.is_toml:
             return toml_of({self.section: servers})
         start = self.spans[0].start
@@ -256,7 +253,7 @@ class HostFile:
         return separator.join(texts).replace("\n", f"\n{lead}")
 
     def replaced(self, gone: Collection[str], new: str) -> str:
-        """Return the text with `new` in the place of the first of the servers `gone`, and without the rest."""
+        """Put `new` in the place of the first of the servers `gone`, and cut the rest."""
         text, chosen = self.text, [span for span in self.spans if span.name in gone]
         for span in reversed(chosen):
             start, piece = (span.start, new) if span is chosen[0] else (span.cut, "")
@@ -276,11 +273,7 @@ class HostFile:
         return {name: self.moved(name) for name in self.entries if name in gone}
 
     def text_of_ours(self) -> str:
-        """Return the text of our entry.
-
-        Raises:
-            Failure: the entry is in several places.
-        """
+        """Return the text of our entry, or raise a `Failure` if the entry is in several places."""
         spans = [span for span in self.spans if span.name == NAME]
         if len(spans) != 1:
             problem = f"the entry {NAME!r} is not in one place of the text"
@@ -316,7 +309,7 @@ def _spans_in(text: str, section: str) -> Iterator[Span]:
 
 
 def _members(text: str, at: int) -> Iterator[tuple[str, int, int, int]]:
-    """Yield each member of the JSON object at a place: name, start, start of the value, and end."""
+    """Yield name, start, start of the value, and end of each member of the JSON object at a place."""
     at = _skip(text, at + 1)
     while text[at] != "}":
         name, end = _DECODER.raw_decode(text, at)
@@ -364,7 +357,7 @@ def _parsed_line(line: str) -> dict[str, Any] | None:
 
 
 def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
-    """Return the content of our file, and the object in it; None and an empty object without a file."""
+    """Return the content of our file and the object in it; None and an empty object without a file."""
     if not os.path.lexists(path):
         return None, {}
     data, _ = read_bytes(path)
@@ -383,7 +376,6 @@ def _copies(path: str) -> Iterator[str]:
 
 
 def _copies_of(now: HostFile) -> list[HostFile]:
-    """Return the readable copies of a host's file, the oldest first."""
     found = list[HostFile]()
     for path in itertools.takewhile(os.path.lexists, _copies(now.path)):
         with suppress(ConfigError, Failure):

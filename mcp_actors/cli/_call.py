@@ -212,7 +212,6 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
 
 
 def _within(loaded: LoadedConfig, seconds: float | None) -> LoadedConfig:
-    """Return the servers with another limit for requests, and none for progress."""
     if seconds is None:
         return loaded
     servers = [attrs.evolve(each, request_timeout=seconds, progress_timeout=None) for each in loaded.servers]
@@ -254,7 +253,7 @@ async def _progress_of(output: Output) -> AsyncIterator[ProgressCallback]:
 
 
 def _parts_of(result: CallToolResult) -> list[str | Binary]:
-    """Return the texts and binary parts of a result, or the structured content if there are none."""
+    """Return the texts and binary parts of a result; without any, the structured content."""
     parts = [_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         return [json.dumps(result.structured_content, indent=2, ensure_ascii=False)]
@@ -276,7 +275,6 @@ def _part(part: Any) -> str | Binary:
 
 
 async def list_tools(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the tools of the servers, or one named tool."""
     loaded, named = load_tool(config, names, output, lists=True)
     if named:
         return await _show_tool(loaded, named, output)
@@ -306,7 +304,6 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
 
 
 def _arguments(schema: Any) -> list[str]:
-    """Return the names of a tool's arguments, optional ones in brackets."""
     required = schema.get("required", ())
     names = schema.get("properties") or {}
     return [name if name in required else f"[{name}]" for name in names]
@@ -368,7 +365,7 @@ def signature(name: str, schema: Any) -> list[str]:
 
 
 def explained(schema: Any) -> list[str]:
-    """Return an empty line, then a line for each argument with a description or limits; nothing without any."""
+    """Describe each argument with a description or limits in a line, after an empty line."""
     rows = []
     for key, member, _ in _arguments_of(schema):
         said = member.get("description")
@@ -387,7 +384,7 @@ def explained(schema: Any) -> list[str]:
 
 
 def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield the name and the schema of each argument, and whether it is required; required arguments come first."""
+    """Yield name, schema and need of each argument, required ones first."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if isinstance(properties, Mapping):
         required = _list(schema, "required")
@@ -397,7 +394,7 @@ def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Return a schema with the contents of ``$ref`` and ``allOf``. A ``$ref`` out of the tool's schema is left out."""
+    """Return a schema with the contents of ``$ref`` and ``allOf``; leave out other schemas' parts."""
     for _ in range(_LEVELS):
         if not isinstance(schema, Mapping) or not ("$ref" in schema or "allOf" in schema):
             break

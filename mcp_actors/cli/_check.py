@@ -58,7 +58,7 @@ class Finding:
 
 @frozen
 class Stopwatch:
-    """Measures the time of each connect, as an observer."""
+    """Measures the time of each connect."""
 
     began: dict[str, float] = field(factory=dict)
     took: dict[str, float] = field(factory=dict)
@@ -88,7 +88,7 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
 
 
 def _note_servers_of_claude(output: Output) -> None:
-    """Note Claude Code's servers for the current folder, in a file of the user that is not searched."""
+    """Note servers of Claude Code for the current folder, in a file that is not searched."""
     file = os.path.expanduser(f"~/{OF_CLAUDE}")
     with suppress(ConfigError):
         sections = find_sections(file, parse(file, decode(file, read_bytes(file)[0])))

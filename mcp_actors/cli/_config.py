@@ -38,7 +38,6 @@ _OURS: Final = "mcp_actors"
 
 
 async def show_config(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the values of the servers and their sources."""
     file = config or str(find_file())
     content = read_bytes(file)
     loaded = survey(file, names, content)
@@ -105,7 +104,7 @@ def _written(source: str, data: bytes) -> dict[str, tuple[str, Any, str]]:
 
 
 def _origin(server: str, place: str, entry: Any, key: str) -> str:
-    """Return the environment variable or the key in the file that sets a value; else the entry."""
+    """Return the environment variable or key that sets a value; else the entry."""
     field, _, part = key.removeprefix(f"{_OURS}.").partition(".")
 
     def sets(override: Override) -> bool:
@@ -157,7 +156,6 @@ TARGETS: Final[Mapping[str, Target]] = {
 async def convert_config(
     form: str, names: Sequence[str], config: str | None, to: str | None, output: Output, *, literals: bool
 ) -> int:
-    """Write the servers in the form of another program, to a new file or stdout."""
     loaded = survey(config, names)
     problems = [*map(str, loaded.errors)]
     document = _converted(loaded, form, problems, literals=literals)
@@ -282,7 +280,7 @@ class _Converting:
 
 
 def _only_variable(text: str) -> str | None:
-    """Return the variable that makes up a whole text; None for any other text, or with a default."""
+    """Return the variable that is the whole text; None for any other text, or with a default."""
     match tuple(filter(None, parse(text, where=""))):
         case (Reference(text=written, name=name, default=None),) if not written.startswith("input:"):
             return name
@@ -290,12 +288,11 @@ def _only_variable(text: str) -> str | None:
 
 
 def json_of(document: Mapping[str, Any]) -> str:
-    """Return sections of servers as indented JSON."""
     return f"{json.dumps(document, indent=2, ensure_ascii=False)}\n"
 
 
 def toml_of(document: Mapping[str, Any]) -> str:
-    """Return sections of servers as TOML, with a table for each server."""
+    """Return sections of servers as TOML, a table for each server."""
     tables = [(section, name, entry) for section, servers in document.items() for name, entry in servers.items()]
     return "\n".join(
         f"[{section}.{_toml_value(name)}]\n" + "".join(f"{key} = {_toml_value(each)}\n" for key, each in entry.items())

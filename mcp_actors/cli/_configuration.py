@@ -125,7 +125,6 @@ def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | No
 
 
 def _load_named(file: str, content: Content | None, names: Sequence[str]) -> LoadedConfig:
-    """Load servers of a file, and the typed servers among the names."""
     typed_ones = tuple(_typed_server(name) for name in names if _is_typed(name))
     names = [name for name in names if not _is_typed(name)]
     loaded = _load(file, names, _ask_for_input if sys.stdin.isatty() else None, content)
@@ -133,9 +132,9 @@ def _load_named(file: str, content: Content | None, names: Sequence[str]) -> Loa
 
 
 def survey(file: str | None, names: Sequence[str] = (), content: Content | None = None) -> LoadedConfig:
-    """Load a configuration only to look at it, without asking for inputs or trust. Do not start its servers.
+    """Load a configuration to look at, without asking for inputs or trust. Do not start the servers.
 
-    Arguments and errors are those of `load`; `content` is the file's, if read already.
+    Arguments and errors are as for `load`; `content` is the file's, if read already.
     """
     return _load(file or str(find_file()), names, lambda asked: asked.options[0] if asked.options else "…", content)
 
@@ -208,7 +207,7 @@ class FollowedFile:
 
 
 def _chosen(file: str | None, output: Output) -> tuple[str, Content | None]:
-    """Return the file of a command and, if found and not named, the accepted content."""
+    """Return the file of a command and, if found, the accepted content."""
     if file is not None:
         return file, None
     found = find_file()
@@ -233,7 +232,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
 
 
 def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
-    """Add errors for environment variables that override a value of no server, or of several, as groups do."""
+    """Add errors for environment variables that override a value of no server, or of several."""
     variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
     return with_failed(loaded, variables)
 
@@ -268,7 +267,7 @@ _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def _no_name(word: str) -> str | None:
-    """Return the remedy for a file, an address or several names instead of a server; None for other words."""
+    """Return the remedy for a file, an address or several names in place of a server."""
     if _ADDRESS.match(word):
         scheme = "http" if word.startswith(("localhost", "127.")) else "https"
         return f"write its URL with the scheme: {scheme}://{word}"
@@ -297,7 +296,6 @@ def _is_typed(name: str) -> bool:
 
 
 def _typed_server(name: str) -> ServerConfig:
-    """Return a typed server, named after its host or program."""
     if name.startswith(COMMAND):
         command, *arguments = shlex.split(name.removeprefix(COMMAND))
         return ServerConfig(_as_name(os.path.basename(command)), Stdio(command, arguments))
@@ -309,11 +307,7 @@ def _as_name(text: str) -> str:
 
 
 def find_file() -> Path:
-    """Return the configuration of the current folder.
-
-    Raises:
-        ConfigError: no file of `PLACES` exists.
-    """
+    """Return the first of `PLACES` that exists, or raise a `ConfigError`."""
     for place in PLACES:
         if Path(place).exists():
             return Path(place)
@@ -339,7 +333,7 @@ def _forms(name: str) -> list[str]:
 
 
 def _ask_for_input(question: Input) -> str | None:
-    """Ask for an input at the terminal. Return None for an empty answer, or at the end of the input."""
+    """Ask at the terminal. Return None for an empty answer, or at the end of the input."""
     choices = f" ({', '.join(question.options)})" if question.options else ""
     # The file may belong to a foreign project, so its text must not act on the terminal.
     prompt = plain_text(f"{question.description or question.id}{choices}") + ": "
@@ -377,9 +371,9 @@ _SPACES: Final = re.compile(r"(?<=\S) {16,}")  # not those that indent a line
 
 
 def require_trust(found: Path, output: Output) -> Content:
-    """Print the name of a found file, and return its content if the user trusts it. Do not read the file again.
+    """Print the name of a found file, and return the content if the user trusts it. Do not read the file again.
 
-    Only the user and root may be able to write the file. If it configures servers and the content was never accepted,
+    Only the user and root may be able to write the file. If servers are configured and the content was never accepted,
     ask at the terminal.
 
     Raises:
@@ -403,7 +397,7 @@ def require_trust(found: Path, output: Output) -> Content:
 
 
 def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield every path that decides on the content: the file, a link to it, and all folders."""
+    """Yield all paths that decide on the content: the file, a link, and all folders."""
     real = Path(os.path.realpath(found))
     yield "the file", found, os.lstat(found)
     yield "the file", real, os.stat(real)
@@ -425,7 +419,7 @@ def _writable_by_others(status: os.stat_result) -> str | None:
 
 
 def _is_alone_in(group: int) -> bool:
-    """Return True for root's group, and for the private group of the user on many systems."""
+    """Return True for root's group, and for the user's private group on many systems."""
     return group == 0 or _name_of(grp.getgrgid, group) == _name_of(pwd.getpwuid, os.geteuid())
 
 
@@ -483,11 +477,7 @@ class _Review:
 
 
 def _ask(found: Path, review: _Review) -> None:
-    """Ask the user whether to use a file.
-
-    Raises:
-        Failure: the user says no or cannot be asked.
-    """
+    """Ask the user whether to use a file, and raise a `Failure` unless the answer is yes."""
     shown, number = str(review), len(review.servers)
     path = plain_text(os.path.abspath(found))
     with _terminal() as terminal:
@@ -503,7 +493,7 @@ def _ask(found: Path, review: _Review) -> None:
 
 @contextmanager
 def _terminal() -> Iterator[int | None]:
-    """Open the terminal of this command, whatever its streams are; None if the user cannot be asked there."""
+    """Open the terminal, whatever the streams are; None if the user cannot be asked."""
     # Without a stream on the terminal, another program runs this command and would wait for an answer for ever.
     if not any(stream.isatty() for stream in (sys.stdin, sys.stdout, sys.stderr)):
         yield None
@@ -564,7 +554,7 @@ def _is_accepted(found: Path, content: bytes) -> bool:
 
 
 def _accepted() -> dict[str, list[str]]:
-    """Return the accepted files: path → hashes of the contents."""
+    """Return file → hashes of accepted contents."""
     try:
         stored = json.loads(_state_file().read_text())
     except (OSError, ValueError, RuntimeError):

@@ -1,7 +1,7 @@
-"""Connect the servers of a command once, and describe them.
+"""Connect the servers of a command, and describe servers.
 
-A command wants one attempt and one result for each server, so `open_once` replaces the configured options for starts
-and restarts. Only ``watch`` opens a group of its own.
+A command wants one attempt and a result for each server, so `open_once` replaces the configured options for starts and
+restarts. Only ``watch`` opens a group itself.
 
 Owns: the group of a command.
 Writes: progress and warnings, through `Output`.
@@ -93,11 +93,7 @@ def open_loaded(loaded: LoadedConfig, output: Output) -> AbstractAsyncContextMan
 
 
 async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
-    """Return the answer of a server; `lists` is the command that lists valid requests.
-
-    Raises:
-        Failure: the answer is an error.
-    """
+    """Return an answer, or raise a `Failure` for an error. `lists` is the command that lists valid requests."""
     try:
         return await request
     except MCPError as error:
@@ -107,12 +103,10 @@ async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
 
 
 def answered(server: str, error: MCPError) -> Failure:
-    """Return a command's error for an error that a server answered."""
     return Failure(f"server {server!r} answered with an error: {error.message} (code {error.code})")
 
 
 async def _connect(group: ServerGroup, output: Output, settled: Settled | None) -> None:
-    """Connect all servers; print the status of slow ones every `REPORT_EVERY` seconds."""
     waiting = {ref.name: ref.config for ref in group.configured}
 
     async def connect(ref: ServerRef) -> None:
@@ -144,18 +138,16 @@ async def _report_slow_starts(group: ServerGroup, output: Output) -> None:
 
 
 def connecting(servers: Iterable[ServerConfig]) -> str:
-    """Return a line with the names of servers that are being connected."""
     names = [server.name for server in servers if server.enabled]
     return f"connecting to {', '.join(names)} …" if names else ""
 
 
 def masker_of(ref: ServerRef) -> Masker:
-    """Return the masker for text that a connected server sent."""
     return ref._record.connected[0].session.masker  # with replicas, that of one of them
 
 
 def hidden_of(ref: ServerRef, output: Output) -> int:
-    """Return how many tools a server's filter hides. Warn of names in the filter that no tool has."""
+    """Return how many tools the filter hides. Warn of names in the filter that no tool has."""
     admission = ref._record.catalog.admission
     if (misnamed := admission.misnamed()) is not None:
         problem = f"server {ref.name!r}: its filter has names of tools that it does not list: {misnamed}"

@@ -1,10 +1,10 @@
 """Ask a running daemon: ``status``, ``restart`` and the like.
 
-Variables in its file identify a daemon too, and an editor's values are rarely a shell's. So each control socket of this
+Variables in the file identify a daemon too, and an editor's values are rarely a shell's. So each control socket of this
 user is asked, and daemons of other files decline. Nothing is started, so no trust is needed.
 
-Owns: one connection at a time.
-Writes: results and messages, through `Output`; the daemons carry out the request, also after a Ctrl-C here.
+Owns: a connection to one daemon after the other.
+Writes: results and messages, through `Output`; daemons carry out the request, also after a Ctrl-C here.
 Calls: gateway, _configuration, _output.
 """
 
@@ -31,7 +31,6 @@ Line = dict[str, Any]
 
 
 async def control(do: str, servers: Sequence[str], config: str | None, output: Output) -> int:
-    """Send a request to the daemons of a file, and print the answers."""
     if do == "start" and not servers:
         raise Misuse("name the servers to start: mcp-actors start SERVER; a daemon is started by mcp-actors attach")
     file = _file_of(config or str(find_file()))
@@ -43,17 +42,17 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
 
 
 async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str, str]]:
-    """Have the daemons of a file serve the page for people. Return each page's address, and a file that opens it."""
+    """Have the daemons of a file serve the page for people. Return each address, with a file that opens it."""
     file = _file_of(config or str(find_file()))
     lines = await _answers({"do": "ui", "file": file, "servers": []}, output)
     return [(line["page"], line["file"]) for line in lines if "page" in line]
 
 
 async def _answers(request: Line, output: Output) -> list[Line]:
-    """Send a request to each daemon, and return the lines of those that serve the file.
+    """Send a request to each daemon, and return the lines from daemons of the file.
 
     Raises:
-        Failure: a daemon has ended or belongs to another user, or one is hung and no other serves the file.
+        Failure: a daemon has ended or belongs to another user, or is hung while no other serves the file.
     """
     lines, hung = list[Line](), list[str]()
     for socket in _sockets():
@@ -77,7 +76,6 @@ async def _answers(request: Line, output: Output) -> list[Line]:
 
 
 def _file_of(config: str) -> str:
-    """Return the daemon's name of a file."""
     return real_name(os.path.expanduser(config))
 
 
@@ -89,13 +87,13 @@ def _sockets() -> list[Path]:
 
 
 async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
-    """Send a request to a daemon; print the lines of the answer as they come, and return them.
+    """Send a request to a daemon; print and return the lines of the answer as they come.
 
     A daemon of another file, or a socket left by a killed daemon, has no lines.
 
     Raises:
         trio.TooSlowError: nothing came for `PATIENCE` seconds.
-        Failure: the daemon ended before the end of its answer, or belongs to another user.
+        Failure: the daemon ended too early, or belongs to another user.
     """
     try:
         stream = await trio.open_unix_socket(os.fspath(socket))

@@ -103,11 +103,6 @@ async def serve_file(
 
 
 async def _acceptors(socket: str | None, network: Network | None) -> Sequence[Acceptor]:
-    """Return acceptors of clients at a socket; none for stdin.
-
-    Raises:
-        Failure: the socket cannot be made.
-    """
     with listening_at(socket):
         if network is not None:
             return [*map(Acceptor, await listen(network.host, network.port))]
@@ -213,14 +208,14 @@ async def serving() -> AsyncIterator[Daemon]:
 
 @define(eq=False)
 class Opened:
-    """The servers of a file that are served.
+    """The servers of a file, while served.
 
     Attributes:
         nursery: cancelled at the end.
-        per_identity: servers of which each identity gets its own; none unless there are `several` identities.
-        on_reload: called with the new servers of each session and of each identity, before anything is changed; its
+        per_identity: servers that each identity has alone; none unless there are `several` identities.
+        on_reload: called with the new servers of each session and of each identity, before anything is changed; a
             `ConfigError` rejects the reload.
-        page: the address of the page for people, with its token, and a file that leads there; None if not served.
+        page: the address of the page for people, with a token, and a file that leads there; None if not served.
         page_lock: held while the page is opened.
     """
 
@@ -339,11 +334,7 @@ async def opened(
 
 
 async def _open_page(found: Opened) -> dict[str, str]:
-    """Serve the page for people, once, and return its address and file.
-
-    Raises:
-        Failure: the page cannot be served.
-    """
+    """Serve the page for people once. Return its address and file, or raise a `Failure`."""
     from ..gateway.http import serve_page  # few daemons show it
 
     found.check_open()
@@ -386,11 +377,7 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
 
 @contextmanager
 def _accepting(control: str | None) -> Iterator[Acceptor | None]:
-    """Accept commands like ``status`` and ``restart`` at a path, if there is one.
-
-    Raises:
-        Failure: the socket cannot be made.
-    """
+    """Accept commands like ``status`` at a path, if any. Raise a `Failure` if the socket cannot be made."""
     if control is None:
         yield None
         return
@@ -401,7 +388,7 @@ def _accepting(control: str | None) -> Iterator[Acceptor | None]:
 
 
 def _divided(loaded: LoadedConfig, *, several: bool) -> tuple[LoadedConfig, list[ServerConfig], list[ServerConfig]]:
-    """Split a configuration into servers that clients share, servers of each session, and servers of each identity."""
+    """Split a configuration: shared servers, servers of each session, servers of each identity."""
     enabled = [server for server in loaded.servers if server.enabled]
     own = [server for server in enabled if server.isolation == "per-session"]
     per_identity = [server for server in enabled if server.isolation == "per-identity" and several]
@@ -415,7 +402,7 @@ def _without(loaded: LoadedConfig, others: Sequence[ServerConfig]) -> LoadedConf
 
 
 def _status_of(loaded: LoadedConfig) -> SourceStatus:
-    """Return the status of a file; a mistake in a required entry refuses the whole file."""
+    """Return the status of a file; a mistake in a required entry refuses the file."""
     error = ConfigError("; ".join(map(str, loaded.errors)), source=loaded.source) if loaded.errors else None
     now, refused = datetime.now(UTC), bool(loaded.required)
     return SourceStatus(name=loaded.source, read_at=now, error=error, refused=refused, current=error is None)
@@ -427,7 +414,7 @@ def expanded(config: str) -> str:
 
 
 def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
-    """Load a file with its enabled servers, or with the one named after ``#``.
+    """Load a file with all enabled servers, or with the server named after ``#``.
 
     Args:
         config: the file, or ``FILE#SERVER``.

@@ -53,8 +53,6 @@ if TYPE_CHECKING:
 
 @frozen
 class Options:
-    """Options of the command line about HTTP."""
-
     address: str
     token_file: str | None
     no_token: bool
@@ -134,7 +132,7 @@ _ADDRESS_GIVEN: Final = re.compile(
 
 
 def _check_names(options: Options) -> None:
-    """Raise a `Misuse` for a name or an origin that no client sends in this form."""
+    """Raise a `Misuse` for a name or an origin that no client sends."""
     for each in options.host_names:
         _, host, _ = _parts_of(each)
         if each.lower() != (form := host.strip("[]")):

@@ -137,13 +137,11 @@ class Output:
             self.wait_for(awaited)
 
     def item(self, server: str, name: str, rest: str, description: str | None) -> None:
-        """Print an item that a server offers, and the first line of the description."""
         self.line((server, "dim"), " ", (name, "bold"), rest)
         for line in (description or "").strip().splitlines()[:1]:
             self.line(f"    {line.strip()}")
 
     def text(self, text: str) -> None:
-        """Print a result of any length."""
         if not self.as_json:
             self._write(plain_text(text, limit=_LONGEST, lines=True) if self.results.is_terminal else text)
 
@@ -168,7 +166,7 @@ class Output:
             self.text(part if isinstance(part, str) else f"{part}; save it with --output FILE")
 
     def _save(self, path: Path, found: Sequence[Binary], text: str) -> None:
-        """Save binary parts, in numbered files if there are several, or else the text."""
+        """Save binary parts, numbered if several; else the text."""
         contents = [(str(part), part.data()) for part in found]
         for number, (what, data) in enumerate(contents or [("text", f"{text}\n".encode(errors="replace"))], 1):
             target = path.with_name(f"{path.stem}-{number}{path.suffix}") if len(contents) > 1 else path
@@ -214,7 +212,6 @@ class Output:
         self.results.file.flush()
 
     def error(self, error: BaseException | str) -> None:
-        """Print an error and its notes on stderr."""
         for text in (error, *getattr(error, "__notes__", ())):
             self._message("error", "bold red", str(text))
 
@@ -226,7 +223,7 @@ class Output:
         return 1 if found else 0
 
     def failure(self, error: BaseException | str) -> None:
-        """Print the error that ends the command on stderr, and as JSON if `as_json` is set."""
+        """Print the error that ends the command, also as JSON if `as_json` is set."""
         self.error(error)
         self.json({"error": at_the_command_line(str(error))})
 
@@ -271,7 +268,7 @@ class _Printer(logging.Handler):
 
 
 def _writable(file: str) -> Path:
-    """Return the file to save a result to, or raise an error before anything is sent to a server."""
+    """Return the file to save a result to, or raise before anything is sent."""
     path = Path(os.path.realpath(file))  # a link stays, and its file is replaced
     if path.exists() and not path.is_file():
         raise Misuse(f"--output {file!r} is not a regular file; give the path of a file")
@@ -292,8 +289,6 @@ def _on_one_line(text: str) -> str:
 
 
 class Signalled(Exception):
-    """A signal has ended the command."""
-
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number) or str(number))
         self.number = number
@@ -335,7 +330,7 @@ async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: 
 
 
 class Failure(Exception):
-    """The command has failed; the message says why."""
+    """The command has failed."""
 
 
 UNUSABLE: Final = os.EX_CONFIG
@@ -343,7 +338,7 @@ UNUSABLE: Final = os.EX_CONFIG
 
 
 class Unusable(Failure):
-    """A file that a command needs to serve cannot be used; the message says why."""
+    """A file that a command needs to serve cannot be used."""
 
 
 class Misuse(Failure):
@@ -351,11 +346,7 @@ class Misuse(Failure):
 
 
 def check_exclusive(**given: object) -> None:
-    """Refuse options that contradict each other. None and False are not given.
-
-    Raises:
-        Misuse: several are given.
-    """
+    """Raise a `Misuse` for options that contradict each other. None and False are not given."""
     names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False]
     if len(names) > 1:
         raise Misuse(f"{' and '.join(names)} contradict each other; give one of them")

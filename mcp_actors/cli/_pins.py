@@ -1,8 +1,8 @@
 """Review changed tools: ``pins show``, ``approve`` and ``reject``.
 
-A program with a ``catalog_store`` keeps there each server's last listing, and the pins of accepted tools; a running
-program reads new pins at its next start. No server is started, so no trust is needed. Hidden characters are printed as
-escapes, because they may be the change.
+A program with a ``catalog_store`` keeps there each server's last listing, and the pins of accepted tools. A running
+program reads new pins at the next start. No server is started, so no trust is needed. Hidden characters may be the
+change, so they are printed as escapes.
 
 Owns: nothing.
 Writes: pins, in a ``catalog_store``; results and messages, through `Output`.
@@ -39,7 +39,7 @@ class _Review:
 
     @property
     def changes(self) -> dict[str, str]:
-        """The tools that differ, and how."""
+        """Tools that differ, and how."""
         kinds = {"added": self.verdict.added, "changed": self.verdict.changed, "removed": self.verdict.removed}
         return {name: kind for kind, names in kinds.items() for name in names}
 
@@ -57,7 +57,6 @@ def _definition(tools: Iterable[Mapping[str, Any]], name: str) -> list[str]:
 
 
 async def show_pins(names: Sequence[str], config: str | None, directory: str | None, output: Output) -> int:
-    """Print how tools differ from the accepted ones."""
     store, loaded = _store(directory), survey(config, names)
     reviews = [review for each in loaded.servers if (review := _reviewed(store, each, output)) is not None]
     if not reviews and not loaded.errors:

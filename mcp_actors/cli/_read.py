@@ -25,8 +25,6 @@ from ._output import Binary, Failure, Misuse, Output, unknown
 
 
 async def list_resources(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print the resources and templates of the servers."""
-
     async def resources(ref: ServerRef) -> list[dict[str, Any]]:
         return [_entry(ref, each, "uri", str(each.uri)) for each in await ref.list_resources()]
 

@@ -71,7 +71,7 @@ RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "pyt
 
 
 def run(words: Sequence[str]) -> int:
-    """Run a command, report its errors, and return the exit code."""
+    """Run a command, report errors, and return the exit code."""
     output = Output(as_json="--json" in words[: [*words, "--"].index("--")])
     try:
         return _outcome(words, output)
@@ -104,7 +104,6 @@ def _outcome(words: Sequence[str], output: Output) -> int:
 
 
 def _discard(stream: TextIO) -> None:
-    """Send the buffered output of a stream to the null device."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
 
 
@@ -172,13 +171,12 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
 
 
 def _separated(words: Sequence[str]) -> str | None:
-    """Return a command line with ``--`` before the command of a server; None if there is no such command."""
+    """Return a command line with ``--`` before the command of a server, if there is one."""
     start = next((place for place, word in enumerate(words) if word in RUNNERS or ("mcp" in word and which(word))), 0)
     return shlex.join([*words[:start], "--", *words[start:]]) if start and "--" not in words else None
 
 
 def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionError) -> str:
-    """Add the remedy, or the options that exist."""
     if words[0] == "call":
         return f"{problem}; write the tool's arguments as key=value, without dashes, or as one JSON object"
     if words[0] == "logs" and {"--follow", "-f"} & {*words}:
@@ -190,7 +188,6 @@ def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionErro
 
 
 def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
-    """Return the error for an unknown command, with the nearest command, or with all."""
     [word, *_] = error.unused_tokens or words
     group = words[: words.index(word)]
     known = dict.fromkeys(path[len(group)] for path in map(str.split, EXAMPLE_OF) if path[: len(group)] == list(group))
@@ -198,7 +195,7 @@ def _unknown_command(words: Sequence[str], error: UnknownCommandError) -> str:
 
 
 def _missing(command: str, given: Sequence[str], missing: str, hint: object) -> str:
-    """Return the error for a missing word or value of an option, with choices or an example."""
+    """Return the error for a missing word or value, with choices or an example."""
     if missing.startswith("-"):
         others = {"--http": "HOST:PORT", "--host-name": "NAME", "--origin": "URL"}
         value = others.get(missing, "SECONDS" if "float" in str(hint) else "FILE")

@@ -1,7 +1,6 @@
 """Sign in to servers by OAuth: ``login``, ``logout`` and ``whoami``.
 
-No server is started and ``servers`` not imported, so no command waits for that code to load. ``whoami`` sends no
-request.
+Neither a server is started nor ``servers`` imported, which would take a while. ``whoami`` sends no request.
 
 Owns: the browser's task, and a thread that reads a pasted URL from stdin.
 Writes: the tokens, through ``auth``; results and messages, through `Output`.
@@ -66,7 +65,6 @@ async def _try_browser(url: str) -> None:
 
 
 def _pasted() -> str | None:
-    """Return the pasted line; None at the end of the input."""
     with suppress(OSError):  # the terminal was closed
         for line in sys.stdin:
             if line.strip():
@@ -83,7 +81,6 @@ async def sign_out_of_servers(names: Sequence[str], config: str | None, output: 
 
 
 async def show_sign_ins(names: Sequence[str], config: str | None, output: Output) -> int:
-    """Print which servers are signed in to."""
     loaded = load(config, names, output)
     missing, listed = False, []
     for server, exchange, found in await _each(loaded.servers, signed_in, named=bool(names)):
@@ -139,7 +136,7 @@ def _details(found: SignedIn, exchange: Exchange) -> dict[str, Any]:
 
 
 def _masked_by(exchange: Exchange, found: SignedIn) -> Callable[[str | None], str | None]:
-    """Return a function that masks credentials in texts of the authorization server."""
+    """Return a function that masks the authorization server's texts."""
     exchange.learn_credentials(found.tokens, found.client)
     return lambda text: None if text is None else exchange.mask(text)
 
