@@ -53,7 +53,8 @@ def mcp_servers(event_recorder: EventRecorder) -> Callable[..., AbstractAsyncCon
 def nothing_left() -> Iterator[None]:
     """Fail a test that leaves a child process, an open file descriptor, a thread or an asyncio task.
 
-    Name it before other fixtures, or for a whole module: ``pytestmark = pytest.mark.usefixtures("nothing_left")``.
+    Child processes are killed; the rest has some seconds to end. Name this fixture before others, or for a whole
+    module: ``pytestmark = pytest.mark.usefixtures("nothing_left")``.
     """
     from .testing import Snapshot
 

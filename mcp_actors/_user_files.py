@@ -51,7 +51,7 @@ def make_directory(path: Path) -> None:
 
 
 def replace_file(path: Path, data: bytes, *, durable: bool = False, private: bool = True) -> None:
-    """Replace a file, or create one, that only this user can read. Create a missing directory.
+    """Replace or create a file, for this user alone. Create a missing directory.
 
     Args:
         path: the path of the file.

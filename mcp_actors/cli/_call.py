@@ -394,7 +394,7 @@ def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Return a schema with the contents of ``$ref`` and ``allOf``; leave out other schemas' parts."""
+    """Return a schema with the contents of ``$ref`` and ``allOf``, without references out of the tool's schema."""
     for _ in range(_LEVELS):
         if not isinstance(schema, Mapping) or not ("$ref" in schema or "allOf" in schema):
             break

@@ -112,9 +112,9 @@ def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | None:
-    """Split a word like ``SERVER`` or ``SERVER/TOOL``; return None if no known server is named.
+    """Return the server and the tool in a word like ``SERVER`` or ``SERVER/TOOL``; None if no known server is named.
 
-    Both names may contain slashes, so the longest name of a server wins.
+    Names of servers in a file, and names of tools, may have a slash in them. The longest name of a server counts.
     """
     if name_here(word) in known:
         return word, None

@@ -114,7 +114,7 @@ async def show_page(config: str | None, output: Output, *, browser: bool) -> int
 
 
 async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -> None:
-    """Serve the page of a file until a signal. Errors are those of `serve_over_http`."""
+    """Serve the page of a file until a signal, with errors as from `serve_over_http`."""
     log_to_stderr()
     async with serving() as daemon:
         loaded, naming = load(config)

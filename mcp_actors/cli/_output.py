@@ -346,7 +346,7 @@ class Misuse(Failure):
 
 
 def check_exclusive(**given: object) -> None:
-    """Raise a `Misuse` for options that contradict each other. None and False are not given."""
+    """Raise a `Misuse` for options that contradict each other. None and False count as not given."""
     names = [f"--{name.replace('_', '-')}" for name, value in given.items() if value is not None and value is not False]
     if len(names) > 1:
         raise Misuse(f"{' and '.join(names)} contradict each other; give one of them")

@@ -62,7 +62,7 @@ async def _list(
     kind: str,
     *lists: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
 ) -> int:
-    """Print the lists of the servers. A list that a server lacks is empty, and hides no other."""
+    """Print what the servers list. A list that a server does not have is empty, and hides no other."""
     loaded = load(config, names, output)
     async with open_once(loaded, output) as group:
         entries: list[dict[str, Any]] = []

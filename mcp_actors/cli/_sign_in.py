@@ -1,6 +1,6 @@
 """Sign in to servers by OAuth: ``login``, ``logout`` and ``whoami``.
 
-Neither a server is started nor ``servers`` imported, which would take a while. ``whoami`` sends no request.
+No server is started, and ``servers`` is not imported, because that takes a while. ``whoami`` sends no request.
 
 Owns: the browser's task, and a thread that reads a pasted URL from stdin.
 Writes: the tokens, through ``auth``; results and messages, through `Output`.
