@@ -17,14 +17,18 @@
 # This file is the façade: it imports at most one small file, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.
 
-Programs start at `open_servers`: it connects to MCP servers, restarts them when they fail, and leaves nothing behind.
-On asyncio it is `mcp_actors.bridge.open_servers`, and without an event loop `mcp_actors.sync.open_servers`. Agents of
-other libraries get tools from `mcp_actors.adapters`; actors of your own derive from `mcp_actors.kernel.Actor`.
+Programs start at `open_servers`, which connects to MCP servers, restarts failed ones, and leaves nothing behind. On
+asyncio use `mcp_actors.bridge.open_servers`, and without an event loop `mcp_actors.sync.open_servers`. Agents of other
+libraries get tools from `mcp_actors.adapters`; actors of your own derive from `mcp_actors.kernel.Actor`.
+
+Owns: nothing.
+Writes: its own namespace, at the first use of a name.
+Calls: _patched.
 """
 
-# The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. The first
-# use of a name imports its module and keeps the name here (PEP 562). Type checkers see plain imports instead. On
-# Windows, and in a program that eventlet has patched, the import raises an ``ImportError``.
+# The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. Names are
+# imported at first use (PEP 562), but type checkers see plain imports. On Windows, and in a program that eventlet has
+# patched, the import raises an ``ImportError``.
 #
 # Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
 # ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.

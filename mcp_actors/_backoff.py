@@ -140,9 +140,9 @@ publish("mcp_actors", {"Backoff": Backoff})
 
 # --- Sleep, and count the time for which the machine is suspended -----------------------------------------------------
 
-# Trio's clock stops while a machine is suspended, on Linux and on macOS: a retry that is due in fifty seconds when a
-# laptop is closed is still due in fifty seconds the next morning. The wall clock goes on, but can be set, also
-# backwards. So the sleep ends when either clock reaches its deadline, and both are checked every few seconds.
+# Trio's clock stops while a machine is suspended: a retry that is due in fifty seconds when a laptop is closed is still
+# due in fifty seconds the next morning. The wall clock goes on, but can be set, also backwards. So the sleep ends when
+# either clock reaches its deadline, and both are checked every few seconds.
 
 
 GLANCE: Final = 10.0

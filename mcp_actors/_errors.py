@@ -33,7 +33,7 @@ class McpActorsError(_pickling.Portable):
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
     exception with its class and text as the text. An error made anew from ``args``, as by Celery's JSON results, keeps
-    the class and text; attributes have their defaults, ``outcome`` is ``"unknown"``.
+    class and text, but has default attributes: ``outcome`` is ``"unknown"``.
     """
 
 

@@ -1,8 +1,7 @@
 """Publish the names of a folder, and import some only when used.
 
 Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of the code, and `dir`, which editors
-complete, lists public names. With `fetch_later`, a program that reads no files or has no server over HTTP does not wait
-for the import of that code.
+complete, lists public names. Slow imports wait until their names are used.
 
 Owns: nothing.
 Writes: ``__module__``, annotations and ``__dir__`` of public classes and functions; the namespaces of folders.
@@ -23,10 +22,9 @@ _PACKAGE = __name__.partition(".")[0]
 def publish(module: str, namespace: dict[str, Any]) -> None:
     """Set ``__module__`` of every class and function in `namespace` that a private module of this package defines.
 
-    The new value is ``mcp_actors`` for names in ``mcp_actors/__init__.py``, else `module`. The last line of a folder's
-    ``__init__`` is ``publish(__name__, globals())``. A file directly in ``mcp_actors``, such as ``_errors.py``, ends
-    with a call for the folder that exports the names. Public and foreign things, private names, constants and type
-    aliases stay.
+    The new value is ``mcp_actors`` for names in ``mcp_actors/__init__.py``, else `module`. A folder's ``__init__`` ends
+    with ``publish(__name__, globals())``; a file directly in ``mcp_actors`` ends with a call for the folder that
+    exports the names. Public and foreign things, private names, constants and type aliases stay.
 
     Args:
         module: the dotted name under which users import the things.
@@ -81,8 +79,8 @@ def public_names(namespace: Mapping[str, Any]) -> list[str]:
 def fetch_later(namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable[[str], object]:
     """Return a ``__getattr__`` for a folder, which imports a module at the first use of its names.
 
-    The folder's ``__init__`` imports the same names under ``TYPE_CHECKING``. To avoid the load at its own import, code
-    of this package writes ``from .. import config`` and, in a function, ``config.load_config``.
+    The folder's ``__init__`` imports the same names under ``TYPE_CHECKING``. Code of this package that must not load
+    them writes ``from .. import config`` and, in a function, ``config.load_config``.
 
     Args:
         namespace: the ``globals()`` of the folder's ``__init__``, which keeps fetched names.

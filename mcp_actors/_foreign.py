@@ -123,8 +123,7 @@ def _write(
 
 # --- Await the answer of a user's function if it is awaitable ---------------------------------------------------------
 
-# Wherever users give a function, a plain one works as well as an async one. It is called in the event loop, not in a
-# thread, so it must not block.
+# A plain function works wherever an async one does. It is called in the event loop, so it must not block.
 
 
 P = ParamSpec("P")

@@ -21,8 +21,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 # --- Walk through unchecked JSON-like data, and measure it ------------------------------------------------------------
 
-# Foreign data may be nested a hundred thousand levels deep, or contain itself. So nothing here recurses, and a caller
-# that has seen enough stops the walk: the inside of a value is not touched before the next value is requested.
+# Data may be nested a hundred thousand levels deep, or contain itself. So nothing here recurses, and a caller that has
+# seen enough stops the walk: the inside of a value is not touched before the next value is requested.
 
 
 LEAST: Final = 8
@@ -92,8 +92,8 @@ def bytes_in(text: str, *, least: int = LEAST) -> int:
 # --- Read text that JSON allows and UTF-8 does not --------------------------------------------------------------------
 
 # JavaScript cuts texts within an emoji, Java encodes it as two halves (CESU-8), and old programs write other encodings.
-# The parser refuses all of these. They become U+FFFD in a text for people or models. A text that is compared or sent
-# back would be another name or cursor then, so its item becomes an `UnreadableItem`.
+# The parser refuses these. They become U+FFFD in a text for people or models. In a text that is compared or sent back,
+# that would make another name or cursor, so the item becomes an `UnreadableItem`.
 
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -211,9 +211,8 @@ def _logged(name: object) -> str | None:
 
 # --- Read the items of a list in JSON text that is invalid ------------------------------------------------------------
 
-# The parser refuses the whole text for one value that is nested too deeply. In a list, the other items can still be
-# used. So a search for brackets and strings finds where each item begins and ends, and each is parsed alone. The parser
-# decides whether the text is JSON, never this search.
+# The parser refuses the whole text for one value that is nested too deeply. So a search for brackets and strings finds
+# where each item of a list begins and ends, and each is parsed alone. The parser decides whether the text is JSON.
 
 
 TOKENS: Final = 256

@@ -1,9 +1,9 @@
 """Pickle and copy exceptions, live handles and frozen mappings.
 
-Python pickles an exception as class, ``args`` and attributes. An ``__init__`` with required keywords then fails on
-loading, which breaks a `concurrent.futures.ProcessPoolExecutor`, and the cause is dropped. `Portable` keeps the cause,
-and is loaded without ``__init__``. Other exceptions are pickled and loaded on trial, which runs foreign code; an
-`UnpicklableError` replaces failures. Groups become plain. Pickles and deep copies have no traceback and no context.
+Python calls ``__init__`` to load an exception, which fails for required keywords and breaks a
+`concurrent.futures.ProcessPoolExecutor`, and drops the cause. `Portable` keeps the cause and needs no ``__init__``.
+Other exceptions are pickled and loaded on trial, which runs foreign code; an `UnpicklableError` replaces failures.
+Groups become plain. Pickles and deep copies have no traceback and no context.
 
 Owns: nothing.
 Writes: nothing.

@@ -123,8 +123,8 @@ async def open_background(on_failure: Callable[[Exception], object] = lambda _: 
 
 # --- Close the servers of a group in reverse configured order ---------------------------------------------------------
 
-# All servers are asked to stop in one step and close concurrently, but Trio runs the tasks that wake up in one step in
-# any order. So each server that was connected when the block exited waits until those configured after it have begun.
+# All servers are asked to stop in one step, but Trio runs tasks that wake up in one step in any order. So each server
+# that was connected when the block exited waits until those configured after it have begun.
 
 
 class ClosingOrder:
@@ -245,8 +245,7 @@ class Feed(Generic[T]):
         while True:
             await self._change.wait()
             self._change = trio.Event()
-            # One checkpoint lets the tasks of one burst queue their items first; without it the first task to run
-            # would have its item delivered before those of a lower rank.
+            # The other tasks of a burst queue their items first, or the first item would overtake lower ranks.
             await trio.lowlevel.checkpoint()
             while self._waiting:
                 await self._deliver(self._take())
@@ -262,9 +261,7 @@ class Feed(Generic[T]):
 
 
 class Signals(Iterable[int]):
-    """The signals that a program reacts to. Only the main thread gets signals.
-
-    A subclass receives the signals where Trio does not run in the main thread.
+    """The signals that a program reacts to. Only the main thread gets signals; a subclass receives them elsewhere.
 
     Args:
         option: the name of the option, for errors.
@@ -338,8 +335,7 @@ def _numbers(option: str, value: object) -> Iterator[int]:
 
 # --- Yield to the event loop during CPU-bound loops -------------------------------------------------------------------
 
-# Work is measured on the clock of the run. A mock clock does not move while a task works, so such a run yields at the
-# same places each time, and one seed can repeat it.
+# Work is measured on the clock of the run. A mock clock does not move while a task works, so a seed repeats such a run.
 
 
 PIECE: Final = 0.0005
@@ -376,9 +372,9 @@ class TimeSlice:
 
 # --- Keep the group's own tasks going after any failure ---------------------------------------------------------------
 
-# A group follows sources, writes states into tables and remembers catalogues in tasks without a caller. The error of
-# such a task would reach no one, and the program would go on for months with the configuration of that day. So each is
-# begun again after any failure, which is shown until the task works again.
+# A group follows sources, writes states into tables and remembers catalogues in tasks without a caller. An error would
+# reach no one, and the program would go on for months with the configuration of that day. So each task is begun again
+# after any failure, which is shown until the task works again.
 
 
 logger = Log("mcp_actors.servers")
@@ -440,7 +436,7 @@ class Upkeep:
 
         Args:
             key: names the job in `errors`.
-            what: names the job and its object in messages: ``"/etc/mcp.json: following it"``.
+            what: names the job in messages: ``"/etc/mcp.json: following it"``.
             job: the job.
             closing: once set, the job has a last attempt, without a delay, and a last error stays.
         """

@@ -25,9 +25,9 @@ T = TypeVar("T")
 
 # --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
 
-# Some characters have effects in logs and terminals. Escape sequences move the cursor or rewrite the screen or the
-# clipboard; a line break forges a log line; bidirectional marks reorder words; zero-width characters hide words or make
-# two names look alike. None is needed for reading. Programs get foreign text unchanged: this is for shown text only.
+# Escape sequences move the cursor of a terminal or rewrite the screen or the clipboard; a line break forges a log line;
+# bidirectional marks reorder words; zero-width characters hide words or make two names look alike. None is needed for
+# reading. Programs get foreign text unchanged: this is for shown text only.
 
 
 _READ_PER_SHOWN: Final = 8
@@ -63,11 +63,11 @@ def plain_text(text: str, *, limit: int = 1000, lines: bool = False) -> str:
 
     Escape sequences and characters that control something, set the direction of writing or have no width are dropped.
     Whitespace becomes spaces, and is removed at the end. Surrogates and code points unknown to this Python become
-    U+FFFD, the replacement character.
+    U+FFFD.
 
     Args:
         text: the text of a server.
-        limit: the most characters to return; a cut text ends in ``…``. Default 1000, a dozen lines of a terminal.
+        limit: the most characters to return; a cut text ends in ``…``. Default: a dozen lines of a terminal.
         lines: True keeps line breaks, where several lines do no harm.
     """
     seen = text[: limit * _READ_PER_SHOWN]

@@ -2,7 +2,7 @@
 
 In the file of that program, the host, one entry replaces the text of the moving servers; all else stays, comments
 included. So the new text is parsed and compared before anything is written. An undo needs only a copy of the host's
-file: both files show the moved servers, and the entry names our file. No further state could be lost or wrong.
+file, so no further state can be lost or wrong.
 
 Owns: nothing.
 Writes: the host's file, a copy in the same folder, and our file with the servers, each as a whole.
@@ -130,11 +130,7 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
 def _moved_back(
     now: HostFile, ours: str, exists: bool, kept: Mapping[str, Any], copies: Collection[HostFile]
 ) -> dict[str, Any]:
-    """Return the host's servers in our file, which several hosts may share.
-
-    Raises:
-        Failure: our file has none, or the host's file has one again.
-    """
+    """Return the host's servers in our file. Raise a `Failure` without any, or if the host's file has one again."""
     known = _names_in(copies, kept)
     moved = {name: each for name, each in kept.items() if name in known}
     if not moved:

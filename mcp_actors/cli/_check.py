@@ -1,11 +1,10 @@
 """Report the states of all servers: ``check`` and ``watch``.
 
 ``check`` connects once and prints each result as soon as known; after Ctrl-C also the unfinished servers. ``watch``
-shows a live table, or a line for each change, until a signal, a closed terminal or an error. `draw` makes the table
-from a `Screen` and reads nothing else.
+shows a live table, or a line for each change, until a signal, a closed terminal or an error.
 
 Owns: the group of ``watch``, and the channel to the task that prints.
-Writes: results and messages, through `Output`; the live table, on its console.
+Writes: results and messages, through `Output`; the live table.
 Calls: catalog, config, config.formats, kernel, servers, _configuration, _connect, _output, _sign_in.
 """
 

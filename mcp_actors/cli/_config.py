@@ -127,13 +127,13 @@ def _origin(server: str, place: str, entry: Any, key: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """The format of another program.
+    """The format of another program. None means that the format cannot express it.
 
     Attributes:
         section: the key of the servers.
-        variable: the form of an environment variable; None if not supported.
+        variable: the form of an environment variable.
         inputs: whether the program asks for inputs.
-        disabled: the key and value of a disabled server; None if not supported.
+        disabled: the key and value of a disabled server.
         is_codex: whether the format is TOML with names of variables for credentials.
     """
 

@@ -50,8 +50,7 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
 
     Args:
         file: None loads the first of `PLACES` that exists.
-        names: servers, by name in the file or name here; empty loads all. A URL or a command (see `typed`) needs no
-            file.
+        names: servers, by name in the file or name here, a URL or a command (see `typed`); empty loads all of the file.
         output: prints the name of a found file.
 
     Raises:

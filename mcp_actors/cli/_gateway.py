@@ -1,7 +1,7 @@
 """Serve the servers of a file as one server: ``serve``.
 
-No file is searched for and no question asked. Servers connect in the background while clients are served. If no server
-can be loaded, one sentence says why, on stderr and to the client over stdin.
+Servers connect in the background while clients are served. If no server can be loaded, one sentence says why, on stderr
+and to the client over stdin.
 
 Owns: the group, the acceptors, the control socket, and the signals of a process that serves.
 Writes: the log, to stderr; ``ready``, to stdout, for the waiting ``attach``.
@@ -213,8 +213,8 @@ class Opened:
     Attributes:
         nursery: cancelled at the end.
         per_identity: servers that each identity has alone; none unless there are `several` identities.
-        on_reload: called with the new servers of each session and of each identity, before anything is changed; a
-            `ConfigError` rejects the reload.
+        on_reload: called with the new servers of each session and each identity, before any change; a `ConfigError`
+            rejects the reload.
         page: the address of the page for people, with a token, and a file that leads there; None if not served.
         page_lock: held while the page is opened.
     """

@@ -1,7 +1,7 @@
 """Serve the servers of a file over HTTP: ``serve --http`` and ``ui``.
 
-Without a token, only this machine may connect, so other addresses are refused. The first SIGTERM or SIGINT lets
-requests finish (`Door.drain`); a second signal ends the command at once.
+Without a token, only this machine may connect, so other addresses are refused. The first signal lets requests finish
+(`Door.drain`); a second one ends the command at once.
 
 Owns: the listening sockets and the metrics.
 Writes: the token file; the address to stdout, with a newly made token.
@@ -150,12 +150,7 @@ def _parts_of(given: str) -> tuple[str, str, str]:
 
 
 async def _listen(options: Options) -> list[socket.socket]:
-    """Listen at the address of the command line.
-
-    Raises:
-        Misuse: other machines could connect without a token.
-        Failure: the address is not valid, or the port is not free.
-    """
+    """Listen at the address of the command line, with errors as from `serve_over_http`."""
     try:
         with listening_at(options.address):
             listeners = await listen_at(options.address)

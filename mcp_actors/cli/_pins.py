@@ -118,7 +118,7 @@ def _decision(
     """Return the review of a server, and the tools to approve or reject.
 
     Raises:
-        Misuse: a named tool has not changed or, to reject it, does not exist.
+        Misuse: a named tool has not changed, or does not exist.
         Failure: nothing is remembered of the server.
     """
     review = _reviewed(store, server, output)
