@@ -20,10 +20,6 @@
 Programs start at `open_servers`, which connects to MCP servers, restarts failed ones, and leaves nothing behind. On
 asyncio use `mcp_actors.bridge.open_servers`, and without an event loop `mcp_actors.sync.open_servers`. Agents of other
 libraries get tools from `mcp_actors.adapters`; actors of your own derive from `mcp_actors.kernel.Actor`.
-
-Owns: nothing.
-Writes: its own namespace, at the first use of a name.
-Calls: _patched.
 """
 
 # The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. Names are

@@ -2,10 +2,6 @@
 
 Start with `ServerConfig`, which joins a name, a transport and policies; `load_config` reads the files of many clients,
 and a `Source` follows a file, a directory or a table. Nothing here starts a server or connects to a server.
-
-Owns: nothing.
-Writes: nothing.
-Calls: _hooks, _oauth, _policies, _server, _template, _tools, _transports, _values.
 """
 
 from __future__ import annotations

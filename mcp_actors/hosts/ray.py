@@ -4,10 +4,6 @@ Ray places, names and restarts the actor, a `RayHost`. Ray's calls have the main
 the servers of a file over TCP. `Socket` asks Ray for the address (`ray_address`) at each connect, and so finds a
 restarted actor on its new node. Only the name, the paths and the address go through Ray. The files with the
 configuration and the secret are read on the node.
-
-Owns: the gateway's thread, and the group of servers in it.
-Writes: nothing; ends the actor's process if the gateway fails.
-Calls: config, config.formats, gateway, servers.
 """
 
 from __future__ import annotations

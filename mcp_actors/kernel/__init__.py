@@ -7,11 +7,6 @@ Usable alone::
 An `Actor` owns something, and handles messages, one after another or several at a time. `open_actor` runs an actor, and
 `open_supervisor` a tree of actors, in which crashed ones are restarted. Both run in a block of your program, in tasks
 of the program's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
-
-Owns: nothing.
-Writes: nothing.
-Calls: _actor, _children, _circles, _envelope, _events, _handlers, _incarnation, _mailbox, _open, _pool, _record, _ref,
-_restart, _supervisor, _timers.
 """
 
 # The names below "For the layers above" are for servers, bridge, test tools and command line. The kernel imports single

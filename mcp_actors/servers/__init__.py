@@ -2,10 +2,6 @@
 
 `open_servers` yields a `ServerGroup`: a mapping of names to `ServerRef` objects, whose methods call tools, read
 resources and control the server. Events report changes of servers, and values such as `ServerStatus` are snapshots.
-
-Owns: nothing.
-Writes: nothing.
-Calls: servers.group, servers.record, servers.ref, _admission, _attempts, _deadlines, _rules, _sources, _watch.
 """
 
 # Begin with the way of a request: users hold a ``ref``, most of its messages are in ``requests``, the actor in
