@@ -5,16 +5,8 @@ view (``Asyncio…``) whose methods are awaited on asyncio. In a Trio program, `
 yields an `AsyncioLoop`.
 """
 
-# `open_servers` and `open_supervisor` run Trio next to an asyncio loop, in a thread or as a guest (`Host`), and yield a
-# view (``Asyncio…``). In a Trio program, `open_asyncio_loop` opens a loop, and yields an `AsyncioLoop`. These three are
-# in ``_open``. ``_block`` runs Trio around a block, with ``_signals``, ``_bridge`` carries requests and streams,
-# ``_views`` has the views, and ``_callbacks`` lets Trio's side use functions, servers and signals of the program.
-#
-# Programs use the names below; of the package, the pytest plugin uses `open_servers`, and `adapters` the views of
-# groups and servers and a function of ``_views``. This folder uses the kernel, the servers, the transports, the
-# configuration, the catalogue and single files of the ground floor. Its files import asyncio and trio-asyncio only in
-# functions, or for type checkers, because trio-asyncio changes asyncio for the process. The SDK, which some of them
-# import, loads asyncio.
+# Begin to read in ``_open``. Files here import asyncio and trio-asyncio only in functions, or for type checkers: to
+# import trio-asyncio changes asyncio for the process. (The SDK, which some files import, loads asyncio.)
 
 from __future__ import annotations
 

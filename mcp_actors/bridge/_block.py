@@ -1,20 +1,18 @@
 """Run Trio around a block of asyncio code.
 
-`Door` is the ``async with`` that `open_servers` and `open_supervisor` of ``_open`` return. It makes a `Bridge`, a
-`BlockProxy`, whose `run` is the work of Trio's main task, and by `trio_run` a `ThreadRun` or a `GuestRun`.
-Of ``_signals``, `InterruptGuard` delays Ctrl-C in protected code of a guest, `SignalWakeup` wakes the event loop, and
-`StopNotes` ends a long start.
+A block ends by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. The exception
+that leaves is that of the opened thing, as on Trio, or a cancellation that came meanwhile.
 
-The block may end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. As a rule it
-is left when the Trio run has ended, and with it what it opened. The exception that leaves is that of the opened thing,
-as on Trio, or a cancellation that came meanwhile. The run ends without its block if the block is dropped (at the latest
-in the exit handler; a guest only in its own thread), and if something fails after the task that has entered the block
-has ended. In a forked process, leaving the block does nothing.
+| the block | the Trio run |
+|---|---|
+| is left | ends before the block is left |
+| is dropped | ends without its block, at the latest in the exit handler; a guest only in its own thread |
+| fails after the task that entered it has ended | ends without its block |
+| is left in a forked process | goes on in the parent |
 
-This file makes the lanes between threads, sets ``to_trio``, ``to_loop``, ``nursery``, ``serving`` and ``failure`` of
-the bridge, and calls `Bridge.end`. It may cancel the task of the block, and cancels the callbacks. It registers exit
-handlers, and may start a thread, replace the handler of SIGINT, and set the wake-up descriptor to a pipe. It does not
-import the kernel, the servers or the views: ``_open`` gives the functions that open and show the thing.
+Owns: the Trio run, with its thread or its turns; the lanes; an exit handler.
+Writes: the state and the posting functions of the bridge; may cancel the task of the block; cancels the callbacks.
+Calls: _bridge, _signals.
 """
 
 from __future__ import annotations
@@ -54,12 +52,12 @@ OnEnded = Callable[[BaseException | None], None]
 
 
 class TrioRun(ABC):
-    """A Trio run that goes on while an event loop runs.
+    """A Trio run next to an event loop.
 
     Args:
-        bridge: the bridge between the two, whose ``to_trio`` and ``to_loop`` are set here.
+        bridge: its ``to_trio`` and ``to_loop`` are set here.
         block: the main task.
-        on_ended: called on the event loop's side when the run has ended, with the exception that left it, if any.
+        on_ended: called on the event loop's side after the run, with the exception that left the run, or None.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -84,7 +82,7 @@ class TrioRun(ABC):
         self.stops.install()
 
     def ignore_signals(self) -> None:
-        """Undo that. Any thread may call this, but only the main thread changes handlers."""
+        """Undo `watch_signals`. Any thread may call this, but only the main thread changes handlers."""
         self.stops.uninstall()
         self.wakeup.uninstall()
 
@@ -98,14 +96,13 @@ class TrioRun(ABC):
             self._abandon()
 
     def _abandon(self) -> None:
-        """End the run, in the process that has started it."""
         self.abort()
 
     def at_exit(self) -> None:
         self.abandon()
 
     def report_end(self) -> None:
-        """Call `on_ended`. Called on the event loop's side."""
+        """Call `on_ended`, on the event loop's side."""
         failure, self.failure = self.failure, None
         self.on_ended(failure)
         del failure  # whose traceback may refer to this frame
@@ -115,10 +112,9 @@ class TrioRun(ABC):
 
 
 class ThreadRun(TrioRun):
-    """A Trio run in a thread of its own.
+    """A Trio run in a thread of its own, joined by the block or the exit handler.
 
-    The thread is a daemon, because Python joins other threads before it runs the exit handlers that end this run. The
-    block or the exit handler joins it.
+    The thread is a daemon: Python joins other threads before the exit handlers, so the run would never be ended.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -143,8 +139,9 @@ class ThreadRun(TrioRun):
         atexit.register(self.at_exit)
 
     def abort(self) -> None:
-        # The thread sets its token first and reads `unwanted` later. So either the token is here and the step is
-        # posted, or the thread will find the flag. In the opposite order an abort between the two would be lost.
+        # The flag before the token: the thread sets its token first, and reads `unwanted` later. So the token is here
+        # and the step is posted, or the thread still finds the flag. In the opposite order an abort between the two
+        # would be lost, and the block would begin.
         self.block.unwanted = True
         if self._token is not None:
             with suppress(trio.RunFinishedError):
@@ -182,9 +179,9 @@ class ThreadRun(TrioRun):
 
 
 class GuestRun(TrioRun):
-    """A Trio run in the thread of an event loop, as one callback of the loop for each turn.
+    """A Trio run in the thread of an event loop, with a callback of the loop for each turn.
 
-    If the event loop ends first, the block that is dropped or the exit handler gives the run its last turns.
+    If the loop ends first, the dropped block or the exit handler gives the run its last turns.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -203,7 +200,7 @@ class GuestRun(TrioRun):
             )
         self.bridge.to_loop = self.bridge.to_trio = self._interrupts.step
         self.watch_signals()
-        self._interrupts.install()  # last: it takes a handler that is no longer its own for the end of its time
+        self._interrupts.install()  # last: replaced by another handler, it would count as uninstalled
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
             self._main,
@@ -245,7 +242,8 @@ class GuestRun(TrioRun):
     def _take_all_turns(self) -> None:
         while not self._ended:
             self._turn_due.wait()
-            # Cleared first: a turn that Trio's I/O thread schedules now is found below, or sets the event again.
+            # Cleared before the look: Trio's I/O thread may schedule a turn at any moment. That turn is found below, or
+            # sets the event again. Cleared after the look, the event would be lost, and the exit would hang.
             self._turn_due.clear()
             while self._turns:
                 self._take_turn()
@@ -265,7 +263,7 @@ class GuestRun(TrioRun):
 
 
 def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> TrioRun:
-    """Return a Trio run on a host, not started yet.
+    """Return a Trio run that is not started yet.
 
     Raises:
         ValueError: the host is not valid.
@@ -287,7 +285,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class BlockOwner(Protocol[T_contra]):
-    """The event loop's side of the block. Both methods are called there."""
+    """The event loop's side of the block, where both methods are called."""
 
     def on_opened(self, thing: T_contra) -> None:
         """Start the block."""
@@ -297,20 +295,19 @@ class BlockOwner(Protocol[T_contra]):
 
 
 class BlockProxy(Generic[T]):
-    """Represents an asyncio block in the Trio run that the block has opened something in.
+    """Acts for an asyncio block in the Trio run.
 
-    The main task of the Trio run enters the ``async with`` of that thing, and inside it behaves as the block does: it
-    raises the exceptions of the block, and passes cancellations on to the block. So the same code as in a Trio program
-    decides which exception leaves the block, with the same result.
+    The main task enters the ``async with`` of the opened thing. There it raises the exceptions of the block, and passes
+    cancellations on to the block. So the code of a Trio program decides which exception leaves.
 
     Args:
-        bridge: the bridge between the two sides; its nursery encloses everything.
+        bridge: its nursery encloses everything.
         opening: opens the thing; not entered yet.
         owner: runs the block.
 
     Attributes:
         alone: set to True, by any thread, before a `leave` that is not the exit of the block.
-        unwanted: set to True, by any thread, to open nothing; it is read once, before the opening.
+        unwanted: set to True, by any thread, to open nothing. Read once, before the opening.
     """
 
     def __init__(self, bridge: Bridge, opening: AbstractAsyncContextManager[T], owner: BlockOwner[T]) -> None:
@@ -325,22 +322,22 @@ class BlockProxy(Generic[T]):
     # --- functions to be posted -------------------------------------------------------------------------------------
 
     def leave(self, exc: BaseException | None) -> None:
-        """End, because the block has ended; with its exception, if it raised one."""
+        """End with the block, and with its exception, if any."""
         if not self._left.is_set():
             self._from_block = exc
             self._left.set()
 
     def abort(self) -> None:
-        """Cancel the opening or close the thing, because the block never began or its event loop has ended."""
+        """Cancel the opening, or close the thing: the block never began, or its event loop has ended."""
         self._scope.cancel("the block has gone")
         self.leave(None)
 
     # --- the main task ----------------------------------------------------------------------------------------------
 
     async def run(self) -> BaseException | None:
-        """Open the thing, wait for the block, close it; return the exception that leaves the ``async with``, if any.
+        """Open the thing, wait for the block, close the thing; return the exception that leaves, or None.
 
-        It is returned and not raised, because Trio would keep it, and with it the frames of the program.
+        A raised exception would be kept by Trio, and with it the frames of the program.
         """
         failure: BaseException | None = None
         try:
@@ -354,8 +351,9 @@ class BlockProxy(Generic[T]):
                     failure = exc
                     if self.alone:
                         self._bridge.end_alone(exc)
-                # With no checkpoint between: a request that is posted from now on is answered by its `begin`, and one
-                # that is in the nursery already is answered when it is cancelled. So none is lost.
+                # Before the nursery closes, with no checkpoint between. A request that is posted from now on fails in
+                # its `begin`, and a request in the nursery answers when it is cancelled. A request that met a closed
+                # nursery would get the RuntimeError of Trio, and not that of its asker.
                 self._bridge.serving = False
                 self._bridge.nursery.cancel_scope.cancel("the block has ended")
         except BaseExceptionGroup as group:
@@ -378,8 +376,8 @@ class BlockProxy(Generic[T]):
             await self._left.wait()
         except BaseException:
             # Cancelled, because the opened thing has failed, or a KeyboardInterrupt that Trio was given. The block must
-            # end before the thing closes, as in a Trio program. Its owner cancels it on the event loop, and the shield
-            # waits for that. If the loop is closed, `abort` has set the event already.
+            # end before the thing closes, or its code would use a closed thing. The owner cancels the block on the
+            # event loop, and the shield waits for its end. If the loop is closed, `abort` has set the event already.
             with suppress(RuntimeError):  # the event loop is closed
                 self._bridge.to_loop(self._owner.on_failing)
             with trio.CancelScope(shield=True):
@@ -403,14 +401,15 @@ V_co = TypeVar("V_co", covariant=True)
 class Door(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
-    One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or an ``__aenter__`` that
-    fails) returns. A cancellation is raised after that. Only a `GeneratorExit` is raised at once, and the run goes on.
+    One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or a failing
+    ``__aenter__``) returns; a cancellation is raised then. Only a `GeneratorExit` is raised at once, before the run has
+    ended.
 
     Args:
-        name: the function that returns this: ``"open_servers"``.
-        on_trio: the package that has this function for programs on Trio.
-        open_: returns the context manager that opens the thing on Trio's side. It is called on the event loop.
-        view: makes the view of the thing that the block gets.
+        name: of the function that returns the door: ``"open_servers"``.
+        on_trio: the package of the function of this name for programs on Trio.
+        open_: returns the context manager that opens the thing on Trio's side. Called on the event loop.
+        view: makes the view of the thing for the block.
         host: where Trio runs.
     """
 
@@ -499,8 +498,8 @@ class Door(Block[V_co], Generic[T, V_co]):
             exc.__traceback__ = traceback  # without the frames of Trio's side
         if error is exc:
             self._bridge.failure = None  # the program's own exception, whose frames hold the opened thing
-        # asyncio delivers a cancellation once, and behind an exception that the program handles it would be lost. So it
-        # comes first, except before what ends the program or cancels this task anyway.
+        # asyncio delivers a cancellation once; behind an exception that the program handles it would be lost. So the
+        # cancellation is raised first, unless the error ends the program or cancels this task anyway.
         if interruption is not None and not self._is_ours(interruption) and isinstance(error, Exception | None):
             raise interruption from error
         if error is not None and error is not exc:
@@ -508,8 +507,8 @@ class Door(Block[V_co], Generic[T, V_co]):
         return False
 
     def _abandon(self) -> None:
-        """End the Trio run without waiting, because a dropped task or generator can await nothing."""
-        # From here on `on_failing` must not cancel the task that has entered the block: it may run other code.
+        """End the Trio run without waiting: a dropped task or generator cannot await."""
+        # From here on `on_failing` must not cancel the task that entered the block: it may run other code.
         self._leaving = self._abandoned = True
         self._run.abandon()
 
@@ -520,15 +519,15 @@ class Door(Block[V_co], Generic[T, V_co]):
         task = _current_task()
         if not self._cancelled_block or task is not self._task:
             return False
-        # asyncio counts the cancellations of a task. Ours is taken back once, or else an `asyncio.timeout` around the
-        # block would miscount. A count above that at the start was requested by other code.
+        # asyncio counts the cancellations of a task. Ours is taken back once, or an `asyncio.timeout` around the block
+        # would miscount, and not raise its TimeoutError. A higher count than at the start comes from other code.
         if not self._uncancelled:
             self._uncancelled = True
             task.uncancel()
         return isinstance(exc, asyncio.CancelledError) and task.cancelling() <= self._cancels
 
     async def _wait_ended(self) -> tuple[BaseException | None, asyncio.CancelledError | None]:
-        """Wait until the Trio run and all callbacks have ended; return its exception, and a cancellation meanwhile."""
+        """Wait for the Trio run and all callbacks; return the run's exception, and a cancellation meanwhile."""
         import asyncio
 
         self._leaving = True
@@ -549,11 +548,9 @@ class Door(Block[V_co], Generic[T, V_co]):
     # --- steps that Trio's side posts -------------------------------------------------------------------------------
 
     def on_opened(self, thing: T) -> None:
-        """Let ``__aenter__`` return."""
         self._opened.set_result(thing)
 
     def on_failing(self) -> None:
-        """Cancel the block, unless it has not begun or is being left."""
         if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
             # The task may have ended already, or end without leaving the block: nothing else would end the run then.
@@ -566,7 +563,6 @@ class Door(Block[V_co], Generic[T, V_co]):
                 self._bridge.to_trio(partial(self._block.leave, None))
 
     def on_ended(self, error: BaseException | None) -> None:
-        """Fail the waiting requests and cancel the callbacks, because the Trio run has ended."""
         self.on_failing()  # in case Trio itself has failed while the block runs
         self._bridge.end(error)
         for task in self._bridge.callbacks:

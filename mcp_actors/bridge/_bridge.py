@@ -1,33 +1,26 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
-A `Bridge` joins one Trio run and one event loop; an `Asker` is the subject of its errors. A request is a
-`_TaskRequest`, a `_MessageRequest` or a `_ServerRequest`. `Lane` and `_Bell` carry functions to another thread; for a
-loop on trio-asyncio `run_now` takes their place, for a guest a method in ``_block``. `AsyncioStream` and `open_stream`
-read a stream of Trio's side. The other files of this folder use this one, which starts neither side. Of other folders
-it imports `act_for_caller`, and pending calls and requests for type checkers. It closes the eventfds that it opens.
+The two sides are two threads, or share one. Either side may end first, and a caller may be cancelled at any moment.
+Still each request is answered exactly once, no caller waits forever, and no item of a stream is lost.
 
-Requests from another event loop or a forked process are refused. When Trio's side has ended, a request gets the error
-of its asker; a `ServerUnavailable` of a request that had begun gets the outcome ``unknown`` and a note.
+Theory of operation
+-------------------
+::
 
-Ownership
----------
-*On the event loop's side* each caller's task waits for a future of its own, which code of that side settles. A stream
-has a task that holds it open, and one that reads the next item. ``_callbacks`` makes the tasks in `Bridge.callbacks`;
-``_block`` cancels and awaits those of its block.
+    event loop                                    Trio
+      to_trio(request.begin)  ────────────────>   sends a message, or starts a task in the nursery
+      request.future  <────────────────────────   to_loop(request.succeed), or request.fail
+      cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
 
-*On Trio's side* `Bridge.send` needs no task: the answer of the actor posts the way back. `Bridge.ask` needs one if its
-`PendingRequest` has to be finished in a task, and `Bridge.call` takes one. These run in `Bridge.nursery`. In a block of
-`open_servers` or `open_supervisor` it encloses the actors and servers of the block and outlives them, so they can still
-answer. A task that runs after that is cancelled, and `Bridge.end` fails the requests without an answer. On trio-asyncio
-`Bridge.abandon` withdraws them, after the loop has closed.
+Between threads, each side posts functions to the other through a `Lane`. Where both sides share a thread, the function
+is called directly: by `run_now` on trio-asyncio, by the interrupt guard for a guest.
 
-To act on the other side, a side posts a function, through ``to_trio`` or ``to_loop``. Between threads these are lanes,
-with an eventfd where there is one; where both sides share a thread (a guest run, a loop on trio-asyncio) the function
-is called directly. Usually a request is one function posted each way. Between threads, both sides change the queue and
-the flag of a lane, and each reads a few attributes that the other writes, such as ``serving`` and ``failure``.
+The nursery encloses the actors and servers of a block and outlives them, so they can still answer. Then `Bridge.end`
+fails the requests without an answer; on trio-asyncio `Bridge.abandon` withdraws them after the loop has closed.
 
-A cancelled caller leaves at once and posts a function that withdraws its request. An answer that arrives later finds
-the future done and is dropped.
+Owns: the requests and callback tasks of a bridge; the eventfd of a lane; the task that reads a stream.
+Writes: the log; the state of a `Bridge`, which ``_block`` writes too.
+Calls: kernel.
 """
 
 from __future__ import annotations
@@ -68,21 +61,21 @@ T = TypeVar("T")
 
 
 class Asker(Protocol):
-    """The actor, server or group that a request is made for, as errors name it."""
+    """The subject of a request's errors: an actor, a server or a group."""
 
     __slots__ = ()
 
     @property
     @abstractmethod
     def _who(self) -> str:
-        """The subject of errors: ``"server 'github'"``."""
+        """For example ``"server 'github'"``."""
 
     @abstractmethod
     def _ended_error(self, why: str | None) -> Exception:
         """Return a new error for a request that fails because Trio's side has ended.
 
         Args:
-            why: the reason, if that is not the exit of the block.
+            why: the reason; None for the exit of the block.
         """
 
 
@@ -90,18 +83,16 @@ class Bridge:
     """One Trio run and one event loop.
 
     Attributes:
-        loop: the event loop.
         nursery: where requests run.
-        hurry: lets the block begin soon, on Trio's side, because the program is asked to stop.
+        hurry: lets the block begin soon, because the program is asked to stop. Called on Trio's side.
         to_trio: schedules a function on Trio's side, outside any task.
         to_loop: schedules a function on the event loop's side.
         callbacks: the tasks in which callbacks run. Event loop's side only.
         serving: True while Trio's side takes requests. Written there only.
         ended: True once Trio's side has ended. Written on the event loop's side only.
-        failure: the exception that ended Trio's side, if one did.
-        why: that exception in words, if Trio's side has ended without its block.
-        adapted: for each server by name, a configuration of the program and the one that was made of it for Trio's
-            side. Event loop's side only.
+        failure: the exception that ended Trio's side, or None.
+        why: the failure in words, if Trio's side has ended without its block.
+        adapted: server → its configuration in the program, and the copy for Trio's side. Event loop's side only.
     """
 
     nursery: trio.Nursery
@@ -126,36 +117,26 @@ class Bridge:
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is the copy of a forked process, which has none of the tasks and processes behind it."""
+        """Whether this is the copy of a forked process, without the tasks and processes behind the bridge."""
         return os.getpid() != self._process
 
     async def call(self, asker: Asker, fn: Callable[[], Awaitable[T]]) -> T:
-        """Call an async function on Trio's side, in the context of the calling task, and wait for its result.
+        """Run an async function on Trio's side, in the context of the calling task, and return its result.
 
         **Cancellation**: the caller leaves at once, and the function is cancelled.
 
-        Args:
-            asker: the subject of errors.
-            fn: the function.
-
         Raises:
-            Exception: an exception of the function, or the error of `asker` if Trio's side has ended.
+            Exception: raised by the function; or the error of `asker`, if Trio's side has ended.
             RuntimeError: this is not the event loop of the bridge.
         """
         return await self._wait_for(_TaskRequest(self, asker, fn))
 
     async def send(self, asker: Asker, fn: Callable[[], PendingCall[T]]) -> T:
-        """Send a message on Trio's side, in the context of the calling task, and wait for its answer.
-
-        Like `call`, with a function that sends without waiting: it needs no task on Trio's side, and half the time.
-        """
+        """Like `call`, for a function that sends a message: without a task on Trio's side, in half the time."""
         return await self._wait_for(_MessageRequest(self, asker, fn))
 
     async def ask(self, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> T:
-        """Send a request to a server on Trio's side, in the context of the calling task, and wait for its answer.
-
-        Like `call`, with a function that prepares the request: it needs a task on Trio's side only if it fails.
-        """
+        """Like `call`, for a function that prepares a request to a server: a task on Trio's side only if it fails."""
         return await self._wait_for(_ServerRequest(self, asker, fn))
 
     async def _wait_for(self, request: _Request[T]) -> T:
@@ -181,7 +162,7 @@ class Bridge:
             request.fail(request.ended_error())
 
     def check_loop(self, asker: Asker) -> None:
-        """Raise an error unless this is the event loop of the bridge, in a program that is not patched."""
+        """Raise an error off the event loop of the bridge, in a forked process, or in a patched program."""
         if self.is_copy:
             raise RuntimeError(
                 f"{asker._who}: cannot be used in a forked process, because its connections belong to the parent; "
@@ -207,7 +188,7 @@ class Bridge:
             )
 
     def end_alone(self, failure: BaseException) -> None:
-        """Note why Trio's side ends without its block, and log it, as the block may never exit and raise it."""
+        """Note and log why Trio's side ends without its block, which may never exit and raise the failure."""
         self.why = problem_of((failure.__cause__ or failure) if is_exit(failure) else failure)
         if not is_exit(failure):
             logger.warning("the block was stopped although it has not exited: %s", self.why)
@@ -221,9 +202,9 @@ class Bridge:
                 request.fail(request.ended_error())
 
     def abandon(self) -> None:
-        """Withdraw all waiting requests, because the event loop has ended and their callers cannot do so.
+        """Withdraw all waiting requests: after the end of the event loop, no caller can.
 
-        Called where both sides share a thread.
+        For sides that share a thread.
         """
         self.serving = False
         for request in tuple(self._waiting):
@@ -231,12 +212,11 @@ class Bridge:
 
 
 class _Request(ABC, Generic[T]):
-    """One request: made in its caller's task, answered once.
+    """One request, made in the caller's task and answered once.
 
     Attributes:
-        asker: the subject of errors.
         future: the answer, for the caller.
-        answered: True once it was answered. Event loop's side only.
+        answered: event loop's side only.
     """
 
     __slots__ = ("_begun", "_bridge", "_context", "_fn", "answered", "asker", "future")
@@ -251,7 +231,7 @@ class _Request(ABC, Generic[T]):
         self._begun = False
 
     def ended_error(self) -> Exception:
-        """Return the error for a request that fails because Trio's side has ended, with the cause of that."""
+        """Return the asker's error with its cause; the outcome is ``unknown`` once the request has begun."""
         error = self.asker._ended_error(self._bridge.why)
         if self._begun and isinstance(error, ServerUnavailable):
             error.outcome = "unknown"  # Trio's side, which has ended, may have sent it
@@ -267,13 +247,12 @@ class _Request(ABC, Generic[T]):
             self.future.set_result(value)
 
     def fail(self, error: BaseException) -> None:
-        """Set an exception, unless the caller has left."""
         self.answered = True
         if not self.future.done():
             self.future.set_exception(error)
 
     def withdraw(self) -> None:
-        """Cancel the request, because its caller leaves without an answer."""
+        """Cancel the request of a caller that leaves without an answer."""
         with suppress(RuntimeError):  # the event loop is closed
             self.future.cancel()
         with suppress(RuntimeError):  # Trio's side has ended, and the request with it
@@ -282,10 +261,11 @@ class _Request(ABC, Generic[T]):
     # --- on Trio's side ---------------------------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Start the request. From here on it is answered exactly once."""
+        """Start the request. Exactly one answer follows."""
         try:
-            # `serving` is read on the side that writes it: a request that was posted just before the end either gets
-            # into the nursery while that is open or is answered here. `Bridge.ended` alone would leave a gap.
+            # Read on the side that writes it, in one step with the start. A request that was posted just before the
+            # end either enters the open nursery or fails here. `Bridge.ended` is set later, on the other side: in the
+            # gap, a request would meet a closed nursery, and its caller the RuntimeError of Trio.
             if not self._bridge.serving:
                 raise self.ended_error()
             self._begun = True
@@ -295,11 +275,11 @@ class _Request(ABC, Generic[T]):
 
     @abstractmethod
     def _begin(self) -> None:
-        """Start the request, in the caller's context. An exception is the answer."""
+        """Start in the caller's context. An exception is the answer."""
 
     @abstractmethod
     def cancel(self) -> None:
-        """Stop the request, because its caller has left."""
+        """Stop, because the caller has left."""
 
     def _answer(self, step: Step) -> None:
         with suppress(RuntimeError):  # the event loop is closed, and its callers are gone
@@ -307,7 +287,7 @@ class _Request(ABC, Generic[T]):
 
 
 class _TaskRequest(_Request[T]):
-    """A request that is carried out by an async function, in a task on Trio's side."""
+    """Runs an async function in a task on Trio's side."""
 
     __slots__ = ("_scope",)
 
@@ -334,14 +314,15 @@ class _TaskRequest(_Request[T]):
             except Exception as exc:
                 self._answer(partial(self.fail, exc))
             except BaseException:
-                # Cancelled or interrupted. If the caller has left, it drops this answer. Otherwise the nursery ends: on
-                # trio-asyncio nothing else would answer then, on other hosts `Bridge.end` would, later.
+                # Either the caller has left, and drops this answer. Or the nursery ends, by a cancellation or a Ctrl-C:
+                # on trio-asyncio nothing else would answer then, and the caller would wait forever. On other hosts
+                # `Bridge.end` would answer, later.
                 self._answer(partial(self.fail, self.ended_error()))
                 raise
 
 
 class _MessageRequest(_Request[T]):
-    """A request that is a message to an actor, which its function sends. It needs no task."""
+    """Sends a message to an actor, without a task."""
 
     __slots__ = ("_call",)
 
@@ -367,7 +348,7 @@ class _MessageRequest(_Request[T]):
 
 
 class _ServerRequest(_TaskRequest[T]):
-    """A request to a server, which its function prepares: a message first, and a task only if that fails."""
+    """Sends a prepared request to a server, with a task only after a failure."""
 
     __slots__ = ("_pending",)
 
@@ -402,14 +383,14 @@ HAS_EVENTFD: Final = hasattr(os, "eventfd")
 """True on Linux: a lane has a `_Bell`."""
 
 Step = Callable[[], object]
-"""A function to be run on the other side. It must not raise."""
+"""Runs on the other side. Must not raise."""
 
 
 class Lane:
-    """One direction between two threads: runs functions on the other side, in the order in which they were put in.
+    """One direction between two threads: runs functions on the other side, in order.
 
-    Waking a thread costs more than everything else here, so the other side is woken once for all functions that are put
-    in before it runs the first of them. While it listens, it is woken by a bell, which costs half of `wake`.
+    Waking a thread costs more than everything else here. So one wake-up serves all functions that are put in before the
+    first of them runs, and a listening thread is woken by a bell, at half the cost of `wake`.
 
     Args:
         wake: schedules a function on the other side; may raise if that side has ended.
@@ -430,15 +411,15 @@ class Lane:
         """Schedule a function on the other side.
 
         Raises:
-            RuntimeError: the other side has ended, and the function does not run, unless it has run in the last
-                moment. (asyncio raises it as such, Trio as `trio.RunFinishedError`.)
+            RuntimeError: the other side has ended (on Trio a `trio.RunFinishedError`). The function does not run,
+                unless it has run in the last moment.
         """
-        # There is no lock: both sides share a deque and a flag. The step is appended before the flag is read here, and
-        # `run` lowers the flag before it counts the steps. So a step is either counted by the run that is under way or
-        # wakes the other side again; in the opposite order a step could wait in the deque with nothing to wake for it.
+        # Both sides share the deque and the flag without a lock. Here the step is appended before the flag is read, and
+        # `run` lowers the flag before it counts the steps. So the run under way counts the step, or the other side is
+        # woken again. In the opposite order a step could stay in the deque with nothing to wake the other side.
         self._steps.append(step)
         if not self._woken:
-            try:  # Ctrl-C after the flag is raised: nothing would be woken any more
+            try:  # a Ctrl-C must not leave the flag raised, or no later step would wake the other side
                 self._woken = True
                 if self._bell is None or not self._bell.ring():
                     self._wake(self.run)
@@ -464,35 +445,34 @@ class Lane:
             self._bell.listen_on(loop, self.run)
 
     def close(self) -> None:
-        """Stop listening. Called in the thread of the event loop, when the Trio run has ended."""
+        """Stop listening. Called in the thread of the event loop, after the Trio run."""
         if self._bell is not None:
             self._bell.close()
 
 
 class _Bell:
-    """Wakes a thread that listens to it, with one system call on each side.
+    """Wakes a listening thread, with one system call on each side.
 
     `TrioToken.run_sync_soon` and ``call_soon_threadsafe`` take a lock, and write to a socket that the other side reads
-    until an exception says that it is empty. They are for a thread that does not listen: not yet, or no longer.
+    until empty. They wake a thread before and after it listens.
     """
 
     def __init__(self) -> None:
         self._fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._heard = False
         self._loop: asyncio.AbstractEventLoop | None = None
-        # A block that is dropped is never left, so nothing closes its lanes.
+        # A dropped block is never left, so nothing else closes its lanes.
         self._finalizer = weakref.finalize(self, os.close, self._fd)
         self._finalizer.atexit = False  # Trio's thread may listen still
 
     def ring(self) -> bool:
-        """Wake the other side. Return False if that does not listen."""
+        """Wake the other side. Return False without a listener."""
         if not self._heard or (self._loop is not None and self._loop.is_closed()):
             return False
         os.eventfd_write(self._fd, 1)
         return True
 
     async def listen(self, run: Step) -> None:
-        """Run a function whenever the bell rings."""
         self._heard = True
         try:
             while True:
@@ -500,13 +480,12 @@ class _Bell:
                 os.eventfd_read(self._fd)
                 run()
         finally:
-            # In this order: a sender that still saw the flag has put its step in before, and nothing else runs it.
+            # The flag before the steps: a sender that still saw the flag had put its step in before, and nothing else
+            # runs the step once this task has ended.
             self._heard = False
             run()
 
     def listen_on(self, loop: asyncio.AbstractEventLoop, run: Step) -> None:
-        """Run a function on an event loop whenever the bell rings."""
-
         def hear() -> None:
             os.eventfd_read(self._fd)
             run()
@@ -523,7 +502,7 @@ class _Bell:
 
 
 def run_now(step: Step) -> None:
-    """Run a function; takes the place of a lane where both sides share a thread."""
+    """Take the place of a lane where both sides share a thread."""
     step()
 
 
@@ -533,8 +512,7 @@ def run_now(step: Step) -> None:
 class AsyncioStream(Handle, Generic[T]):
     """A stream as an async iterator for one reader on an asyncio event loop.
 
-    It ends with the block that opened it, or with the group or supervisor that it reports on. Several readers share the
-    items.
+    The stream ends with the block that opened it, or with its group or supervisor. Several readers share the items.
     """
 
     def __init__(self, bridge: Bridge, opener: Asker, stream: AsyncIterator[T]) -> None:
@@ -556,8 +534,8 @@ class AsyncioStream(Handle, Generic[T]):
         """
         import asyncio
 
-        # Trio's side may have handed over an item just when this task is cancelled, and it cannot take the item back.
-        # So a task of its own reads, which the cancellation does not reach, and the next call finds the item there.
+        # Trio's side may hand over an item just when this task is cancelled, and cannot take the item back: it would
+        # be lost. So a separate task reads, which the cancellation does not reach, and the next call finds the item.
         self._bridge.check_loop(self._asker)
         while True:
             if self._next is None:
@@ -572,7 +550,7 @@ class AsyncioStream(Handle, Generic[T]):
 
     @property
     def missed(self) -> int:
-        """How many items were dropped because the reader was too slow."""
+        """The number of items that were dropped because the reader was too slow."""
         missed: int = getattr(self._stream, "missed", 0)
         return missed
 
@@ -586,7 +564,7 @@ class AsyncioStream(Handle, Generic[T]):
 
 @frozen
 class _Reader:
-    """The reader of a stream, as the asker of a bridge: for it the end of Trio's side is the end of the stream."""
+    """Reads a stream: the end of Trio's side is the end of the stream."""
 
     opener: Asker
 
@@ -604,8 +582,8 @@ async def open_stream(
 ) -> AsyncIterator[AsyncioStream[T]]:
     """Open a stream of Trio's side around a block of asyncio code.
 
-    One task on Trio's side enters the stream's ``async with`` and leaves it, as a cancel scope requires. It is a
-    request like any other, for which a task on the event loop waits.
+    One task on Trio's side enters and leaves the stream's ``async with``, as a cancel scope requires. A task on the
+    event loop waits for its end, as for any request.
     """
     import asyncio
 
@@ -637,12 +615,12 @@ async def open_stream(
                 bridge.to_trio(leave.set)
             await asyncio.wait([holding])
         if not bridge.serving:
-            return  # Trio's side has ended, and with it the stream, which its reader has seen
+            return  # Trio's side has ended, and with it the stream, as the reader has seen
     await holding
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Mark the exception of a task as retrieved, so that asyncio does not log it as lost."""
+    """Mark a task's exception as retrieved, or asyncio would log it as lost."""
     if not task.cancelled():
         task.exception()
 

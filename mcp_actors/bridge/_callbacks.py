@@ -1,16 +1,12 @@
 """Let Trio's side use functions, servers and signals of an asyncio program.
 
-`on_loop` makes an async function for Trio's side that calls one of the program on the event loop, in a task for each
-call. `config_from_loop` and `adapted_callbacks` apply it to middleware, callbacks, functions that return a value and
-functions of a sign-in, but not to predicates of filters, ``http_client``, auth flows of httpx2 and token stores.
-Extensions of the SDK go through `extension_from_loop`, with a `SessionView`, and servers of the SDK that are in this
-process are served on the event loop (`LoopServer`). `observers_from_loop` passes events on without a task.
-`LoopSignals` receives ``stop_on`` and ``reload_on`` in the main thread. `ServerAsker` names a server in errors.
+A task on Trio's side waits while a task on the event loop runs the program's function. Either may be cancelled, and
+either side may end first. Some functions are not adapted: predicates of filters, ``http_client``, auth flows of httpx2
+and token stores.
 
-``_open`` and ``_views`` use this file; it imports ``_bridge``, the SDK, the kernel, the configuration and the
-transports. It writes `Bridge.callbacks` and `Bridge.adapted`, and logs the errors of observers. It sets and restores
-signal handlers, and sends a signal once more if the event loop is closed. On Trio's side, a connection to a
-`LoopServer` has one task.
+Owns: the callback tasks, until ``_block`` ends them; for each connection to a `LoopServer`, a task on Trio's side.
+Writes: `Bridge.callbacks` and `Bridge.adapted`; the log; handlers of signals; a signal, if the event loop is closed.
+Calls: config, kernel, servers, transports, _bridge.
 """
 
 from __future__ import annotations
@@ -62,8 +58,8 @@ if TYPE_CHECKING:
 
 # --- Call functions of an asyncio program from Trio's side ------------------------------------------------------------
 
-# A task on Trio's side waits; a task on the event loop does the work. If the former is cancelled it leaves at once, and
-# the latter is cancelled too. The block awaits it at its end.
+# If the waiting task on Trio's side is cancelled, it leaves at once, and the working task on the event loop is
+# cancelled. The block awaits the working task at its end.
 
 
 P = ParamSpec("P")
@@ -73,7 +69,7 @@ R = TypeVar("R")
 def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Coroutine[Any, Any, R]]:
     """Return an async function for Trio's side that calls `fn`, async or not, on the event loop.
 
-    It runs in the context of its caller.
+    `fn` runs in the context of the caller.
     """
 
     @wraps(fn)
@@ -89,7 +85,7 @@ def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Co
 
 
 class _Callback(Reply[R], Generic[R]):
-    """One call: a task on Trio's side waits for it, a task on the event loop carries it out."""
+    """One call: waited for on Trio's side, carried out on the event loop."""
 
     __slots__ = ("_bridge", "_fn", "_task")
 
@@ -100,7 +96,7 @@ class _Callback(Reply[R], Generic[R]):
         self._task: asyncio.Task[R] | None = None
 
     def abandoned(self) -> None:
-        """Cancel the task on the event loop, because the waiting task was cancelled. Called on Trio's side."""
+        """Cancel the task on the event loop after the waiting task. Called on Trio's side."""
         with suppress(RuntimeError):  # a closed event loop has nothing to cancel
             self._bridge.to_loop(partial(self._bridge.loop.call_soon, self._cancel))
 
@@ -134,7 +130,7 @@ class _Callback(Reply[R], Generic[R]):
 
 @frozen
 class ServerAsker:
-    """One server, as the asker of a bridge."""
+    """A server as the subject of errors."""
 
     server: str
 
@@ -154,18 +150,11 @@ def _name(fn: object) -> str:
 
 # --- Run the extensions of an asyncio program on its event loop -------------------------------------------------------
 
-# The handler of a claimed result may send further requests through the SDK's session, which lives on Trio. So it gets a
-# view of the session whose methods are awaited on the event loop.
+# The handler of a claimed result may send requests through the SDK's session, which lives on Trio: hence `SessionView`.
 
 
 def extension_from_loop(bridge: Bridge, server: str, extension: ClientExtension) -> ClientExtension:
-    """Return an extension for Trio's side whose functions run on the event loop.
-
-    Args:
-        bridge: the bridge between the two sides.
-        server: the name of the server that the extension is configured for.
-        extension: the extension of the program.
-    """
+    """Return an extension for Trio's side whose functions run on the event loop."""
 
     def adapt_claim(resolve: Callable[[Result, ClaimContext], Any]) -> Callable[..., Any]:
         resolve_on_loop = on_loop(bridge, resolve)
@@ -181,7 +170,7 @@ def extension_from_loop(bridge: Bridge, server: str, extension: ClientExtension)
 
 
 class SessionView:
-    """A view of an SDK session: its methods are awaited, and its callbacks run, on the event loop."""
+    """A view of an SDK session: methods are awaited, and callbacks run, on the event loop."""
 
     def __init__(self, bridge: Bridge, server: str, session: ClientSession) -> None:
         self._bridge = bridge
@@ -207,20 +196,15 @@ class SessionView:
 
 # --- Serve an in-process server on the event loop of an asyncio program -----------------------------------------------
 
-# The SDK's messages cross between the two, each with the context variables of its sender. Each direction is a memory
-# stream. The writing side posts a function to the reading side, so no stream is touched from the wrong event loop.
+# Each direction is a memory stream of the SDK's messages, with the context variables of the sender. The writing side
+# posts a function to the reading side: a memory stream that both sides touched would wake tasks on the wrong side.
 
 
 Sent: TypeAlias = "tuple[Context, SessionMessage | Exception]"
 
 
 class LoopServer(ElsewhereServer):
-    """A server object of an asyncio program, for a connection on Trio's side.
-
-    Args:
-        bridge: the bridge between the two sides.
-        server: the server of the program.
-    """
+    """A server object of an asyncio program, for connections on Trio's side."""
 
     def __init__(self, bridge: Bridge, server: Server[Any] | MCPServer) -> None:
         self.name = server.name
@@ -229,7 +213,7 @@ class LoopServer(ElsewhereServer):
 
     @asynccontextmanager
     async def connect(self, on_lost: Callable[[], None]) -> AsyncIterator[tuple[Messages, MessageWriter]]:
-        """Serve one connection, around a block. A request, and not `on_lost`, notices the end of the server."""
+        """Serve one connection around a block. Requests, and not `on_lost`, notice the end of the server."""
         to_server, server_reads = anyio.create_memory_object_stream[Sent](math.inf)
         to_client, client_reads = anyio.create_memory_object_stream[Sent](math.inf)
         served = trio.Event()
@@ -263,14 +247,14 @@ class LoopServer(ElsewhereServer):
 
 
 class PostedWriter(MessageWriter):
-    """The writing end of a stream whose reader is on the other side."""
+    """The writing end of a stream that is read on the other side."""
 
     def __init__(self, post: Callable[[Step], object], stream: MemoryObjectSendStream[Sent]) -> None:
         self._post = post
         self._stream = stream
 
     async def send(self, item: SessionMessage, /) -> None:
-        """Post a message with the sender's context variables; drop it if the reader has gone."""
+        """Post a message with the sender's context variables; drop the message if the reader has gone."""
         await anyio.lowlevel.checkpoint()
         self._post_step(partial(self._put, (copy_context(), item)))
 
@@ -293,14 +277,14 @@ class PostedWriter(MessageWriter):
 logger = Log("mcp_actors.bridge")
 
 Wrap: TypeAlias = Callable[[Any], Any]
-"""Returns an async function for Trio's side that calls one of the program."""
+"""Makes a function of the program an async function for Trio's side."""
 
 
 def observers_from_loop(bridge: Bridge, observers: Any) -> Any:
-    """Return observers for Trio's side that pass every event on to these, in order, on the event loop.
+    """Return observers for Trio's side that pass every event on to the program's, in order, on the event loop.
 
-    A `CallObserver` is called on Trio's side itself: a step on the event loop for each request would cost too much.
-    Anything but functions is returned as it is, and refused later.
+    A `CallObserver` is called on Trio's side: a step on the event loop for each request would cost too much. Anything
+    but functions is returned unchanged, and refused later.
     """
     if not isinstance(observers, Iterable):
         return observers
@@ -320,8 +304,8 @@ class _Observer:
         return bool(getattr(self.observer, "wants_requests", True))
 
     def __call__(self, event: Event, /) -> None:
-        # `call_soon`, because a guest run shares the thread: there `to_loop` calls at once, and the observer would run
-        # in the midst of a step of the kernel, whose state it may ask for.
+        # `call_soon`, because a guest shares the thread: there `to_loop` calls at once. The observer would run in the
+        # midst of a step of the kernel, and might ask for a state that is only half changed.
         with suppress(RuntimeError):  # the event loop is closed
             self.bridge.to_loop(partial(self.bridge.loop.call_soon, self._notify, event))
 
@@ -335,9 +319,9 @@ class _Observer:
 def config_from_loop(
     bridge: Bridge, config: Any, adapt: Callable[[Bridge, ServerConfig], ServerConfig] | None = None
 ) -> Any:
-    """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned as it is, and refused later.
+    """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned unchanged, and refused later.
 
-    Equal configurations of a server have the same result: its wrappers would differ, and a reload would find a change.
+    Equal configurations of a server have one result: new wrappers would differ, and a reload would find a change.
     """
     if not isinstance(config, ServerConfig):
         return config
@@ -359,7 +343,7 @@ def _adapted(bridge: Bridge, config: ServerConfig) -> ServerConfig:
 
 
 def adapted_callbacks(wrap: Wrap, callbacks: Any) -> Any:
-    """Return callbacks for Trio's side. Anything but `Callbacks` is returned as it is, and refused later."""
+    """Return callbacks for Trio's side. Anything but `Callbacks` is returned unchanged, and refused later."""
     if not isinstance(callbacks, Callbacks):
         return callbacks
     fields = {each.name: getattr(callbacks, each.name) for each in attrs.fields(Callbacks)}
@@ -377,7 +361,7 @@ def _transport(bridge: Bridge, transport: Any) -> Any:
 
 
 def adapted_transport(wrap: Wrap, transport: Any) -> Any:
-    """Return a transport whose functions that return a value are wrapped."""
+    """Wrap the functions of a transport that return a value."""
     match transport:
         case Stdio():
             return attrs.evolve(transport, env=_values(wrap, transport.env))
@@ -427,7 +411,7 @@ Handler: TypeAlias = Callable[[int, FrameType | None], object]
 
 
 class LoopSignals(Signals):
-    """Signals of a program on asyncio. Python runs their handlers in the main thread, and Trio may be in another."""
+    """Signals of an asyncio program. Python runs handlers in the main thread, and Trio may be in another."""
 
     def __init__(self, bridge: Bridge, option: str, numbers: object) -> None:
         super().__init__(option, numbers)
@@ -452,7 +436,7 @@ class LoopSignals(Signals):
     # --- on the event loop's side -----------------------------------------------------------------------------------
 
     def _install(self, handler: Handler) -> None:
-        # Not `loop.add_signal_handler`: it can only be taken back to the default action, and not to what was there.
+        # Not `loop.add_signal_handler`, which can be undone to the default action only, not to the previous handler.
         self._found = {number: signal.signal(number, handler) for number in self.numbers}
 
     def _restore(self) -> None:
@@ -460,7 +444,8 @@ class LoopSignals(Signals):
             signal.signal(number, signal.SIG_DFL if found is None else found)
 
     def _on_signal(self, send: trio.MemorySendChannel[int], number: int, _: FrameType | None) -> None:
-        # By way of the loop: this may interrupt any line of Python, one of Trio's scheduler too.
+        # By way of the loop: a handler may interrupt any line of Python, also one of Trio's scheduler, or of code that
+        # holds a channel half changed. The loop calls `to_trio` between its callbacks.
         try:
             self._bridge.loop.call_soon_threadsafe(self._bridge.to_trio, partial(send.send_nowait, number))
         except RuntimeError:  # the event loop is closed, and no block is left to be ended

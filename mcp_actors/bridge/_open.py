@@ -1,16 +1,12 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-`open_supervisor` and `open_servers` return a `Door` around the function of the same name in the kernel or the servers;
-the `Door` gives the block a view. When it is entered, ``_callbacks`` wraps the observers, and for servers the
-callbacks, configurations and signals too. `open_servers` makes the paths of configurations, of ``env_file`` and of
-``catalog_store`` absolute when it is called. Actors are not wrapped: they are written for Trio.
+A `Door` opens the thing by the function of the same name for Trio programs, with observers, callbacks, configurations
+and signals adapted by ``_callbacks``. Actors are not adapted. `open_asyncio_loop` needs no `Door`, as both sides are in
+one thread; here it joins the failures of the loop and the block.
 
-`open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process, and refuses Python 3.14 or newer. It
-yields an `AsyncioLoop`, which runs async functions on the loop, and makes views of what the Trio program has opened.
-Its bridge has no `Door`: both sides are in one thread, the nursery of the requests is opened here, around the loop, and
-failures of the loop and the block are joined here. The loop and its tasks end with the block.
-
-`list_tools_again`, for `adapters`, lists the tools of several servers in asyncio tasks, and logs failures.
+Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests; otherwise nothing.
+Writes: the log. To import trio-asyncio changes asyncio for the process.
+Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
 
 from __future__ import annotations
@@ -60,16 +56,16 @@ def open_supervisor(
 
     The actors run on Trio, and are written for Trio. Any task may enter the block, and any may leave it.
 
-    **Cancellation**: as in Trio programs. It ends the start of the children at once; later it reaches the block. In
-    either case the block waits until everything has stopped. The ``aclose()`` of an asynchronous generator that holds
-    the block open does not wait for that.
+    **Cancellation**: as in Trio programs. A start of the children ends at once; later the block is cancelled. In either
+    case the block waits until everything has stopped. Only the ``aclose()`` of an asynchronous generator that holds the
+    block open does not wait.
 
     Arguments are those of `mcp_actors.kernel.open_supervisor`, except:
 
     - ``observers`` are called on the event loop, in order, a little after the event; a `CallObserver` is called on
-      Trio's side at once, which is another thread with ``host="thread"``.
-    - ``host`` says where Trio runs: in a ``"thread"`` of its own, or as a ``"guest"`` in the thread of the event loop,
-      which has room for one.
+      Trio's side at once, in another thread with ``host="thread"``.
+    - ``host``: a ``"thread"`` of its own for Trio, or a ``"guest"`` in the thread of the event loop, which has room for
+      one.
 
     Raises:
         Exception: see `mcp_actors.kernel.open_supervisor`.
@@ -108,16 +104,16 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     The connections run on Trio. Functions in the configuration (middleware, callbacks, functions that return a value)
     are called on the event loop. Any task may enter the block, and any may leave it.
 
-    **Cancellation**: as in Trio programs. It ends the connecting at once; later it reaches the block. In either case
-    the block waits until the servers are disconnected, at most their ``stop_timeout``. At a normal end they finish the
-    requests that they have accepted first, within ``drain_timeout``. The ``aclose()`` of an asynchronous generator that
-    holds the block open does not wait for that.
+    **Cancellation**: as in Trio programs. The connecting ends at once; later the block is cancelled. In either case the
+    block waits until the servers are disconnected, at most their ``stop_timeout``. At a normal end, accepted requests
+    are finished first, within ``drain_timeout``. Only the ``aclose()`` of an asynchronous generator that holds the
+    block open does not wait.
 
     Arguments are those of `mcp_actors.open_servers`, except:
 
     - ``observers`` are called on the event loop, in order, a little after the event.
-    - ``host`` says where Trio runs: in a ``"thread"`` of its own, or as a ``"guest"`` in the thread of the event loop,
-      which has room for one.
+    - ``host``: a ``"thread"`` of its own for Trio, or a ``"guest"`` in the thread of the event loop, which has room for
+      one.
 
     Raises:
         Exception: see `mcp_actors.open_servers`.
@@ -155,14 +151,14 @@ class AsyncioLoop(Handle):
         return f"<AsyncioLoop {'closed' if self._bridge.loop.is_closed() else 'open'}>"
 
     async def run(self, async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
-        """Run an async function that is written for asyncio, in a task of the event loop, and wait for its result.
+        """Run an async function that is written for asyncio, in a task of the event loop, and return its result.
 
-        Any number of Trio tasks may do so at the same time.
+        Any number of Trio tasks may run functions at the same time.
 
-        **Cancellation**: cancels the asyncio task, and waits until it has ended.
+        **Cancellation**: cancels the asyncio task, and waits until the task has ended.
 
         Raises:
-            Exception: an exception of the function.
+            Exception: raised by the function.
         """
         loop: Any = self._bridge.loop
         result: R = await loop.run_aio_coroutine(_awaited(async_fn, *args))
@@ -201,8 +197,8 @@ async def _awaited(async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
 async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
     """Open an asyncio event loop around a block of a Trio program, in the same thread.
 
-    The loop runs on trio-asyncio, which changes asyncio for the whole process when it is imported. So it is imported
-    only when this is called. It needs Python 3.13 or older.
+    The loop runs on trio-asyncio, imported by the first call, which changes asyncio for the whole process. Python 3.13
+    or older is needed.
 
     **Cancellation**: reaches the block. Tasks that still run on the event loop when the block ends are cancelled and
     awaited.
@@ -237,9 +233,9 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
 
     from_block: BaseException | None = None
     try:
-        # The nursery of the requests encloses the event loop, so the clean-up code of asyncio tasks, which runs while
-        # the loop closes, still gets its answers. `abandon` comes between the two ends: then no caller can withdraw any
-        # more.
+        # The nursery of the requests encloses the event loop: clean-up code of asyncio tasks runs while the loop
+        # closes, and still needs answers. `abandon` comes between the two ends, because the callers of a closed loop
+        # cannot withdraw, and their messages would be handled for no caller.
         async with trio.open_nursery() as nursery:
             with ExitStack() as after_loop:
                 async with trio_asyncio.open_loop() as loop:
@@ -269,7 +265,7 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
 
 
 def _bridge(loop: Any, nursery: trio.Nursery) -> Bridge:
-    """Return a bridge whose two sides share a thread and a Trio run."""
+    """Return a bridge; both sides share a thread and a Trio run."""
     bridge = Bridge(loop)
     bridge.nursery = nursery
     bridge.to_loop = bridge.to_trio = run_now
@@ -281,7 +277,7 @@ def _bridge(loop: Any, nursery: trio.Nursery) -> Bridge:
 
 
 async def list_tools_again(servers: Iterable[AsyncioServerRef]) -> None:
-    """List the tools of servers, concurrently. If one does not answer, that is logged, and its last list stays."""
+    """List the tools of servers concurrently. A server that does not answer is logged, and keeps its last list."""
     import asyncio
 
     async with asyncio.TaskGroup() as tasks:

@@ -1,11 +1,11 @@
 """Receive signals where Trio runs next to an event loop.
 
-The main thread runs handlers of signals, and Trio may be in another, or be a guest that a handler must not interrupt.
-`InterruptGuard` delays Ctrl-C in protected code of a guest. `SignalWakeup` wakes the event loop at each signal, and
-`StopNotes` notices those that stop a program while its block starts. `TrioRun` of ``_block`` owns one of each.
+Python runs handlers of signals in the main thread only, between any two lines. Trio may run in another thread, or as a
+guest whose scheduler a handler must not interrupt. One of each class here belongs to a `TrioRun` of ``_block``.
 
-The first and the last one may replace handlers of SIGINT and SIGTERM, and the other one sets the wake-up descriptor to
-a pipe that it owns. This file starts nothing.
+Owns: the pipe of a `SignalWakeup`.
+Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; the previous ones come back, unless replaced since.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
 
 # --- Delay Ctrl-C while a guest run of Trio is in protected code ------------------------------------------------------
 
-# In `trio.run` Trio handles SIGINT itself, and raises `KeyboardInterrupt` only in code that is not protected from it. A
-# guest run leaves the signal to the host, whose handler may raise anywhere: in Trio's scheduler too, or in the loop of
-# an actor, which would then never stop.
+# In `trio.run` Trio handles SIGINT, and raises `KeyboardInterrupt` only in unprotected code. A guest run leaves the
+# signal to the host, whose handler may raise anywhere: in Trio's scheduler, or in the loop of an actor, which then
+# never stops.
 
 
 class InterruptGuard:
-    """A handler for SIGINT that runs the previous handler after the guest's code if Trio protects the current code.
+    """A handler for SIGINT that delays the previous handler while the guest runs protected code.
 
-    The guest's code is its turns, and the steps of the bridge, which run between turns: a request begins in one. All
-    other code of the thread is the host's, and is interrupted as if there were no guest.
+    The guest's code is its turns, and the steps of the bridge between turns. All other code of the thread is the
+    host's, and is interrupted as without a guest.
 
     Nothing is installed outside the main thread, and where SIGINT is ignored or has its default action.
     """
@@ -49,21 +49,20 @@ class InterruptGuard:
         self._late = False
 
     def install(self) -> None:
-        """Put this handler before the current one."""
         found: Any = signal.getsignal(signal.SIGINT)
         if threading.current_thread() is threading.main_thread() and callable(found):
             self._found = found
             signal.signal(signal.SIGINT, self._handler)
 
     def uninstall(self) -> None:
-        """Restore the previous handler, unless another one has replaced this handler."""
+        """Restore the previous handler, unless this handler was replaced."""
         if self._found is not None and signal.getsignal(signal.SIGINT) is self._handler:
             signal.signal(signal.SIGINT, self._found)
         if not self._late:  # else `catch_up` passes the signal of the last turn on
             self._found = None
 
     def take(self, turn: Callable[[], object]) -> None:
-        """Run a turn. Call `catch_up` after it."""
+        """Run a turn. `catch_up` must follow."""
         self._in_guest = True
         try:
             turn()
@@ -79,7 +78,7 @@ class InterruptGuard:
                 self._found = None  # it was uninstalled in the turn
 
     def step(self, step: Step) -> None:
-        """Run a step of the bridge, and the previous handler after it; takes the place of a lane."""
+        """Run a step of the bridge, then the delayed handler; takes the place of a lane."""
         if self._in_guest:
             step()  # in a turn or in another step, which passes the signal on at its end
         else:
@@ -87,8 +86,9 @@ class InterruptGuard:
             self.catch_up()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # Trio decides by the frames below this one, which are those of the interrupted code, so it must be asked here
-        # and not later. It calls the host's code protected too, after which nothing would run a delayed handler soon.
+        # Trio decides by the frames of the interrupted code, which are below this one, so it must be asked here and not
+        # later. Trio calls the host's code protected too, hence `_in_guest`: after the host's code nothing would run a
+        # delayed handler soon, and the program would ignore Ctrl-C.
         if self._in_guest and trio.lowlevel.currently_ki_protected():
             self._late = True
         else:
@@ -105,9 +105,9 @@ class InterruptGuard:
 class SignalWakeup:
     """Wakes an event loop at each signal, so that Python's handler runs at once.
 
-    The kernel may give a signal to any thread, also to those of Trio, but handlers run in the main thread only. While
-    that waits in an event loop, nothing wakes it: asyncio sets a wake-up descriptor only if a handler was added to the
-    loop. uvloop always sets one. Then nothing is installed here, and nothing outside the main thread.
+    The kernel may give a signal to any thread, also to a thread of Trio, but handlers run in the main thread only.
+    asyncio wakes an idle main thread only after a handler was added to the loop; uvloop always does. Nothing is
+    installed where a wake-up descriptor is set, and outside the main thread.
 
     Args:
         loop: the event loop that runs in this thread.
@@ -118,7 +118,6 @@ class SignalWakeup:
         self._pipe: tuple[int, int] | None = None
 
     def install(self) -> None:
-        """Set the wake-up descriptor, if there is none."""
         if threading.current_thread() is not threading.main_thread():
             return
         if (found := signal.set_wakeup_fd(-1)) != -1:
@@ -131,7 +130,7 @@ class SignalWakeup:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def uninstall(self) -> None:
-        """Take the wake-up descriptor away, unless another one has replaced it."""
+        """Remove the wake-up descriptor, unless replaced."""
         if self._pipe is None:
             return
         (reader, writer), self._pipe = self._pipe, None
@@ -153,7 +152,7 @@ class SignalWakeup:
 class StopNotes:
     """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's own handlers.
 
-    A web server's handler notes such a signal, and acts on it when its application has started. Nothing is installed
+    A web server's handler only notes the signal, and acts once its application has started. Nothing is installed
     outside the main thread, and where a signal is ignored or has its default action.
 
     Args:
@@ -166,7 +165,6 @@ class StopNotes:
         self._found: dict[int, Callable[[int, FrameType | None], object]] = {}
 
     def install(self) -> None:
-        """Put the handlers before the current ones."""
         if threading.current_thread() is not threading.main_thread():
             return
         for number in (signal.SIGINT, signal.SIGTERM):
@@ -175,7 +173,7 @@ class StopNotes:
                 signal.signal(number, self._handler)
 
     def uninstall(self) -> None:
-        """Restore the handlers that were found, unless others have replaced these."""
+        """Restore the previous handlers, unless replaced."""
         for number, found in self._found.items():
             if signal.getsignal(number) is self._handler and threading.current_thread() is threading.main_thread():
                 signal.signal(number, found)

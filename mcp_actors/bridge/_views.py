@@ -1,9 +1,7 @@
 """The refs and groups that asyncio programs hold.
 
-Each class here is a view: it holds an object of Trio's side and a bridge, and its methods call those of the object. The
-members that only read are those of the object itself: `ServerView` and `GroupView` have them from the same bases as
-`ServerRef` and `ServerGroup`. The methods of these two are in the ``_generated`` files, which ``python -m tests.doors``
-writes; the views of actors are here.
+A view holds an object of Trio's side and a bridge. Sync methods go past the bridge, in any thread, so they read single
+values, or copies that are made in one step.
 
 | method on Trio's side | method of the view |
 |---|---|
@@ -13,11 +11,11 @@ writes; the views of actors are here.
 | sync, only reads a little | sync; called in the thread of its caller |
 | ``async with`` of a stream | the same, with an `AsyncioStream` |
 
-Sync methods go past the bridge, in any thread, so they read single values, or copies that are made in one step.
-`view_of` makes the view of an actor.
+The methods of servers and groups are in the ``_generated`` files, which ``python -m tests.doors`` writes.
 
-``_open`` makes the first views; this file starts neither side. It uses ``_callbacks`` for the errors about servers, and
-imports the kernel and the servers.
+Owns: nothing.
+Writes: nothing; acts through the bridge.
+Calls: kernel, servers, servers.group, servers.ref, _bridge, _callbacks.
 """
 
 from __future__ import annotations
@@ -65,7 +63,7 @@ Ref = TypeVar("Ref", bound="AsyncioActorRef[Any]")
 
 
 class View(Handle, Asker, Generic[T_co]):
-    """The asyncio side of one object on Trio's side. Two views of the same object are equal."""
+    """The asyncio side of one object on Trio's side. Views of the same object are equal."""
 
     __slots__ = ("_bridge", "_target")
 
@@ -83,7 +81,7 @@ class View(Handle, Asker, Generic[T_co]):
         return hash(self._target)
 
     async def _step(self, fn: Callable[[], R]) -> R:
-        """Call a sync function on Trio's side that changes something, or during which nothing may change."""
+        """Call a sync function on Trio's side, while nothing else acts there."""
 
         async def step() -> R:
             await trio.lowlevel.checkpoint_if_cancelled()
@@ -116,7 +114,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
 
     @property
     def path(self) -> str:
-        """Its name after those of the supervisors above it, like `mcp_actors.kernel.ActorRef.path`."""
+        """The name after the names of the supervisors above, like `mcp_actors.kernel.ActorRef.path`."""
         return self._target.path
 
     @property
@@ -126,7 +124,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
 
     @property
     def supervisor(self) -> AsyncioSupervisorRef | None:
-        """The reference to its supervisor, like `mcp_actors.kernel.ActorRef.supervisor`."""
+        """The reference to the supervisor, like `mcp_actors.kernel.ActorRef.supervisor`."""
         above = self._target.supervisor
         return None if above is None else view_of(self._bridge, above)
 
@@ -167,7 +165,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
                 self._bridge.to_trio(monitor.cancel)
 
     async def wait_state(self, *states: ActorState) -> ActorState:
-        """Wait until the state is one of these, and return it, like `mcp_actors.kernel.ActorRef.wait_state`.
+        """Wait until the state is one of `states`, and return it, like `mcp_actors.kernel.ActorRef.wait_state`.
 
         **Cancellation**: ends only the waiting.
         """
@@ -192,7 +190,7 @@ class AsyncioMonitor(View[Monitor]):
 
     @property
     def ref(self) -> AsyncioActorRef:
-        """The actor that is watched."""
+        """The watched actor."""
         return view_of(self._bridge, self._target.ref)
 
     async def wait(self) -> Down:
@@ -256,7 +254,7 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
         return view_of(self._bridge, found)
 
     async def tree(self) -> TreeNode:
-        """Return the tree below this supervisor, as it is now, like `mcp_actors.kernel.SupervisorRef.tree`."""
+        """Return the tree below this supervisor now, like `mcp_actors.kernel.SupervisorRef.tree`."""
         return await self._step(self._target.tree)
 
     async def stop_child(self, id: str, *, keep_mailbox: bool = False, drain: bool = False) -> None:
@@ -276,7 +274,7 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
         return await self._bridge.call(self, self._target.count_children)
 
     def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[AsyncioStream[Event]]:
-        """Subscribe to the events of its tree in a block, like `mcp_actors.kernel.SupervisorRef.watch_events`."""
+        """Subscribe to the events of the tree in a block, like `mcp_actors.kernel.SupervisorRef.watch_events`."""
         return open_stream(self._bridge, self, lambda: self._target.watch_events(size=size))
 
 
