@@ -5,9 +5,6 @@ framework, is imported when its name is first used here. Each framework is an ex
 'mcp-actors[openai-agents]'``. `McpClient` and `server_instructions` need no framework.
 """
 
-# The files use the bridge and its ``_open``, `config`, and the errors; the catalogue for type checkers only. No other
-# folder uses this one.
-
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Final
@@ -42,9 +39,9 @@ _HOMES: Final = {
     "langchain_tools": ("_langchain", "langchain_core", "mcp-actors[langchain]"),
     "server_instructions": ("_offer", "mcp", "mcp-actors"),
 }
-"""Public name → its module, the package which that needs, and what to install for it."""
+"""Public name → its module, the package that the module needs, and what to install for it."""
 
-# Hidden from type checkers, which would otherwise accept every misspelled name.
+# Hidden from type checkers, which would accept every misspelled name.
 if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:

@@ -1,9 +1,12 @@
 """Offer a group to Microsoft's Agent Framework as a context provider.
 
-`AgentFrameworkProvider` adds the tools of the group to each run, and its chat middleware brings them up to date before
-each turn, in the list that the framework shares between model and calls ("progressive tool exposure"). Each tool is a
-``FunctionTool`` that calls through the offer. Below, results become ``Content``. It keeps no tools between runs, opens
-no connection, and leaves it to the framework which errors a model is shown.
+The framework shares one list of tools between the model and calls ("progressive tool exposure"). So a chat middleware
+brings the tools up to date in this list before each turn; the first turn may begin with an approved call, so tools are
+also added before the run. The framework decides which errors a model is shown.
+
+Owns: nothing; tools are not kept between runs.
+Writes: the list of tools in the options of a run.
+Calls: bridge, config, _offer.
 """
 
 from __future__ import annotations
@@ -45,14 +48,14 @@ MCP_TOOL_OPTIONS: Final = {
 class AgentFrameworkProvider(ContextProvider):
     """A group of servers, for ``Agent(context_providers=[…])`` of Agent Framework (``agent-framework-core``).
 
-    Its tools are those of the group at each turn of a run, under their public names; of two tools of one name the
-    agent's own is offered. A `ToolFilter`'s predicate is asked with the agent and the ``AgentSession`` of the run. Any
-    number of agents and runs may use one at the same time. It owns no connection.
+    The tools are those of the group at each turn of a run, under their public names; the agent's own tool goes before
+    one with the same name. The predicate of a `ToolFilter` is asked with the agent and the ``AgentSession`` of the run.
+    Any number of agents and runs may use a provider at the same time. A provider owns no connection.
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
-    says the same, and links are texts. Their ``_meta`` is in ``additional_properties``. A tool that reports a failure
-    raises ``ToolExecutionException``; errors of a call (`McpActorsError`, `mcp.MCPError`) leave the tool unchanged.
-    The framework shows both to the model as ``Error: Function failed.``; with
+    says the same, and links are texts. ``_meta`` is in ``additional_properties``. A tool that reports a failure raises
+    ``ToolExecutionException``; errors of a call (`McpActorsError`, `mcp.MCPError`) leave the tool unchanged. The
+    framework shows both to the model as ``Error: Function failed.``; with
     ``function_invocation_configuration={"include_detailed_errors": True}`` of the chat client, with their text.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
@@ -60,15 +63,14 @@ class AgentFrameworkProvider(ContextProvider):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes.
-            Default True: the tools that they listed last.
-        include_instructions: True adds the instructions of the servers to those of the agent, at each run (see
+        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
+            True: the last lists.
+        include_instructions: True adds the instructions of the servers to the agent's, at each run (see
             `server_instructions`). Trust the servers. Default False.
-        approval: which tools a person must approve before each call: ``"always"``, ``"never"`` (default), or the names
-            of some: public names, or own names of servers, which mean all tools with that name. While a name means no
-            listed tool, all tools need approval.
-        source_id: the framework's name for it, unique among the providers of an agent. Default: the names of the
-            servers.
+        approval: which tools a person must approve before each call: ``"always"``, ``"never"`` (default), or names:
+            public names, or own names of servers, which mean all tools with that name. While a name means no listed
+            tool, all tools need approval.
+        source_id: the framework's name for the provider, unique within an agent. Default: the names of the servers.
 
     Raises:
         TypeError: `group` is not a group of the bridge, `approval` is not a collection of names, or an option of
@@ -109,7 +111,7 @@ class AgentFrameworkProvider(ContextProvider):
     async def before_run(
         self, *, agent: SupportsAgentRun, session: AgentSession, context: SessionContext, state: dict[str, Any]
     ) -> None:
-        """Add the tools to a run, before its first turn because it may begin with a call that was approved.
+        """Add the tools to a run, before its first turn, which may begin with an approved call.
 
         Raises:
             ServerUnavailable: the block of the group has exited.
@@ -123,10 +125,10 @@ class AgentFrameworkProvider(ContextProvider):
             context.extend_instructions(self.source_id, text)
 
     async def update(self, options: dict[str, Any], context: ToolContext) -> None:
-        """Replace the tools of this provider in the options of a run by the current ones."""
+        """Replace the tools of this provider in the options of a run."""
         tools: list[Any] = options.setdefault("tools", [])
         others = [tool for tool in tools if not (isinstance(tool, _Function) and tool._provider is self)]
-        # In place: the framework looks up calls in this list.
+        # In place: the framework looks up calls in this very list, and would not find the new tools in another.
         tools[:] = [*others, *self._functions(await self._offer.tools(context), others)]
 
     def _functions(self, tools: Iterable[CatalogTool], others: Iterable[Any]) -> list[FunctionTool]:
@@ -149,8 +151,6 @@ class _EachTurn(ChatMiddleware):
 
 
 class _Function(FunctionTool):
-    """One tool of a provider."""
-
     def __init__(self, provider: AgentFrameworkProvider, offer: Offer, tool: CatalogTool, needs_approval: bool) -> None:
         async def call(**arguments: Any) -> list[Content]:
             result = await offer.call(tool.public_name, arguments)
@@ -170,7 +170,7 @@ class _Function(FunctionTool):
         self._provider = provider  # private, so that the framework does not serialize it
 
     def __call__(self, /, **arguments: Any) -> Awaitable[list[Content]]:
-        """Call the tool. The framework's own method would take an argument ``self`` for itself."""
+        """Call the tool. The framework's own method would take an argument ``self``."""
         return self._call(**arguments)
 
 

@@ -1,10 +1,12 @@
 """Offer the tools of a group to LangChain.
 
-`langchain_tools` returns the tools that the group, or some of its servers, offer now, and `tool_of` makes one of them,
-which holds the offer and calls through it. Results become the content of messages, with the whole result as artifact.
-Failed results raise ``ToolException``, and so do errors of a call if ``handle_tool_error`` is set. This file needs the
-SDK and ``langchain_core``; the middleware, which needs all of LangChain, is in a file of its own and uses `tool_of`. It
-opens and owns no connection.
+LangChain's own tools would take some arguments for themselves, and turn every error into an output. So a tool here
+takes its arguments as they are, and `handle_tool_error` decides about errors. This file needs ``langchain_core`` only;
+the middleware, which needs all of LangChain, is in ``_langchain_middleware``.
+
+Owns: nothing; each tool holds the offer.
+Writes: nothing.
+Calls: bridge, config, _offer.
 """
 
 from __future__ import annotations
@@ -40,11 +42,11 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """Return the current tools of a group as tools of LangChain, under their public names.
 
-    A loop may call this at each turn: with ``tool_cache``, no request is sent to a server. An agent that is built once
-    sees the tools of each turn through a `LangChainMiddleware`.
+    A loop may call this function at each turn: with ``tool_cache``, no request is sent to a server. A
+    `LangChainMiddleware` shows the tools of each turn to an agent that is built once.
 
-    The result of a tool is the content of its message: text, or blocks if it has several or other parts; structured
-    content is a text, unless another one says the same. The artifact is the whole result, as on the wire. A tool that
+    The result of a tool is the content of its message: text, or blocks if there are several or other parts; structured
+    content is a text, unless another text says the same. The artifact is the whole result, as on the wire. A tool that
     reports a failure raises ``ToolException``. If ``handle_tool_error`` is set, errors of the call (`McpActorsError`,
     `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they leave the tool unchanged.
 
@@ -55,9 +57,9 @@ async def langchain_tools(
         group: the group that `mcp_actors.bridge.open_servers` yields. The tools do not own it.
         servers: the names of the servers whose tools to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
-        tool_cache: False asks the servers for their tools first, for servers that do not notify changes.
-            Default True: the tools that they listed last.
-        handle_tool_error: how LangChain handles a ``ToolException``. Default False: it is raised.
+        tool_cache: False asks the servers for their tools first, for servers that do not notify changes. Default True:
+            the last lists.
+        handle_tool_error: how LangChain handles a ``ToolException``. Default False: raised.
 
     Raises:
         ConfigError: a server's ToolFilter has a predicate, and there is no context.
@@ -70,8 +72,6 @@ async def langchain_tools(
 
 
 def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> StructuredTool:
-    """Return LangChain's tool for one of the catalogue."""
-
     async def call(arguments: dict[str, Any]) -> Any:
         return await offer.call(tool.public_name, arguments)
 
@@ -87,10 +87,10 @@ def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> Structur
 
 
 class _GroupTool(StructuredTool):
-    """One tool. It takes its arguments as they are: LangChain's own would take some names for itself (``config``)."""
+    """Takes its arguments as they are: LangChain's own tool would take some names for itself (``config``)."""
 
     def __getstate__(self) -> dict[Any, Any]:
-        """Return what to pickle: all but the connection."""
+        """Pickle all but the connection."""
         state = super().__getstate__()
         return {**state, "__dict__": {**state["__dict__"], "coroutine": partial(_call_copy, self.name)}}
 
@@ -120,7 +120,6 @@ async def _call_copy(name: str, _: dict[str, Any]) -> NoReturn:
 
 
 def _content(result: CallToolResult) -> _Content:
-    """Return the content of the message that answers a call."""
     blocks = [_block(part) for part in parts_of(result)]
     if len(blocks) == 1 and blocks[0]["type"] == "text":
         return str(blocks[0]["text"])

@@ -1,8 +1,11 @@
 """Offer the tools of each turn to an agent of LangChain.
 
-`LangChainMiddleware` makes the tools of ``_langchain`` at each turn, looks up a called tool that the agent was not
-built with, and may add the instructions of the servers to the system message. It holds the offer and its options, and
-keeps no tools between turns. It reads the name of the agent from the configuration of LangChain's run.
+An agent is built once, with a list of tools, but the tools of a group change. So the middleware adds the tools of each
+turn, and looks a called tool up again if the agent was not built with it.
+
+Owns: nothing; tools are not kept between turns.
+Writes: nothing.
+Calls: bridge, config, _langchain, _offer.
 """
 
 from __future__ import annotations
@@ -28,11 +31,11 @@ if TYPE_CHECKING:
 class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.
 
-    An agent is built once. At each of its turns it is offered the current tools of the group, under their public names,
-    and its own tools; of two tools of one name its own is offered. A `ToolFilter`'s predicate is called with the name
-    of the agent, as in ``create_agent(name=…)``, and LangGraph's ``Runtime``; when a tool is called, with the
-    ``ToolRuntime``, which lacks some attributes of the other. Any number of agents and runs may use one at the same
-    time. It owns no connection.
+    An agent is built once. At each turn the model is offered the current tools of the group, under their public names,
+    and the agent's own tools; the agent's own tool goes before one with the same name. The predicate of a `ToolFilter`
+    is called with the name of the agent, as in ``create_agent(name=…)``, and LangGraph's ``Runtime``; when a tool is
+    called, with the ``ToolRuntime``, which lacks some attributes of the ``Runtime``. Any number of agents and runs may
+    use a middleware at the same time. A middleware owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors
@@ -44,12 +47,12 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes.
-            Default True: the tools that they listed last.
+        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
+            True: the last lists.
         include_instructions: True adds the instructions of the servers to the system message (see
             `server_instructions`). Trust the servers. Default False.
-        name: LangChain's name for it, unique among the middleware of an agent. Default: the names of the servers.
-        handle_tool_error: how LangChain handles a ``ToolException``, see `langchain_tools`. Default: it is raised.
+        name: LangChain's name for the middleware, unique within an agent. Default: the names of the servers.
+        handle_tool_error: how LangChain handles a ``ToolException``, see `langchain_tools`. Default: raised.
 
     Raises:
         TypeError: `group` is not a group of the bridge.
@@ -97,7 +100,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     async def awrap_tool_call(
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
-        """Give LangChain the tool that the model calls, if it is one of ours."""
+        """Give LangChain the tool that the model calls, if the group has it."""
         if request.tool is None:  # the agent was not built with it
             # A model may call any name, so the tools are checked again.
             for tool in await self._offer.known_tools(_context(request)):
@@ -107,12 +110,10 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
 
 
 def _context(request: ModelRequest[Any] | ToolCallRequest) -> ToolContext:
-    """Return the running agent and its run."""
     return ToolContext(ensure_config().get("metadata", {}).get("lc_agent_name"), run=request.runtime)
 
 
 def _extended(message: SystemMessage | None, text: str) -> SystemMessage:
-    """Return a system message with a further paragraph."""
     if message is None:
         return SystemMessage(text)
     return SystemMessage([*message.content_blocks, {"type": "text", "text": f"\n\n{text}"}])

@@ -1,14 +1,12 @@
-"""Choose servers of a group, and offer what they have.
+"""Choose servers of a group, and offer their tools, prompts and resources.
 
-An `Offer` lists the tools of a group, or of some of its servers, except those that only a user interface may call; it
-calls tools, and collects instructions. All adapters are made with it. Adapters also use `context_of`, `as_listed`;
-`parts_of` and the functions after it, which present results; `PromptsAndResources`, the methods of an adapter of one
-server; `check_options`, with a table of all options of a framework's own class; and `Approvals` and `first_answer`, for
-options that name tools. Programs use `server_instructions`, and `McpClient`, an adapter that needs no framework but the
-SDK.
+Frameworks differ in their types, and in the parts of a result that they show a model. So each adapter is made with an
+`Offer`, which lists and calls tools, and with `parts_of`, which decides what a model is shown. `check_options` and
+`Approvals` do the same for the options of a framework.
 
-It uses the group of the bridge as a program does, and `list_tools_again` of the bridge's ``_open``. It owns no
-connection, keeps no tools, and imports no framework.
+Owns: nothing; the group belongs to the program.
+Writes: the log.
+Calls: bridge, catalog, config.
 """
 
 from __future__ import annotations
@@ -57,10 +55,9 @@ logger = Log("mcp_actors.adapters")
 
 @frozen(repr=False)
 class Offer:
-    """The tools of a group, or of some of its servers, under their public names. It does not own the group.
+    """The tools of a group, or of some of its servers, under their public names.
 
     Attributes:
-        group: the servers, as `mcp_actors.bridge.open_servers` yields them.
         names: the names of the servers, without repetitions; None for all.
         tool_cache: False asks the servers for their tools at each turn.
     """
@@ -97,9 +94,9 @@ class Offer:
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools for the next turn, as `known_tools` does, after asking the servers unless that is cached.
+        """Return the tools for the next turn. Without `tool_cache`, ask the servers that serve first.
 
-        Only servers that serve are asked. If one does not answer, that is logged, and its last list counts.
+        A server that does not answer is logged, and its last list counts.
 
         Raises:
             Exception: see `known_tools`.
@@ -110,9 +107,7 @@ class Offer:
         return await self.known_tools(context)
 
     async def known_tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools to offer to a model now, without those that only a user interface may call.
-
-        This sends no request to a server.
+        """Return the tools to offer to a model now, without those that only a user interface may call. Send no request.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is no context.
@@ -122,23 +117,20 @@ class Offer:
         return tuple(tool for tool in self.mine(await self.group.list_tools(context)) if _for_models(tool))
 
     def mine(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
-        """Return those tools that belong to the servers of this offer."""
+        """Return the tools that belong to the servers of this offer."""
         return [tool for tool in tools if self.names is None or tool.server in self.names]
 
     def find(self, public_name: str) -> CatalogTool | None:
-        """Return the tool with this public name; None if there is none now."""
+        """Return the tool with this public name, or None."""
         with suppress(KeyError):
             return self.group.tools.find(public_name)
         return None
 
     def instructions(self, tools: Iterable[CatalogTool]) -> str:
-        """Return the instructions of the servers of these tools, each under the server's name; "" if there are none.
-
-        So a model reads only about what it may call.
-        """
+        """Return the instructions of the servers of `tools`, each under the server's name, or ``""``."""
         parts: list[str] = []
         for name in dict.fromkeys(tool.server for tool in tools):
-            # It may be removed meanwhile; and with remembered tools it may never have been connected.
+            # The server may be removed meanwhile, or, with remembered tools, was never connected.
             with suppress(KeyError, ServerUnavailable):
                 if (text := self.group[name].info.instructions) is not None and text.strip():
                     parts.append(f"Instructions of the MCP server {name!r}:\n{text.strip()}")
@@ -190,7 +182,7 @@ def context_of(agent: object, run: object) -> ToolContext | None:
 
 
 def as_listed(tool: CatalogTool) -> Tool:
-    """Return a copy of a tool as a type of the SDK, under its public name."""
+    """Return a copy of a tool as a type of the SDK, under the public name."""
     return Tool.model_validate(
         {
             "name": tool.public_name,
@@ -206,18 +198,18 @@ def as_listed(tool: CatalogTool) -> Tool:
 
 # --- Results as models are shown them ---------------------------------------------------------------------------------
 
-# Servers put the same data into structured content, into content, or into both, and libraries show a model only some of
-# it. So each adapter shows these parts, in the types of its framework.
+# Servers put data into structured content, into content, or into both, and libraries show a model only some of these.
+# So each adapter shows the parts of `parts_of`, in the types of its framework.
 
 
 SILENT: Final = "the tool failed and gave no reason"
 
 
 def parts_of(result: CallToolResult) -> list[ContentBlock]:
-    """Return the parts of a result to show: texts, images, audio and other binary data, and at least one.
+    """Return the parts of a result to show: texts, images, audio and other binary data, and at least one part.
 
-    Structured content becomes a text, unless the texts say the same. Embedded texts and links become texts too: a
-    library may not show the former, and a provider cannot fetch what only the server can read.
+    Structured content becomes a text, unless a text says the same. Embedded texts and links become texts: a library may
+    not show embedded texts, and a provider cannot fetch what only the server can read.
     """
     parts = [_shown(part) for part in result.content]
     if (data := data_text(result)) is not None:
@@ -246,19 +238,19 @@ def _shown(part: ContentBlock) -> ContentBlock:
 
 
 def presented(result: CallToolResult) -> CallToolResult:
-    """Return a result with these parts as its content, for a library that shows only that."""
+    """Return a result with `parts_of` as its content, for a library that shows only content."""
     return result.model_copy(update={"content": parts_of(result)})
 
 
 def binary_of(part: Any) -> tuple[str, str]:
-    """Return what a binary part holds, as base64, and its media type."""
+    """Return the data of a binary part, as base64, and their media type."""
     if part.type == "resource":
         return part.resource.blob, part.resource.mime_type or "application/octet-stream"
     return part.data, part.mime_type
 
 
 def meta_of(result: CallToolResult) -> dict[str, Any]:
-    """Return the ``_meta`` of a result, without what the protocol puts there."""
+    """Return the ``_meta`` of a result, without the keys of the protocol."""
     return {key: each for key, each in (result.meta or {}).items() if not key.startswith("io.modelcontextprotocol/")}
 
 
@@ -276,7 +268,7 @@ CARRIED_OUT: Final = ""  # the key, in a table of the options of a framework, of
 
 
 def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str]) -> None:
-    """Refuse each option that an adapter does not carry out, with what to write instead.
+    """Refuse each option that an adapter does not carry out, with a remedy.
 
     Args:
         adapter: the class of the adapter; its last parameter takes the options.
@@ -299,13 +291,14 @@ def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str])
 class Approvals:
     """The approvals that an option gives by the names of tools.
 
-    A name means the tool with that public name and all tools with that name on their own servers.
+    | a name | its effect |
+    |---|---|
+    | that requires approval | the tool with this public name, and all tools with this own name, need approval |
+    | that exempts | exempts the tool with this public name, or else the only tool with this own name |
+    | that means no listed tool | every tool needs approval, because the name may be misspelled |
 
-    - If the name requires approval, all these tools need it.
-    - If it exempts from approval, it exempts the tool with that public name, or else the only tool with that own name.
-      It exempts none by its own name if several tools ever had that name, or if the name has the form of a public name
-      of another server: that server's tool may just not be listed.
-    - While the name means no listed tool, every tool needs approval, because the name may be misspelled.
+    An own name exempts no tool if several tools ever had the name, or if it has the form of a public name of another
+    server: that server's tool may just not be listed.
 
     Args:
         offer: the tools.
@@ -321,7 +314,7 @@ class Approvals:
         self._several: set[str] = set()
 
     def judge(self) -> Callable[[CatalogTool], bool]:
-        """Return a function that decides whether a tool needs approval, according to what is listed now."""
+        """Return a function that decides whether a tool needs approval, by what is listed now."""
         listed = self._offer.mine(self._offer.group.tools)
         meant = {name: [tool for tool in listed if self._means(name, tool)] for name in self._names}
         for name, tools in meant.items():
@@ -342,7 +335,7 @@ class Approvals:
         return needs_approval
 
     def _means(self, name: str, tool: CatalogTool) -> bool:
-        """Return True if a name means a tool. If it exempts, and may be public, it is not read as an own name."""
+        """Return True if a name means a tool. A name that exempts, and may be public, is not read as an own name."""
         if name == tool.public_name or name != tool.name or self._names[name]:
             return name in (tool.public_name, tool.name)
         group = self._offer.group
@@ -354,7 +347,6 @@ class Approvals:
         return "{server}" not in naming or not any(taken)
 
     def _warn(self, name: str, tools: Sequence[CatalogTool], listed: Iterable[CatalogTool]) -> None:
-        """Log a name that means several tools, or none."""
         if tools:
             effect = "all of them need approval" if self._names[name] else "none is exempt by its own name"
             public_names = ", ".join(tool.public_name for tool in tools)
@@ -382,10 +374,10 @@ async def first_answer(ask: Callable[[Any], Any], questions: Iterable[Any], deci
 async def server_instructions(
     group: AsyncioServerGroup, *, servers: Iterable[str] | None = None, context: ToolContext | None = None
 ) -> str:
-    """Return what the servers of a group say about the use of their tools, for the system prompt of an agent.
+    """Return the instructions of the servers of a group about their tools, for the system prompt of an agent.
 
-    A model follows these texts as it follows yours, so add only those of servers that you trust. A server is left out
-    if it has no instructions, if it never was connected, or if none of its tools is offered. No request is sent.
+    A model follows these texts like yours, so choose servers that you trust. A server is left out if it has no
+    instructions, was never connected, or has no tool on offer. No request is sent.
 
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
@@ -407,7 +399,7 @@ async def server_instructions(
 
 # --- Prompts and resources of an adapter that has one server ----------------------------------------------------------
 
-# Unlike tools, they have no public names, so an adapter of several servers could not know which server has one.
+# Prompts and resources have no public names: an adapter of several servers could not find the server.
 
 
 class PromptsAndResources:
@@ -416,7 +408,7 @@ class PromptsAndResources:
     _offer: Offer
 
     async def list_prompts(self, cursor: str | None = None, *, params: object = None) -> ListPromptsResult:
-        """Return all prompts of the server. This and the methods below raise `ValueError` unless there is just one."""
+        """Return all prompts of the server. All methods here raise `ValueError` unless there is just one server."""
         return ListPromptsResult(prompts=list(await self._only_server("prompts").list_prompts()))
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
@@ -455,13 +447,13 @@ class PromptsAndResources:
 class McpClient(PromptsAndResources):
     """A group of servers with the methods of ``mcp.ClientSession`` that list and call tools.
 
-    Pass it to a library that takes a session: the MCP helpers of ``anthropic``, ``dspy`` or ``llama-index-tools-mcp``.
-    Tools have their public names. `call_tool` returns a result with ``is_error``, and raises the errors of the call;
-    the library decides how to present both. Most libraries show a model only the content of a result, so that has all:
-    also structured content, unless a text says the same, and embedded texts and links as texts; and a result of nothing
-    says so. Prompts and resources need an adapter of exactly one server.
+    Pass the client to a library that takes a session: the MCP helpers of ``anthropic``, ``dspy`` or
+    ``llama-index-tools-mcp``. Tools have their public names. `call_tool` returns a result with ``is_error``, and raises
+    the errors of the call; the library decides how to present both. Most libraries show a model only the content of a
+    result, so the content has everything: structured content, unless a text says the same; embedded texts and links, as
+    texts; and a text for an empty result. Prompts and resources need an adapter of exactly one server.
 
-    Any number of agents may use one at the same time. It owns no connection, and cannot be closed.
+    Any number of agents may use a client at the same time. The client owns no connection, and cannot be closed.
 
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
@@ -469,7 +461,7 @@ class McpClient(PromptsAndResources):
         context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown; then `list_tools` fails
             if a filter has a predicate.
         tool_cache: False asks the servers for their tools in each `list_tools`, for servers that do not notify changes.
-            Default True: the tools that they listed last.
+            Default True: the last lists.
 
     Raises:
         TypeError: `group` is not an `AsyncioServerGroup`.
@@ -498,7 +490,7 @@ class McpClient(PromptsAndResources):
 
     @property
     def protocol_version(self) -> str:
-        """The version of the protocol whose types this object speaks; each server may speak another."""
+        """The protocol version of the types of this object; each server may speak another."""
         return LATEST_PROTOCOL_VERSION
 
     @property

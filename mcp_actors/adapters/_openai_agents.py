@@ -1,9 +1,12 @@
 """Offer a group to the OpenAI Agents SDK as an MCP server.
 
-`OpenAIAgentsServer` answers from the offer: it lists and calls tools, makes instructions for an agent, and has prompts
-and resources if it has one server. It keeps no tools between turns. Connecting and cleaning up do nothing, and failures
-are left to that SDK. Options name a tool by its public name or by that of its server, and functions of the program that
-judge a tool, or resolve something for one, are called with both names.
+That SDK knows a tool by one name; options here may name a tool by its public name or by its own name on the server. So
+functions of the program that judge a tool, or resolve something for one, are called with both names. Connecting and
+cleaning up do nothing, and failures are left to the SDK.
+
+Owns: nothing; tools are not kept between turns.
+Writes: nothing.
+Calls: bridge, _offer.
 """
 
 from __future__ import annotations
@@ -67,23 +70,23 @@ class MCPServerOptions(TypedDict, total=False):
 class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     """A group of servers, for ``Agent(mcp_servers=[…])`` of the OpenAI Agents SDK (``openai-agents``).
 
-    Its tools are those of the group at each turn, under their public names; a `ToolFilter`'s predicate is asked with
-    the agent and the run's ``RunContextWrapper``. Any number of agents and runs may use one at the same time. It owns
-    no connection: connecting and cleaning up do nothing.
+    The tools are those of the group at each turn, under their public names; the predicate of a `ToolFilter` is asked
+    with the agent and the run's ``RunContextWrapper``. Any number of agents and runs may use an adapter at the same
+    time. An adapter owns no connection: connecting and cleaning up do nothing.
 
     A result with ``is_error`` is the tool's output, as with the servers of the SDK. An error of a call goes to the
-    SDK's ``failure_error_function``: if none is given here or to the agent, the SDK describes it to the model; with
-    ``failure_error_function=None`` it ends the run, as ``agents.exceptions.AgentsException`` with our error as
-    its cause.
+    SDK's ``failure_error_function``, here or of the agent. Without a function, the SDK describes the error to the
+    model; with ``failure_error_function=None``, the error ends the run, as the cause of an
+    ``agents.exceptions.AgentsException``.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes.
-            Default True: the tools that they listed last.
-        name: the SDK's name for it, in its traces and errors. Default: the names of the servers.
+        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
+            True: the last lists.
+        name: the SDK's name for the adapter, in traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
             ``use_structured_content`` and so on. Further options of its subclasses are refused. A name in
             ``require_approval`` is the public name of a tool, or the server's own; while a name means no listed tool,
@@ -130,9 +133,9 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         return self._name
 
     def instructions(self, text: str = "") -> Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]:
-        """Return ``Agent(instructions=…)``: this text, and below it the instructions of the servers at each turn.
+        """Return ``Agent(instructions=…)``: `text`, and below it the instructions of the servers at each turn.
 
-        These are the instructions of `server_instructions`, for the agent and the run. Trust the servers.
+        The instructions are those of `server_instructions`, for the agent and the run. Trust the servers.
         """
 
         async def instruct(run_context: RunContextWrapper[Any], agent: Agent[Any]) -> str:
@@ -174,11 +177,11 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     async def call_tool(
         self, tool_name: str, arguments: dict[str, Any] | None, meta: dict[str, Any] | None = None
     ) -> CallToolResult:
-        """Call a tool by its public name, and return all that it has as content, like `McpClient`."""
+        """Call a tool by its public name; return the whole result as content, like `McpClient`."""
         return presented(await self._offer.call(tool_name, arguments, meta=meta))
 
     async def _needs_approval_by_name(self, run: Any, agent: Any, tool: Tool) -> bool:
-        """Apply ``require_approval`` to a tool by both of its names."""
+        """Apply ``require_approval`` to a tool by both names."""
         if (known := self._offer.find(tool.name)) is None:
             return True  # the tool was renamed or removed since this turn began
         if isinstance(self._approval, Approvals):
@@ -187,13 +190,12 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         return bool(await first_answer(lambda each: self._approval(run, agent, each), named, bool))
 
     async def _resolve(self, resolver: Callable[[Any], Any], context: Any) -> Any:
-        """Call a function of the program that resolves something for a tool."""
         known = self._offer.find(context.tool_name)
         own = [] if known is None else [replace(context, server_name=known.server, tool_name=known.name)]
         return await first_answer(resolver, [*own, context], lambda answer: answer is not None)
 
     def _by_both_names(self, guardrail: Any) -> Any:
-        """Return a guardrail of the program that judges a tool by both of its names."""
+        """Return a guardrail that judges a tool by both names."""
 
         async def judge(data: Any) -> Any:
             name = data.context.tool_name
@@ -206,7 +208,6 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
 
 
 def _named(context: ToolContext[Any], name: str) -> ToolContext[Any]:
-    """Return the context of a call under another name of its tool."""
     named = copy.copy(context)
     named.tool_name = name
     named.tool_call = named.tool_call and named.tool_call.model_copy(update={"name": name})

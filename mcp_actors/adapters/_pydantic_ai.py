@@ -1,14 +1,13 @@
 """Offer a group to Pydantic AI as a toolset.
 
-`PydanticAIToolset` answers from the offer: it lists and calls tools, and may add the instructions of the servers. It
-calls the program's ``process_tool_call`` instead of a tool, if there is one. Two options say which failures a model is
-shown, as ``ModelRetry`` or Pydantic AI's ``ToolFailed``; the others are raised. Below, results become values of
-Pydantic AI. It keeps no tools between steps, and opens no connection.
+Durable execution is the hard part. A recovery runs the code of a workflow again, and only results of its steps are
+recorded. Pydantic AI's capabilities make steps of the calls of three kinds of toolsets, known by their classes.
+`DynamicToolset` is one of them, and needs nothing that is installed with ``pydantic_ai.mcp``. So `PydanticAIToolset` is
+a `DynamicToolset` whose factory is never called.
 
-Durable execution is the hard part. A recovery runs the code of a workflow again, and only the results of its steps are
-recorded. Pydantic AI's capabilities make steps of the calls of three kinds of toolsets, which they know by their
-classes, and leave those of any other class as they are. A `DynamicToolset` is one of the three and needs nothing that
-is installed with ``pydantic_ai.mcp``, so `PydanticAIToolset` is one whose factory is never called.
+Owns: nothing; tools are not kept between steps.
+Writes: nothing.
+Calls: bridge, catalog, _offer.
 """
 
 from __future__ import annotations
@@ -67,7 +66,7 @@ MCP_TOOLSET_OPTIONS: Final = {
 
 
 class CallToolFn(Protocol):
-    """The function with which a `ToolCallHook` calls a tool."""
+    """Calls a tool for a `ToolCallHook`."""
 
     def __call__(
         self, name: str, args: dict[str, Any], *, metadata: dict[str, Any] | None = None
@@ -81,42 +80,41 @@ ToolCallHook: TypeAlias = Callable[[RunContext[Any], CallToolFn, str, dict[str, 
 class PydanticAIToolset(DynamicToolset[Any]):
     """A group of servers, for ``Agent(toolsets=[…])`` of Pydantic AI.
 
-    Its tools are those of the group at each step of a run, under their public names; a `ToolFilter`'s predicate is
-    asked with the agent and the ``RunContext``. Any number of agents and runs may use one at the same time. It owns no
-    connection: entering and leaving it do nothing.
+    The tools are those of the group at each step of a run, under their public names; the predicate of a `ToolFilter` is
+    asked with the agent and the ``RunContext``. Any number of agents and runs may use a toolset at the same time. A
+    toolset owns no connection: entering and leaving do nothing.
 
     Results are those of ``pydantic_ai.mcp.MCPToolset``: structured content if the rest is only text, otherwise text,
-    ``BinaryContent`` and so on. But structured content is not lost next to other parts, a link is a dict, a result of
-    nothing says so, and ``_meta`` makes the result a ``ToolReturn`` with that as its ``metadata``.
+    ``BinaryContent`` and so on. But structured content is kept next to other parts, a link is a dict, an empty result
+    becomes a text, and ``_meta`` makes the result a ``ToolReturn`` with ``metadata``.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes.
-            Default True: the tools that they listed last.
-        include_instructions: True adds the instructions of the servers to those of the agent (see
-            `server_instructions`). Trust the servers. With an ``id``, changes are appended and do not rewrite what a
-            provider has cached. Default False.
-        include_return_schema: True shows the model what a tool returns, as far as the server says (``outputSchema``);
-            False never does. Default None: as Pydantic AI's capability ``IncludeToolReturnSchemas`` has it.
+        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
+            True: the last lists.
+        include_instructions: True adds the instructions of the servers to the agent's (see `server_instructions`).
+            Trust the servers. With an ``id``, changes are appended, so a provider's cache stays valid. Default False.
+        include_return_schema: True shows the model what a tool returns, if the server says so (``outputSchema``); False
+            never does. Default None: as Pydantic AI's capability ``IncludeToolReturnSchemas`` has it.
         process_tool_call: ``async (context, call_tool, name, arguments)``, called once instead of a tool, with the
-            ``RunContext`` of the run and the public name of the tool; its result is the tool's. To call the tool,
-            perhaps with other arguments, it awaits ``call_tool(name, arguments, metadata=…)``, where ``metadata`` is
-            the request's ``_meta``. To refuse, it raises ``ModelRetry`` or ``pydantic_ai.ToolFailed``. Default None:
-            the tool is called.
-        id: the toolset's id, unique among those of an agent. An agent with ``DBOSDurability``, ``PrefectDurability`` or
-            ``TemporalDurability`` needs one, and then a recovery does not execute a call again whose result was
-            recorded. In the code of a workflow of DBOS or Temporal, or of a ``PrefectAgent`` without an id, the tools
-            are not offered: a recovery would execute them again. Default None.
+            ``RunContext`` of the run and the public name of the tool; returns the tool's result. ``await
+            call_tool(name, arguments, metadata=…)`` calls the tool, perhaps with other arguments; ``metadata`` is the
+            request's ``_meta``. Raise ``ModelRetry`` or ``pydantic_ai.ToolFailed`` to refuse. Default None: the tool is
+            called.
+        id: the toolset's id, unique within an agent. An agent with ``DBOSDurability``, ``PrefectDurability`` or
+            ``TemporalDurability`` needs an id; then a recovery does not repeat a call whose result was recorded. In the
+            code of a workflow of DBOS or Temporal, or of a ``PrefectAgent`` without an id, the tools are not offered: a
+            recovery would repeat the calls. Default None.
         max_retries: how often the model may try a call again after a ``ModelRetry``. Default None: as the agent has it.
         tool_error_behavior: the reaction to a tool that reports a failure. ``"retry"`` (default): ``ModelRetry``, so
             the model may do better. ``"failed"``: ``pydantic_ai.ToolFailed``, so the model knows, and no retry is
-            counted. ``"error"``: `mcp_actors.ToolFailed`, which ends the run. A call that was refused (`mcp.MCPError`,
+            counted. ``"error"``: `mcp_actors.ToolFailed`, which ends the run. A refused call (`mcp.MCPError`,
             `InvalidArguments`, `ToolNotFound`) is a ``ModelRetry`` with the former two, and is raised with the latter.
         server_error_behavior: the reaction to a server that does not answer: `RequestTimedOut`, `ConnectionLost`,
-            `ServerUnavailable` and any other `ServerError`. Default ``"error"``: it is raised.
+            `ServerUnavailable` and any other `ServerError`. Default ``"error"``: raised.
 
     Raises:
         TypeError: `group` is not a group of the bridge, or an option of ``MCPToolset`` is not supported here.
@@ -163,11 +161,11 @@ class PydanticAIToolset(DynamicToolset[Any]):
         return f"<PydanticAIToolset {self._offer!r}>"
 
     async def for_run(self, ctx: RunContext[Any]) -> PydanticAIToolset:
-        """Return this toolset, which any number of runs may use at the same time."""
+        """Return this toolset, which any number of runs may use."""
         return self
 
     async def for_run_step(self, ctx: RunContext[Any]) -> PydanticAIToolset:
-        """Return this toolset, which any number of runs may use at the same time."""
+        """Return this toolset, which any number of runs may use."""
         return self
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
@@ -182,7 +180,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
         return {tool.public_name: self._tool(_definition(tool, self._include_return_schema), ctx) for tool in tools}
 
     async def get_tool_for_tool_def(self, tool_def: ToolDefinition, ctx: RunContext[Any]) -> ToolsetTool[Any]:
-        """Return the tool of a definition that `get_tools` has returned before, perhaps in another process."""
+        """Return the tool of a definition that `get_tools` has returned, perhaps in another process."""
         return self._tool(tool_def, ctx)
 
     def _tool(self, definition: ToolDefinition, ctx: RunContext[Any]) -> ToolsetTool[Any]:
@@ -190,7 +188,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
         return ToolsetTool(toolset=self, tool_def=definition, max_retries=retries, args_validator=_ANY_ARGUMENTS)
 
     async def get_instructions(self, ctx: RunContext[Any]) -> InstructionPart | None:
-        """Return the instructions of the servers whose tools are offered now, with ``include_instructions``."""
+        """With ``include_instructions``, return the instructions of the servers whose tools are offered now."""
         if not self._include_instructions:
             return None
         text = self._offer.instructions(await self._offer.known_tools(context_of(ctx.agent, ctx)))
@@ -208,7 +206,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
             UserError: this is the second attempt of an activity of Temporal.
             Exception: see ``tool_error_behavior`` and ``server_error_behavior``; or ``process_tool_call`` raised it.
         """
-        # Temporal repeats an activity whose worker has died, or that has failed, until it succeeds.
+        # Temporal repeats an activity after the death of its worker, or a failure, until the activity succeeds.
         temporal = sys.modules.get("temporalio.activity")
         if temporal and isinstance(ctx, DurableRunContext) and temporal.in_activity() and temporal.info().attempt > 1:
             problem = f"tool {name!r} is not called again: an earlier attempt of this activity may have executed it"
@@ -218,7 +216,6 @@ class PydanticAIToolset(DynamicToolset[Any]):
         return await self._call(name, tool_args)
 
     async def _call(self, name: str, args: dict[str, Any], *, metadata: dict[str, Any] | None = None) -> Any:
-        """Call a tool, and return its result in the types of the framework."""
         try:
             result = await self._offer.call(name, args, meta=metadata)
         except (MCPError, InvalidArguments, ToolNotFound) as exc:
@@ -235,15 +232,16 @@ class PydanticAIToolset(DynamicToolset[Any]):
 
 
 def _itself(ctx: RunContext[Any]) -> None:
-    """Serve as the factory that a `DynamicToolset` has to have; it is never called."""
+    """Serve as the required factory of a `DynamicToolset`; never called."""
 
 
 def _check_step() -> None:
     """Refuse to offer tools in the code of a durable workflow, which a recovery runs again.
 
-    Pydantic AI itself rejects toolsets of a single run in such code, and makes steps of the calls of an agent with a
-    capability. Its deprecated ``DBOSAgent`` and ``PrefectAgent`` and an agent without a capability get here. In a flow
-    of Prefect, an agent without one is ordinary code, so flows count only if Pydantic AI's integration is loaded.
+    Pydantic AI rejects toolsets of a single run in workflows, and makes steps of the calls of an agent with a
+    capability. The deprecated ``DBOSAgent`` and ``PrefectAgent``, and an agent without a capability, get here. An agent
+    without a capability is ordinary code in a flow of Prefect, so flows count only if Pydantic AI's integration is
+    loaded.
     """
     dbos, temporal = sys.modules.get("dbos"), sys.modules.get("temporalio.workflow")
     prefect = sys.modules.get("prefect.context") if "pydantic_ai.durable_exec.prefect" in sys.modules else None
@@ -261,7 +259,7 @@ def _check_step() -> None:
 
 
 def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
-    """Raise a failure, unchanged or as an exception that Pydantic AI shows to the model."""
+    """Raise a failure, unchanged or as an exception that Pydantic AI shows the model."""
     match behavior:
         case "retry":
             raise ModelRetry(message) from failure
@@ -272,14 +270,14 @@ def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
 
 
 def _definition(tool: CatalogTool, include_return_schema: bool | None) -> ToolDefinition:
-    """Return the definition of a tool, with the metadata that filters read in those of ``MCPToolset``."""
+    """Return the definition of a tool, with the metadata of ``MCPToolset``, which filters read."""
     return ToolDefinition(
         name=tool.public_name,
         description=tool.description,
         parameters_json_schema=copy.deepcopy(dict(tool.input_schema)),
         return_schema=None if tool.output_schema is None else copy.deepcopy(dict(tool.output_schema)),
         include_return_schema=include_return_schema,
-        # A task is begun by the server since 2026-07-28, so `task` is False there too with the SDK 2.x.
+        # Since 2026-07-28 the server begins a task, so `task` is False with the SDK 2.x there too.
         metadata={"meta": copy.deepcopy(tool.meta), "annotations": copy.deepcopy(tool.annotations), "task": False},
     )
 
@@ -288,7 +286,6 @@ def _definition(tool: CatalogTool, include_return_schema: bool | None) -> ToolDe
 
 
 def _value(result: CallToolResult) -> Any:
-    """Return a result in the types of the framework."""
     structured = result.structured_content
     if structured is not None and all(part.type == "text" for part in result.content):
         value = unwrapped(structured)

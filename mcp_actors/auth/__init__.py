@@ -5,15 +5,9 @@ store, by default in files that the processes of a user share, and are refreshed
 removes them, and revokes them where the authorization server offers that.
 """
 
-# The SDK does most of the protocol. This folder checks what the SDK discovers, lets a person sign in or gets tokens
-# without one, keeps them in a store (by default files that the processes of a user share), refreshes a token in one
-# process at a time, and signs out: it removes the tokens, and revokes them where the authorization server offers that.
-# For a person to sign in, it listens on a loopback port for the redirect, and by default opens a browser in a thread.
-#
-# It uses `config` and single files of the ground floor. `transports` uses `OAuthTokens`, `Exchange` and
-# `SignInRequired`; `servers` and `cli` use `sign_in`, `sign_out`, `signed_in` and `open_browser`, `servers` also the
-# failures, and `cli` the types `Exchange` and `SignedIn`. Of its files, only ``_exchange`` is imported with the folder;
-# the others are imported at the first use of a name that needs them.
+# The SDK does most of the protocol; this folder checks what the SDK discovers. Begin to read in ``_tokens`` (a
+# connection) or ``_sign_in`` (a person). Only ``_exchange`` is imported with the folder; other files follow at the
+# first use of a name.
 
 from __future__ import annotations
 

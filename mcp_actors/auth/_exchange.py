@@ -1,15 +1,12 @@
-"""Talk to an authorization server: failures, requests, challenges and answers of callbacks.
+"""Send the requests of a sign-in, and read answers and challenges.
 
-`Exchange` sends requests to authorization servers and to the MCP server, through the client that it is given. It checks
-the URL before, limits the time and the size of the answer, passes the credentials that it recognizes to ``learn``, and
-keeps the last answer; an OAuth error that a POST gets with a status of success becomes a 400. `said_by`,
-`with_explanation`, `remedy_for` and `problem_of` describe an answer in errors. `read_challenge` parses
-``WWW-Authenticate``, and `Challenge.refusal` writes it anew for the SDK. `call_back` calls a function of the user, and
-checks that it returns a text, or None where that is allowed. `SignInRequired`, `SignInFailed` and `NoBrowser` are
-public; `SignInNeeded`, `Refused` and `Unreachable` are for this folder.
+An authorization server is not trusted: its answers may be endless, malformed or quote credentials, and its metadata may
+name addresses that nothing should be sent to. An `Exchange` checks the URL, limits time and size, masks credentials,
+and repairs common deviations; errors show only the code and the description of an answer.
 
-``_flow``, ``_receiver``, ``_sign_in`` and ``_tokens`` use this file, and ``__init__`` publishes some of it. Of `config`
-it imports checks of addresses and of scopes. It touches no store, makes no client and starts no task.
+Owns: nothing; the client of an `Exchange` belongs to its caller.
+Writes: `Exchange.last`; new credentials, by ``learn``.
+Calls: config.
 """
 
 from __future__ import annotations
@@ -55,7 +52,7 @@ class SignInRequired(ConnectFailed, ServerUnavailable):
     """A person has to sign in to the server, which has the state ``needs_auth``.
 
     Attributes:
-        challenge: the ``WWW-Authenticate`` header of the answer that requires it, if there was one.
+        challenge: the ``WWW-Authenticate`` header of the answer that requires a sign-in, or None.
     """
 
     def __init__(
@@ -88,10 +85,10 @@ class SignInFailed(ServerError):
     """A sign-in has ended without tokens.
 
     Attributes:
-        reason: a name for it: an error code of OAuth such as ``"access_denied"``, or ``"timed_out"``,
-            ``"state_mismatch"``, ``"issuer_mismatch"``, ``"issuer_changed"``, ``"invalid_metadata"``,
-            ``"insecure_url"``, ``"private_address"``, ``"no_browser"``, ``"port_in_use"``,
-            ``"registration_refused"``, ``"token_refused"``, ``"unreachable"``.
+        reason: an error code of OAuth such as ``"access_denied"``, or ``"timed_out"``, ``"state_mismatch"``,
+            ``"issuer_mismatch"``, ``"issuer_changed"``, ``"invalid_metadata"``, ``"insecure_url"``,
+            ``"private_address"``, ``"no_browser"``, ``"port_in_use"``, ``"registration_refused"``, ``"token_refused"``,
+            ``"unreachable"``.
     """
 
     def __init__(self, message: str, *, server: str = "", reason: str = "") -> None:
@@ -109,7 +106,7 @@ class SignInNeeded(Exception):
 
     Attributes:
         challenge: as for `SignInRequired`.
-        dead: whether the authorization server has said that the refresh token is worth nothing.
+        dead: True if the authorization server has called the refresh token worthless.
     """
 
     def __init__(self, message: str, challenge: str | None = None, *, dead: bool = False) -> None:
@@ -122,7 +119,7 @@ class Refused(Exception):
     """The authorization server, or a check on this side, has refused something. A retry cannot help.
 
     Attributes:
-        reason: a name for it, such as ``"access_denied"``.
+        reason: for example ``"access_denied"``.
     """
 
     def __init__(self, reason: str, message: str) -> None:
@@ -130,14 +127,14 @@ class Refused(Exception):
         self.reason = reason
 
     def again(self) -> Refused:
-        """Return the same failure for another task."""
+        """Return a copy for another task."""
         return Refused(self.reason, str(self))
 
 
 class NoBrowser(Refused, McpActorsError):
     """`open_browser` found no display, or no browser.
 
-    A callback of yours may catch it, and show the URL in another way. A sign-in turns it into a `SignInFailed`.
+    A callback may catch this error and show the URL in another way. A sign-in turns the error into a `SignInFailed`.
 
     Attributes:
         reason: ``"no_browser"``.
@@ -148,15 +145,15 @@ class NoBrowser(Refused, McpActorsError):
 
 
 class Unreachable(Exception):
-    """The authorization server does not answer, or answers that it cannot now. A retry may help."""
+    """The authorization server does not answer, or cannot now. A retry may help."""
 
     def again(self) -> Unreachable:
-        """Return the same failure for another task."""
+        """Return a copy for another task."""
         return Unreachable(str(self))
 
 
 def members_in(body: bytes | bytearray) -> dict[str, Any]:
-    """Return the members of the JSON object in a body; none if it is something else."""
+    """Return the members of the JSON object in a body, or none."""
     with suppress(ValueError):
         content = from_json(body)
         return content if isinstance(content, dict) else {}
@@ -164,25 +161,25 @@ def members_in(body: bytes | bytearray) -> dict[str, Any]:
 
 
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
-    """Return the error code in an answer, or an empty text; and the whole answer, as an error may show it.
+    """Return the error code in an answer, or ``""``; and the answer in words, for errors.
 
-    Nothing else of the body is shown: it may contain a code, a token or a secret.
+    Nothing else of the body is shown, which may have a code, a token or a secret.
     """
     body = members_in(response.content)
     code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
-    # The code may be a credential too. The characters of its syntax are those of tokens.
+    # The code may be a credential too: its syntax allows the characters of tokens.
     code = mask(code) if _CODE.fullmatch(code) else ""
     return code, with_explanation(" ".join(filter(None, [str(response.status_code), code])), mask(description))
 
 
 def with_explanation(said: str, description: str) -> str:
-    """Return an answer with the authorization server's explanation, which is masked, as an error may show it."""
+    """Return an answer with the authorization server's explanation, already masked."""
     explained = plain_text(description, limit=_SHOWN)
     return f"{said} ({explained})" if explained else said
 
 
 def remedy_for(said: str, oauth: OAuth) -> str:
-    """Return the remedy for an answer of an authorization server, as the end of a sentence; empty without one."""
+    """Return the remedy for an answer as the end of a sentence, or ``""``."""
     if "invalid_client" in said:
         return "; check client_id and client_secret"
     # RFC 8707; and of Microsoft Entra ID, AADSTS901002: "The 'resource' request parameter is not supported."
@@ -193,7 +190,7 @@ def remedy_for(said: str, oauth: OAuth) -> str:
 
 
 def problem_of(model: type[BaseModel], response: httpx2.Response) -> str:
-    """Return the problem of an answer that should be of a model, with the names of its fields and no content."""
+    """Return why an answer does not fit a model, with the names of fields and no content."""
     try:
         model.model_validate_json(response.content)
     except ValidationError as error:
@@ -212,13 +209,13 @@ MAX_BODY: Final = 1024 * 1024
 """Bytes of an answer of an authorization server. Metadata take a few kilobytes."""
 
 MAX_CREDENTIAL: Final = 16 * 1024
-"""Characters of a credential that an authorization server issues. Most servers refuse a request with longer headers."""
+"""Characters of an issued credential. Most servers refuse longer headers."""
 
 _BUSY: Final = frozenset({408, 425, 429})
-"""Statuses of a server that may answer later; besides those from 500 on."""
+"""Statuses below 500 of a server that may answer later."""
 
 _SECRET: Final = frozenset({"assertion", "client_assertion", "client_secret", "code", "code_verifier", "refresh_token"})
-"""Fields of a form that the other side may quote."""
+"""Fields of a form that an answer may quote."""
 
 _ISSUED: Final = frozenset({"access_token", "client_secret", "refresh_token", "registration_access_token"})
 """Members of an answer that are credentials."""
@@ -228,7 +225,6 @@ _KEPT: Final = (b"content-type", b"location", b"www-authenticate")
 
 
 def is_busy(response: httpx2.Response) -> bool:
-    """Return True if a server cannot answer now, and may later."""
     return response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status_code in _BUSY
 
 
@@ -237,11 +233,11 @@ class Exchange:
     """The requests to authorization servers for one MCP server.
 
     Args:
-        client: sends them, without the auth of the MCP server.
+        client: sends the requests, without the auth of the MCP server.
         url: the URL of the MCP server, without user and password.
         oauth: how to sign in.
         secret: the resolved client secret.
-        mask: masks credentials in the text of a server.
+        mask: masks credentials in a text.
         learn: adds a credential to those that are masked.
     """
 
@@ -254,15 +250,11 @@ class Exchange:
     last: httpx2.Response | None = field(default=None, init=False)
 
     async def send(self, request: httpx2.Request, to: str = "the authorization server") -> httpx2.Response:
-        """Send one request.
-
-        Args:
-            request: the request.
-            to: the name of the other side in errors.
+        """Send one request. `to` names the other side in errors.
 
         Raises:
-            Refused: its URL must not be asked (`check_url`), or the answer or a credential in it is too long.
-            Unreachable: there is no answer within `TIMEOUT`, or the server cannot answer now.
+            Refused: the URL must not be asked (`check_url`), or the answer or a credential in it is too long.
+            Unreachable: no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self.check_url(request.url)
         await request.aread()  # the request that follows a redirect was not read yet
@@ -279,7 +271,7 @@ class Exchange:
         self.last = response
         if request.method == "POST":
             self._learn_issued(response)
-        # To a GET for metadata, which other URLs may have too, the SDK reacts.
+        # The SDK reacts to a failed GET: other URLs may have the metadata.
         if request.method == "POST" and is_busy(response):
             raise Unreachable(f"{to} answered {said_by(response, self.mask)[1]}")
         return response
@@ -295,7 +287,7 @@ class Exchange:
             self._learn_client(self.oauth.client_id or "", self.secret)
 
     def _learn_client(self, client_id: str, secret: str) -> None:
-        """Mask a client's secret, also as the header of a request has it (RFC 6749, 2.3.1)."""
+        """Mask a client's secret, also as in the header of a request (RFC 6749, 2.3.1)."""
         pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
         for each in (secret, f"Basic {b64encode(pair.encode()).decode()}"):
             self.learn(each)
@@ -308,10 +300,10 @@ class Exchange:
             self.learn(sent)
 
     def _learn_issued(self, response: httpx2.Response) -> None:
-        """Mask the credentials that an answer contains, before anything else of it is read.
+        """Mask the credentials in an answer, before anything else is read.
 
         Raises:
-            Refused: one is too long; masking it would take long.
+            Refused: a credential is too long to be masked quickly.
         """
         content = members_in(response.content)
         for name in _ISSUED.intersection(content):
@@ -341,13 +333,14 @@ class Exchange:
         return answer
 
     def check_url(self, url: httpx2.URL) -> None:
-        """Refuse a URL that the metadata name, if nothing may be sent to it.
+        """Refuse a URL in metadata that nothing may be sent to.
 
-        Secrets would be sent to it unencrypted, its user-info would hide its host from people, or it leads from the
-        Internet into the network of this machine. The host of the configured issuer may be anywhere.
+        Without https, it would show secrets; with a user in front of the host, hide the host from people; and from a
+        server on the Internet, it could lead into this machine's network. The host of the configured issuer may be
+        anywhere.
 
         Raises:
-            Refused: it is such a URL.
+            Refused: the URL is not acceptable.
         """
         server = httpx2.URL(self.url).host
         trusted = self.oauth.issuer is not None and url.host == httpx2.URL(self.oauth.issuer).host
@@ -371,7 +364,7 @@ class Exchange:
             raise Refused("invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')")
 
     def scope_for(self, asked: str | None) -> str | None:
-        """Return the scopes to ask for: the configured ones; only without any, those that the server asks for."""
+        """Return the configured scopes, or else the scopes that the server asks for."""
         return " ".join(self.oauth.scopes) or asked
 
 
@@ -390,11 +383,11 @@ _LISTS: Final = frozenset(
     }
 )
 _OPTIONAL: Final = ("_at", "_documentation", "_endpoint", "_in", "_uri")
-"""Ends of the names of members that may be absent, and are not valid if they are empty."""
+"""Ends of the names of members that may be absent, but not empty."""
 
 
 def _plain(body: bytes) -> bytes:
-    """Return an answer with its members as the specifications have them, where another form has one meaning only."""
+    """Return an answer in the form of the specifications, where another form has one meaning only."""
     body = body.removeprefix(codecs.BOM_UTF8)
     content = members_in(body)
     meant = {name: _meant(name, value) for name, value in content.items() if value or not name.endswith(_OPTIONAL)}
@@ -416,8 +409,8 @@ def _meant(name: str, value: object) -> object:
 
 # --- Read the challenge of a server that refuses a request (``WWW-Authenticate``) -------------------------------------
 
-# The SDK looks for ``scope=`` and other fields anywhere in the header, so the value of one field could pass for another
-# field. So the header is read here, and the SDK gets one that is written anew from the three fields that it uses.
+# The SDK looks for ``scope=`` and other fields anywhere in the header: the value of one field could pass for another
+# field. So the header is parsed here, and the SDK gets a new one with the three fields that it uses.
 
 
 HEADER: Final = "www-authenticate"
@@ -428,7 +421,7 @@ _PART: Final = re.compile(
         |[^,]*+)""",
     re.ASCII | re.DOTALL | re.VERBOSE,
 )
-"""A scheme, or a parameter with its value (RFC 9110, 11.6.1); or what is neither, up to a comma. In linear time."""
+"""A scheme, or a parameter with its value (RFC 9110, 11.6.1); or anything else up to a comma. In linear time."""
 
 _FIELDS: Final = ("error", "resource_metadata", "scope")
 _LIKE_A_FIELD: Final = re.compile(rf"({'|'.join(_FIELDS)})=")
@@ -442,8 +435,8 @@ class Challenge:
     """The fields of a challenge that a sign-in uses.
 
     Attributes:
-        scope: the scopes that the server asks for; those that are not valid are left out.
-        resource_metadata: the URL of its metadata.
+        scope: the valid scopes that the server asks for.
+        resource_metadata: the URL of the server's metadata.
         error: the reason of the refusal.
     """
 
@@ -457,7 +450,7 @@ class Challenge:
         return self.error == _MORE_SCOPES
 
     def refusal(self, request: httpx2.Request, scope: str | None) -> httpx2.Response:
-        """Return the answer to a request as the SDK gets it, with the scopes to ask for.
+        """Return the refusal of a request for the SDK, with the scopes to ask for.
 
         Raises:
             Refused: the URL of the metadata is not a URL.
@@ -470,7 +463,7 @@ class Challenge:
         return httpx2.Response(status, headers=headers, content=b"", request=request)
 
     def _inert_url(self) -> str | None:
-        """Return the URL of the metadata so that no part of it looks like a field: ``%73cope=`` means ``scope=``."""
+        """Return the URL of the metadata without text that looks like a field: ``%73cope=`` means ``scope=``."""
         url = self.resource_metadata
         if url is not None and _NOT_IN_URL.search(url):
             raise Refused("invalid_metadata", "the challenge of the server names metadata without a valid URL")
@@ -478,7 +471,7 @@ class Challenge:
 
 
 def read_challenge(header: str | None) -> Challenge:
-    """Return the challenge in a header: that of ``Bearer`` if it has a field that a sign-in uses, or else another."""
+    """Return the challenge in a header that has a field for a sign-in, preferably of ``Bearer``."""
     used = [each for each in _challenges(header or "") if not each[1].keys().isdisjoint(_FIELDS)]
     found = min(used, key=lambda each: each[0] != "bearer", default=("", {}))[1]
     scopes = filter(SCOPE.fullmatch, found.get("scope", "").split())
@@ -490,7 +483,6 @@ def read_challenge(header: str | None) -> Challenge:
 
 
 def challenge_of(response: httpx2.Response) -> Challenge:
-    """Return the challenge in an answer."""
     return read_challenge(response.headers.get(HEADER))
 
 
@@ -512,16 +504,10 @@ def _challenges(header: str) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 async def call_back(fn: Callable[..., Any], name: str, *args: str, or_none: bool = False) -> Any:
-    """Return the text that a function of the user returns; with ``or_none``, it may return None.
-
-    Args:
-        fn: the function, async or not.
-        name: its name in errors.
-        args: its arguments.
-        or_none: whether it may return None.
+    """Call a function of the user, async or not, and return its text; with ``or_none``, perhaps None.
 
     Raises:
-        Refused: it returns something else.
+        Refused: the function returned something else. `name` names it in the error.
     """
     text = await answer_of(fn(*args))
     if not isinstance(text, str) and not (or_none and text is None):

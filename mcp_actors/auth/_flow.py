@@ -1,16 +1,13 @@
 """Run the SDK's OAuth flows outside of requests.
 
-The SDK's providers are auth flows of httpx2: generators of requests, with the protocol in between. They let one request
-wait for the other, forget when a stored token expires, and open a browser in the middle of a call. So none of them sees
-a request of the session: a new provider is made for each run, its requests are sent through an `Exchange`, and it is
-dropped. The discovery, the registration and the exchange are the SDK's. In a new sign-in, `_Guard` checks what was
-discovered before a page is shown or a POST sent; for identity assertions, which have a configured issuer, the SDK does.
+The SDK's providers are auth flows of httpx2. They let one request wait for another, forget when a stored token expires,
+and open a browser in the middle of a call. So no provider sees a request of the session: each run makes a new provider,
+sends its requests through an `Exchange`, and drops the provider. In a new sign-in, `_Guard` checks what was discovered
+before a page is shown or a POST sent; for identity assertions, with a configured issuer, the SDK does.
 
-`run_person`, `run_unattended` and `refresh` return a `SignedIn`, and `revocation` a request for its caller to send, or
-None. Failures of the protocol become `Refused`, `Unreachable` or, in `refresh`, `SignInNeeded`. ``_tokens`` and
-``_sign_in`` call these functions, and store or delete tokens; this file touches no store. It reads the clock, calls the
-configured ``assertion``, sets attributes and methods of a provider, ignores warnings while it makes one that needs no
-person, passes new credentials to ``learn``, and keeps a filter on the SDK's logger that hides its flows.
+Owns: nothing; the caller stores what a flow brings.
+Writes: attributes of a provider; a filter on the SDK's logger that hides these flows; new credentials, by ``learn``.
+Calls: _exchange, _stores.
 """
 
 from __future__ import annotations
@@ -65,7 +62,7 @@ if TYPE_CHECKING:
 Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
 
 DEAD: Final = frozenset({"bad_refresh_token", "invalid_grant", "invalid_refresh_token"})
-"""Errors that say that a refresh token is worth nothing; the first is GitHub's."""
+"""Errors about a worthless refresh token; the first is GitHub's."""
 
 LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
 """Errors of an authorization server that may answer otherwise later."""
@@ -74,33 +71,28 @@ WITHOUT_RESOURCE: Final = frozenset({"invalid_request", "invalid_target"})
 """Errors of an authorization server that may not know the parameter ``resource``."""
 
 UNUSABLE: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
-"""Errors of the SDK and of httpx2 about an answer: it is not of the protocol, or a URL, a token or a number in it
-cannot be used."""
+"""Errors of the SDK and of httpx2 about an answer outside the protocol, or an unusable URL, token or number in it."""
 
 CLIENT_NAME: Final = "mcp-actors"
 
 
 @define(eq=False, repr=False)
 class _Memory:
-    """The storage of one run, which the SDK calls."""
+    """The storage of one run, called by the SDK."""
 
     client: OAuthClientInformationFull | None = None
     tokens: OAuthToken | None = None
 
     async def get_tokens(self) -> OAuthToken | None:
-        """Return the tokens to refresh."""
         return self.tokens
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
-        """Take the tokens that the flow has brought."""
         self.tokens = tokens
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        """Return the client."""
         return self.client
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        """Take the client that was registered."""
         self.client = client_info
 
 
@@ -114,7 +106,7 @@ class Person:
     Attributes:
         redirect: where the browser returns to.
         show: shows the URL to the person.
-        answer: waits for the code, given the provider, and the issuer as its metadata name it.
+        answer: waits for the code, given the provider and the issuer in its metadata.
     """
 
     redirect: str
@@ -123,13 +115,7 @@ class Person:
 
 
 async def run_person(exchange: Exchange, challenge: Challenge, person: Person, old: SignedIn | None) -> SignedIn:
-    """Let a person sign in.
-
-    Args:
-        exchange: sends the requests.
-        challenge: the challenge of the MCP server.
-        person: shows the URL and waits for the code.
-        old: the stored sign-in, if there is one. Its scopes are asked for again if the server wants more.
+    """Let a person sign in. If the server wants more scopes, those of `old` are asked for again.
 
     Raises:
         Refused, Unreachable: there are no tokens.
@@ -165,16 +151,16 @@ async def run_person(exchange: Exchange, challenge: Challenge, person: Person, o
 
 
 def _name_resource(oauth: OAuth, provider: OAuthClientProvider) -> None:
-    """Let a provider send the parameter ``resource``, or leave it out."""
+    """Leave out the parameter ``resource`` if the configuration says so."""
     if not oauth.send_resource:
         provider.context.should_include_resource_param = lambda protocol_version=None: False  # type: ignore[method-assign]  # the SDK has no option
 
 
 def _page(provider: OAuthClientProvider, url: str) -> str:
-    """Return the URL of the page with the query of the authorization endpoint, if it has one (RFC 6749, 3.1).
+    """Return the URL of the page with the query of the authorization endpoint, if any (RFC 6749, 3.1).
 
-    The SDK appends a second query. A parameter that the sign-in sets itself is not taken from the endpoint: the
-    authorization server could read either of the two.
+    The SDK appends a second query. The endpoint sets no parameter of the sign-in: the authorization server could read
+    either value.
     """
     metadata = provider.context.oauth_metadata
     endpoint, mark, query = str(metadata.authorization_endpoint).partition("?") if metadata else ("", "", "")
@@ -208,10 +194,10 @@ def _metadata(redirect: str | None, scope: str | None) -> OAuthClientMetadata:
 
 
 def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
-    """Refuse an authorization server whose metadata do not announce that it verifies who redeems a code.
+    """Refuse an authorization server with metadata that do not announce PKCE, by which a code is redeemed.
 
-    The specification of MCP requires that of metadata. A server without any follows the revision of 2025-03-26, in
-    which nothing announces it.
+    MCP requires the announcement in metadata. A server without metadata follows the revision of 2025-03-26, which has
+    no announcement.
     """
     metadata = provider.context.oauth_metadata
     if metadata is None or "S256" in (methods := metadata.code_challenge_methods_supported or ()):
@@ -227,12 +213,7 @@ def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
 
 
 async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn | None) -> SignedIn:
-    """Get tokens without a person.
-
-    Args:
-        exchange: sends the requests.
-        challenge: the challenge of the MCP server.
-        old: the stored sign-in, if there is one.
+    """Get tokens without a person. `old` is the stored sign-in, or None.
 
     Raises:
         Refused, Unreachable: there are no tokens.
@@ -243,7 +224,7 @@ async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn
     try:
         await _run(exchange, provider, guard)
     except Refused:
-        # The other method, as not every authorization server says in its metadata which one it takes.
+        # The other method: not every authorization server names its method in the metadata.
         if exchange.secret is None or exchange.last is None or said_by(exchange.last, str)[0] != "invalid_client":
             raise
         provider = _unattended(exchange, memory, "client_secret_post", guard)
@@ -288,7 +269,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
 
     Raises:
         SignInNeeded: the authorization server has refused the refresh token.
-        Unreachable: it did not answer, or cannot now, so the refresh token may still be good.
+        Unreachable: no answer, or the server cannot now, so the refresh token may still be good.
     """
     if old.metadata is None and old.protected is not None:
         raise SignInNeeded("the authorization server that issued the token is not known")
@@ -321,7 +302,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
 
 
 def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
-    """Return a request for tokens without the parameter ``resource``; None if it does not have that."""
+    """Return a request for tokens without the parameter ``resource``, or None if the parameter is missing."""
     form = parse_qs(request.content.decode())
     if form.pop("resource", None) is None:
         return None
@@ -330,11 +311,11 @@ def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
 
 
 def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
-    """Refuse the answer to a refresh that brings no token. Whatever its words, it is a refusal: the server was there.
+    """Raise an error for an answer to a refresh without a token: the server was there, so any words are a refusal.
 
     Raises:
         SignInNeeded: the authorization server has refused the refresh token.
-        Unreachable: it may answer otherwise later.
+        Unreachable: the server may answer otherwise later.
     """
     if response.is_success:
         return
@@ -346,7 +327,7 @@ def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
 
 
 def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
-    """Return the request that revokes tokens; None if the authorization server has no endpoint for it."""
+    """Return the request that revokes tokens, or None if the authorization server has no endpoint for it."""
     endpoint = None if old.metadata is None else old.metadata.revocation_endpoint
     if endpoint is None:
         return None
@@ -358,7 +339,7 @@ def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
 
 
 def _with_secret(client: OAuthClientInformationFull, exchange: Exchange) -> OAuthClientInformationFull:
-    """Return the stored client with the configured secret, which no store has."""
+    """Return the stored client with the configured secret, which is never stored."""
     return client.model_copy(update={} if exchange.secret is None else {"client_secret": exchange.secret})
 
 
@@ -370,10 +351,7 @@ class _Guard:
     """Checks the authorization server of one run before anything but requests for metadata is sent.
 
     Attributes:
-        exchange: sends the requests.
-        challenge: the challenge of the MCP server.
-        old: the stored sign-in, if there is one.
-        issuer: the issuer that the latest metadata name, to the letter.
+        issuer: the issuer in the latest metadata, to the letter.
     """
 
     exchange: Exchange
@@ -389,11 +367,11 @@ class _Guard:
         provider._select_authorization_server = self._select  # type: ignore[method-assign]  # its subclasses replace it
 
     def note(self, response: httpx2.Response, expected: str | None) -> httpx2.Response:
-        """Note what an answer is, even if it is not valid otherwise; return it as the SDK reads it.
+        """Note the metadata in an answer, valid or not; return the answer as the SDK reads it.
 
         Args:
             response: the answer.
-            expected: the issuer whose metadata were asked for; None if none is known yet.
+            expected: the issuer that was asked for its metadata, or None.
 
         Raises:
             Refused: the metadata are those of another issuer.
@@ -417,11 +395,11 @@ class _Guard:
             raise Refused("issuer_mismatch", f"{problem}; {self._remedy}, or do not sign in to this server")
 
     def check(self, context: OAuthContext) -> None:
-        """Refuse an authorization server that has given no valid metadata, or is not the expected one.
+        """Check the metadata, their URLs and their issuer.
 
         Raises:
-            Refused: it is such a server.
-            Unreachable: it cannot give its metadata now.
+            Refused: the metadata are not valid, or of another authorization server than expected.
+            Unreachable: the authorization server cannot give its metadata now.
         """
         metadata, last = context.oauth_metadata, self.exchange.last
         if metadata is None and last is not None and is_busy(last):
@@ -437,7 +415,7 @@ class _Guard:
         self._check_issuer(metadata)
 
     def _select(self, advertised: list[str]) -> str:
-        """Return the configured issuer, or else that of the secret if it is one of several, or else the first."""
+        """Return the configured issuer, or else the issuer of the secret if advertised, or else the first."""
         if self.exchange.oauth.issuer is not None:
             return self.exchange.oauth.issuer
         known = self._issuer_of_secret
@@ -452,7 +430,7 @@ class _Guard:
 
     @property
     def _problem(self) -> str:
-        """The problem of the latest metadata, as the end of an error; empty if they are valid."""
+        """The problem of the latest metadata, as the end of an error; empty if valid."""
         return "" if self._read is None else problem_of(*self._read)
 
     @property
@@ -461,13 +439,13 @@ class _Guard:
 
     @property
     def _issuer_of_secret(self) -> str | None:
-        """The issuer that a configured secret has got a token from; None if it may go to any."""
+        """The issuer that the configured secret was used with; None if the secret may go to any."""
         if self.exchange.secret is None or self.old is None:
             return None
         return self.old.issuer or _origin(self.old.resource)
 
     def _check_issuer(self, metadata: OAuthMetadata | None) -> None:
-        """Refuse another authorization server than the configured one, or than the one that the secret belongs to."""
+        """Refuse an authorization server other than the configured one, or than the owner of the secret."""
         configured = self.exchange.oauth.issuer
         found = None if metadata is None else str(metadata.issuer)
         if configured is not None:
@@ -498,10 +476,9 @@ _running: Final[ContextVar[bool]] = ContextVar("running", default=False)
 
 
 class _Silence(logging.Filter):
-    """Drops what the SDK logs about our flows: whole answers, which may contain tokens. Failures are raised anyway."""
+    """Drops the SDK's records about these flows: whole answers, perhaps with tokens. Failures are raised anyway."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Drop those records, and no others."""
         return not _running.get()
 
 
@@ -546,12 +523,9 @@ def _request(url: str) -> httpx2.Request:
 
 
 def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
-    """Return the failure for an error of the SDK. Its text is not shown: it quotes whole answers.
+    """Return the failure for an error of the SDK, without its text, which quotes whole answers.
 
-    Args:
-        exchange: what has talked to the servers.
-        error: the error.
-        context: what the SDK has learned until then; None for identity assertions.
+    `context` is what the SDK has learned so far; None for identity assertions.
     """
     last = exchange.last
     said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
@@ -581,7 +555,6 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
 
 
 def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: str | None) -> SignedIn:
-    """Return what a flow has brought."""
     context = getattr(provider, "context", None)  # the provider of identity assertions has none
     client = memory.client or (context and context.client_info)
     tokens = memory.tokens
@@ -595,7 +568,7 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
             resource=exchange.url,
             client=client or OAuthClientInformationFull(client_id=exchange.oauth.client_id or ""),
             tokens=tokens,
-            # A token that has expired when it is issued could never be used. So such a number means nothing.
+            # A token that had expired when issued could never be used, so such a number means nothing.
             expires_at=now + tokens.expires_in if tokens.expires_in is not None and tokens.expires_in > 0 else None,
             since=now,
             metadata=context and context.oauth_metadata,

@@ -1,21 +1,19 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
-Any program and any web page on this machine can send requests here. So a request counts only if it has the path, the
-host and the state of this sign-in. Anything else is refused by name, and the receiver goes on waiting: a stranger can
-neither end a sign-in nor give it a code. Its answer is a page, and quotes nothing of the request. `serve` keeps at most
-`MOST` connections, each for at most `PATIENCE` seconds; a further one ends the oldest. A request that is there already
-is read in the first step of its task, so a flood of silent connections does not keep it out.
+Any program and any web page on this machine can send requests here. So a request counts only with the path, the host
+and the state of this sign-in. Anything else is refused, and the receiver goes on waiting: a stranger can neither end a
+sign-in nor give it a code. Pages quote nothing of a request.
 
-Everybody can read the command line of a browser, and the URL of a sign-in has all that a stranger needs to get a code
-of their own for it: the state and the challenge. So the browser is started with the URL of a page on this machine
-(`_FirstPage`), with an unguessable path, which leads on to the real one and does so once. On Linux, a process of
-another user is refused there (`is_stranger`), so that it cannot even be faster than the browser. The other way would be
-a private file that leads on; browsers in a sandbox (Snap, Flatpak) cannot read it.
+Everybody can read the command line of a browser, and the URL of a sign-in has all that a stranger needs to get a code:
+the state and the challenge. So the browser starts at a page on this machine (`_FirstPage`), with an unguessable path,
+which leads on to the URL once. On Linux, a process of another user is refused there (`is_stranger`), and so cannot be
+faster than the browser. A private file that leads on would not do: browsers in a sandbox (Snap, Flatpak) cannot read
+it.
 
-``_sign_in`` uses `open_receiver`, on Trio, and checks pasted URLs with `split` and `parameters_of`. The command line,
-`servers` and programs use `open_browser`, on Trio or asyncio. The listening sockets, on loopback addresses, are open
-within a block. This file logs refusals, reads ``/proc/net``, and calls `webbrowser` in a thread, which may outlive its
-caller. It gets codes and no tokens, and of this folder it imports two failures only.
+Owns: listening sockets on loopback addresses, and their connections, within a block; a thread for `webbrowser`, which
+may outlive its caller.
+Writes: the log.
+Calls: _exchange.
 """
 
 from __future__ import annotations
@@ -80,10 +78,10 @@ _HEADERS: Final = (
 
 
 def split(url: str) -> SplitResult:
-    """Return the parts of a URL that a stranger or a person has given.
+    """Return the parts of a URL from a stranger or a person.
 
     Raises:
-        Refused: it is not a URL.
+        Refused: the text is not a URL.
     """
     try:
         return urlsplit(url)
@@ -92,14 +90,14 @@ def split(url: str) -> SplitResult:
 
 
 SIGN_IN_AGAIN: Final = "sign in again; if that repeats, do not sign in to this server"
-"""The remedy for a redirect that this client refuses."""
+"""The remedy for a refused redirect."""
 
 
 def parameters_of(query: str, state: str) -> Mapping[str, str]:
     """Return the parameters of a redirect.
 
     Raises:
-        Refused: a parameter is there twice, or the state is not that of this sign-in.
+        Refused: a parameter is there twice, or the state is of another sign-in.
     """
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
@@ -118,10 +116,9 @@ class Answer:
     """The answer to one request.
 
     Attributes:
-        text: the text of its page.
-        status: its status.
-        location: where it leads on to; None for a page.
-        sent: called when it was sent, or could not be.
+        text: the text of the page.
+        location: the URL to lead on to; None for a page.
+        sent: called after the attempt to send the answer.
     """
 
     text: str
@@ -131,7 +128,6 @@ class Answer:
 
     @classmethod
     def of(cls, refusal: Refused) -> Answer:
-        """Return the answer to a request that is refused."""
         return cls(f"Refused: {refusal}.", HTTPStatus.BAD_REQUEST)
 
 
@@ -158,6 +154,8 @@ async def _accept(
                 await anyio.sleep(SHORTAGE)
             continue
         connection.setblocking(False)
+        # A further connection ends the oldest: waiting for room, a flood of silent connections would keep the browser
+        # out. A request that has arrived already is read in the first step of its task, before the next connection.
         while len(room) >= MOST:
             oldest = next(iter(room))
             del room[oldest]
@@ -213,9 +211,9 @@ async def _send(connection: socket.socket, data: bytes) -> None:
 
 @contextmanager
 def listening(host: str, port: int) -> Iterator[Sequence[socket.socket]]:
-    """Listen at a loopback address while the block runs; at all that the name ``localhost`` may mean.
+    """Listen at a loopback address while the block runs.
 
-    A browser tries both addresses of ``localhost``. At the other one a stranger could listen.
+    For ``localhost`` that means two addresses, as a browser tries both, and a stranger could listen at the other.
 
     Raises:
         OSError: the port is not free.
@@ -262,7 +260,7 @@ class Receiver:
     """Waits for one redirect.
 
     Attributes:
-        url: the URL that the browser has to return to.
+        url: where the browser has to return to.
         state: the state of the sign-in; until it is set, every request is refused.
     """
 
@@ -273,7 +271,6 @@ class Receiver:
     _logged: set[str] = field(factory=set, init=False)
 
     async def wait(self) -> Mapping[str, str]:
-        """Wait for the redirect, and return its parameters."""
         await self._came.wait()
         assert self._found is not None
         return self._found
@@ -349,11 +346,10 @@ async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
 
 @define(eq=False, repr=False)
 class _FirstPage:
-    """The page that the browser is started with. It leads on once.
+    """The page that the browser is started with. Leads on once.
 
     Attributes:
-        over: set when it has led on, or when there is no browser.
-        no_browser: True if there is none.
+        over: set once the page has led on, or no browser was found.
     """
 
     _url: str
@@ -383,9 +379,9 @@ class _FirstPage:
 
 
 def is_stranger(connection: socket.socket) -> bool:
-    """Return True if the other end of a connection on this machine belongs to a user other than this one and root.
+    """Return True if the other end of a local connection belongs to another user, except root.
 
-    False if that is not known. Only Linux has a table of all connections and their users.
+    False if unknown: only Linux has a table of all connections and their users.
     """
     ours, theirs = (_written(*each) for each in (connection.getsockname(), connection.getpeername()))
     rows = [row.split() for table in ("tcp", "tcp6") for row in _table(Path("/proc/net", table))]
@@ -402,7 +398,7 @@ def _table(path: Path) -> Sequence[str]:
 
 
 def _written(host: str, port: int) -> frozenset[str]:
-    """Return an IPv4 address as the tables have it: as such, and as IPv6 maps it."""
+    """Return an IPv4 address as in the tables: plain, and mapped to IPv6."""
     packed = socket.inet_aton(host)
     forms = (packed, b"\0" * 10 + b"\xff\xff" + packed)
     words = (struct.unpack(f"={len(each) // 4}I", each) for each in forms)
@@ -410,10 +406,10 @@ def _written(host: str, port: int) -> frozenset[str]:
 
 
 async def open_browser(url: str) -> None:
-    """Open a page in the user's browser, and wait until that has opened it. On Trio and on asyncio.
+    """Open a page in the user's browser, and wait until the browser has opened it. On Trio and on asyncio.
 
-    The URL appears in no command line: everybody on this machine could read it there. The browser is started with a
-    page on this machine, which leads on to the URL once.
+    The URL appears in no command line, which everybody on this machine could read. The browser starts at a page on this
+    machine, which leads on to the URL once.
 
     **Cancellation**: ends the wait; the page leads nowhere from then on.
 

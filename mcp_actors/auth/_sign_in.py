@@ -1,14 +1,11 @@
 """Sign in and out: get tokens, and store, find or revoke them.
 
-The command line and `servers` call `sign_in`, `sign_out` and `signed_in`, with an `Exchange` and apart from the
-connections to the MCP server; `sign_in` may send that server one ``ping``, for its challenge. `_Visit` is the part of a
-person: it calls the user's function with the URL, may wait for the redirect in another task, and reads what the person
-has pasted.
+A person takes minutes, may paste anything, or may leave. So an unusable store is found before a page is shown, and each
+wait has a limit. Connections find the tokens in the store.
 
-`sign_in` and `sign_out` write the store under its lock, where the connections find the tokens; `signed_in` reads it
-without. `sign_in` also writes the store before it begins, to find one that keeps nothing. If it is refused or takes too
-long, it raises `SignInFailed`, for a store that cannot be used a `ConfigError`. `sign_out` deletes first, then revokes
-if that is offered, and ignores a failure of it. The flows are run by ``_flow``; this file refreshes no token.
+Owns: the visit of a person (`_Visit`), with the receiver of the redirect.
+Writes: the store, under its lock. May send one ``ping`` to the MCP server, for its challenge.
+Calls: _exchange, _flow, _receiver, _stores, _tokens.
 """
 
 from __future__ import annotations
@@ -54,25 +51,21 @@ PING: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method"
 _HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 _ANSWERS: Final = frozenset({"code", "error", "state"})
-"""Parameters of a redirect; what has none of them is a code."""
+"""Parameters of a redirect; a pasted text without any is a code."""
 
 PROBE: Final = " " * 1000
-"""The value that finds out whether a store without a sign-in can take one. It counts as none."""
+"""Finds out whether an empty store keeps a value. Counts as no sign-in."""
 
 CHALLENGE: Final = 10.0
-"""Seconds for an answer of the MCP server. It only saves a search for the metadata."""
+"""Seconds for the answer of the MCP server, which only saves a search for the metadata."""
 
 
 async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
     """Let a person sign in, or get tokens without one if `OAuth` says so; store them.
 
-    **Cancellation**: ends the sign-in at once; nothing is stored, unless that has begun.
+    `challenge` is the header of the answer that requires the sign-in; None asks the server.
 
-    Args:
-        server: the name of the server.
-        exchange: sends the requests.
-        show: shows the URL to the person.
-        challenge: the header of the answer that requires it, if it is known; else the server is asked.
+    **Cancellation**: ends the sign-in at once; nothing is stored, unless the write has begun.
 
     Raises:
         SignInFailed: the person or the authorization server has refused, or the time is over.
@@ -107,9 +100,9 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
 
 
 async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | ConfigError | None:
-    """Return the stored sign-in; a failure if the store does not keep what is saved in it, without its traceback.
+    """Return the stored sign-in, or a failure if the store does not keep a value.
 
-    The variables of the frames here and behind hold tokens; those of `sign_in` are in the traceback of its errors.
+    The failure has no traceback: frames from here on hold tokens, and the errors of `sign_in` would show them.
     """
     try:
         with patiently(LONGEST + PATIENCE):
@@ -141,7 +134,7 @@ def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
 
 
 async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
-    """Store the tokens. Return the failure, without its traceback: the tokens are in the frames of that."""
+    """Store the tokens, or return a failure without its traceback, in whose frames the tokens are."""
     try:
         with patiently(LONGEST + PATIENCE):
             async with store.lock(key):
@@ -152,7 +145,7 @@ async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | No
 
 
 async def _challenge(exchange: Exchange, header: str | None) -> Challenge:
-    """Return the challenge of the server. It names the metadata and the scopes."""
+    """Return the challenge of the server, which names the metadata and the scopes."""
     if header is None:
         request = httpx2.Request("POST", exchange.url, headers=_HEADERS, content=PING)
         with trio.move_on_after(CHALLENGE):
@@ -183,7 +176,7 @@ async def _with_person(
 class _CallbackRaised(Exception):
     """Carries an exception of the user's function out of the SDK.
 
-    The frames on its way hold the verifier of the code, and the SDK might take the exception for one of its own.
+    The frames on the way hold the verifier of the code, and the SDK might take the exception for its own.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -203,17 +196,16 @@ class _Visit:
     _found: Mapping[str, str] | None = field(default=None, init=False)
 
     async def begin(self, url: str) -> None:
-        """Note the URL of the page."""
         self._url, self._state = url, parse_qs(urlsplit(url).query)["state"][0]
         if self.receiver is not None:
             self.receiver.state = self._state
         await trio.lowlevel.checkpoint()
 
     async def answer(self, provider: OAuthClientProvider, issuer: str | None) -> AuthorizationCodeResult:
-        """Show the page, and return the code: from the redirect, or as the person has pasted it.
+        """Show the page, and return the code, from the redirect or pasted by the person.
 
         Raises:
-            Refused: the person or the authorization server has refused, or the answer is not from that server.
+            Refused: the person or the authorization server has refused, or another server has answered.
         """
         async with trio.open_nursery() as nursery:
             if self.receiver is not None:
@@ -257,7 +249,7 @@ class _Visit:
             scope.cancel("the person has pasted the code")
 
     def _read(self, pasted: str) -> Mapping[str, str]:
-        """Return the parameters in what a person has pasted: a URL, its query, or a code alone, with or without "="."""
+        """Return the parameters in a pasted URL, query or code, with or without "="."""
         query = split(pasted).query if "://" in pasted else pasted.lstrip("?")
         if "://" not in pasted and _ANSWERS.isdisjoint(parse_qs(query, keep_blank_values=True)):
             return {"code": pasted}
@@ -265,7 +257,7 @@ class _Visit:
 
 
 async def signed_in(exchange: Exchange) -> SignedIn | None:
-    """Return the stored sign-in; None without one.
+    """Return the stored sign-in, or None.
 
     Raises:
         ConfigError: the store cannot be used.
@@ -277,7 +269,9 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
 
 
 async def sign_out(exchange: Exchange) -> bool:
-    """Revoke the tokens if the authorization server offers that, and forget them. Return False if there were none.
+    """Forget the tokens, then revoke them if the authorization server offers that. Return False without tokens.
+
+    A failed revocation is ignored: the tokens expire at the authorization server.
 
     Raises:
         ConfigError: the store cannot be used.
@@ -292,6 +286,6 @@ async def sign_out(exchange: Exchange) -> bool:
         return False
     if (request := revocation(exchange, old)) is not None:
         with trio.move_on_after(TIMEOUT):
-            with suppress(Refused, Unreachable):  # it is forgotten here, and expires there
+            with suppress(Refused, Unreachable):
                 await exchange.send(request)
     return True

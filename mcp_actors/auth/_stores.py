@@ -1,13 +1,12 @@
 """Stores of tokens: the user's files, or the system's keyring.
 
-`FileTokenStore` and `KeyringTokenStore` keep texts by key. `SignedIn` is the sign-in in such a text, and `key_of` its
-key. A `StoreThread` runs the calls of a store in order, `file_lock` locks one key against other processes, and
-`patiently` limits the wait for any store (`StoreBusy`).
+Several processes share a store, other users may read along, and a disk or a keyring may hang. So a lock on a file
+orders the processes (`file_lock`), each store has a thread that callers can leave (`StoreThread`), and files that other
+users could have read or renamed are refused. `SignedIn` is the sign-in in a stored text.
 
-The stores read, write, lock and remove files of their user, and call the package ``keyring``. They do so in a worker
-thread of Trio, one for each store, which may outlive a run of Trio, except to find the keyring, and to release a lock
-when no thread can be started. ``_threads`` has these threads by store, for the process. ``_tokens`` and ``_sign_in``
-use the stores, and ``_flow`` the `SignedIn`. This file sends no request, and refreshes nothing.
+Owns: the threads of the stores, by name, for the process; a thread may outlive a run of Trio.
+Writes: files and locks of the user; the keyring.
+Calls: nothing.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ if TYPE_CHECKING:
 
 # --- Run the calls of a store in one thread, and lock it --------------------------------------------------------------
 
-# A disk or a keyring may hang, for hours if it waits for a person. So a cancelled caller leaves at once, and its call
-# goes on in an abandoned thread. Three rules keep a call that ends late from doing harm:
+# A keyring may wait for a person for hours. So a cancelled caller leaves at once, and its call goes on in an abandoned
+# thread. Three rules keep a call that ends late from doing harm:
 #
 # - A store has one thread, which runs its calls in order. A hanging store costs one thread, however many wait for it.
 # - A lock is released by that thread too, so not before the calls that were begun under it have ended.
@@ -58,18 +57,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 PATIENCE: Final = 30.0
-"""Seconds to wait for a call of a store. It takes milliseconds, unless a disk hangs or a keyring asks a person."""
+"""Seconds for a call of a store, which takes milliseconds unless a disk hangs or a keyring asks a person."""
 
 LOOK_EVERY: Final = 0.02
-"""Seconds between two attempts. A blocking attempt could not be cancelled."""
+"""Seconds between two attempts to lock. A blocking attempt could not be cancelled."""
 
 LONGEST: Final = 60.0
-"""Seconds to wait. A refresh takes less than a second, and gives up after 30."""
+"""Seconds to wait for a lock. A refresh takes less than a second, and gives up after 30."""
 
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""No space, no quota, and no room below the limit for the size of a file."""
+"""No space, no quota, or a file above its limit of size."""
 
 _PASSING: Final = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -77,16 +76,16 @@ _PASSING: Final = {
     errno.EIO: "check the disk",
     errno.ESTALE: "check the disk or the file server",
 }
-"""Errors that the next attempt may not meet, and what to do about each."""
+"""Error that may pass → its remedy."""
 
 
 class StoreBusy(ConfigError):
-    """Another process keeps the lock, or the store cannot be used now. That may end, so a retry may help."""
+    """Another process keeps the lock, or the store cannot be used now. A retry may help."""
 
 
 @contextmanager
 def patiently(seconds: float = PATIENCE) -> Iterator[None]:
-    """Limit the time that a block waits for a store, also for one of the user.
+    """Limit how long a block waits for a store, also one of the user.
 
     Raises:
         StoreBusy: the time is over.
@@ -99,12 +98,10 @@ def patiently(seconds: float = PATIENCE) -> Iterator[None]:
 
 
 def busy(seconds: float) -> ConfigError:
-    """Return the error about a store that does not answer."""
     return of_store(f"no answer within {seconds:g} s; unlock the keyring, or check the disk", StoreBusy)
 
 
 def of_store(problem: str, kind: type[ConfigError] = ConfigError) -> ConfigError:
-    """Return an error about a store."""
     return kind(f"token store: {problem}", source="TokenStore")
 
 
@@ -113,7 +110,7 @@ def of_store(problem: str, kind: type[ConfigError] = ConfigError) -> ConfigError
 
 @define(eq=False, repr=False)
 class _Job(Generic[T]):
-    """One call, and who waits for it."""
+    """One call of a store."""
 
     fn: Callable[[], T]
     lasting: bool
@@ -134,6 +131,8 @@ class _Job(Generic[T]):
             self._values.append(self.fn())
         except BaseException as error:
             self._error = error
+        # The caller may leave at this very moment, in another thread. Under the mutex exactly one side undoes a result
+        # that no caller takes; else an opened file could stay open, with the lock on it.
         with self._mutex:
             self._ended = True
             if self._left:
@@ -143,7 +142,6 @@ class _Job(Generic[T]):
                 self.token.run_sync_soon(self.done.set)
 
     def leave(self) -> None:
-        """Note that the caller has left."""
         with self._mutex:
             self._left = True
             if self._ended:
@@ -154,7 +152,6 @@ class _Job(Generic[T]):
             self.undo(value)
 
     def result(self) -> T:
-        """Return the result, or raise the error."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -162,7 +159,7 @@ class _Job(Generic[T]):
 
 
 class StoreThread:
-    """Runs calls in one thread, in the order in which they come. It may outlive a run of Trio."""
+    """Runs calls in one thread, in order. May outlive a run of Trio."""
 
     def __init__(self) -> None:
         self._jobs: deque[_Job[Any]] = deque()
@@ -178,17 +175,12 @@ class StoreThread:
     ) -> T:
         """Call a function in the thread, and return its result.
 
-        **Cancellation**: leaves at once. A call that has begun goes on.
-
-        Args:
-            fn: the function.
-            args: its arguments.
-            lasting: True makes the call also if its caller has left before it began.
-            undo: called with the result if the caller has left meanwhile.
+        **Cancellation**: leaves at once. A call that has begun goes on, and a `lasting` call is made in any case;
+        `undo` is called with the result if the caller has left.
 
         Raises:
             StoreBusy: no thread can be started.
-            Exception: the function has raised it.
+            Exception: raised by the function.
         """
         job = _Job(partial(fn, *args), lasting, undo, trio.lowlevel.current_trio_token())
         try:
@@ -204,7 +196,7 @@ class StoreThread:
         return job.result()
 
     def post(self, fn: Callable[..., object], *args: object) -> None:
-        """Call a function in the thread, and do not wait for it."""
+        """Call a function in the thread, without waiting."""
         job = _Job(partial(fn, *args), lasting=True, undo=lambda value: None, token=None)
         try:
             self._post(job)
@@ -237,7 +229,7 @@ _threads: Final[WeakValueDictionary[str, StoreThread]] = WeakValueDictionary()
 
 
 def thread_of(store: str) -> StoreThread:
-    """Return the thread of a store: the same one for all objects with its name, since each connection makes one."""
+    """Return the thread of a store, shared by all objects with its name, since each connection makes one."""
     return _threads.setdefault(store, StoreThread())
 
 
@@ -246,7 +238,7 @@ def thread_of(store: str) -> StoreThread:
 
 @asynccontextmanager
 async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
-    """Hold the lock while the block runs, and until the calls of the thread that were begun in it have ended.
+    """Hold the lock for the block, and until the calls of the thread that began in the block have ended.
 
     **Cancellation**: leaves the wait at once, without the lock.
 
@@ -266,7 +258,8 @@ async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
             await trio.sleep(LOOK_EVERY)
         yield
     finally:
-        # After a write that hangs. A network file system may block here too.
+        # By the thread, after a write that still hangs: released earlier, the lock would let another process refresh
+        # with the token that the write replaces. And unlocking may block too, on a network file system.
         thread.post(_release, descriptor)
 
 
@@ -297,7 +290,6 @@ def _release(descriptor: int) -> None:
 
 
 def unusable(path: Path, done: str, error: OSError) -> ConfigError:
-    """Return the error about a file of a store that cannot be created, written or removed."""
     remedy = "free some space there" if error.errno in _FULL else "make its directory writable"
     elsewhere = "set XDG_DATA_HOME, or give OAuth(store=FileTokenStore(directory))"
     problem = f"{path} cannot be {done} ({error.strerror})"
@@ -305,7 +297,7 @@ def unusable(path: Path, done: str, error: OSError) -> ConfigError:
 
 
 def busy_file(path: Path, done: str, error: OSError) -> ConfigError | None:
-    """Return the error about a file if its failure says nothing about the file, and may pass; otherwise None."""
+    """Return the error for a failure that may pass, and says nothing about the file; otherwise None."""
     remedy = _PASSING.get(error.errno or 0)
     return None if remedy is None else of_store(f"{path} cannot be {done} ({error.strerror}); {remedy}", StoreBusy)
 
@@ -328,7 +320,7 @@ def _default_directory() -> Path:
 class FileTokenStore:
     """Tokens in files that only their owner can read and write, one file for each key.
 
-    A file is replaced as a whole. Its lock is another file, which stays.
+    A file is replaced as a whole. The lock is another file, which stays.
 
     Args:
         directory: the directory of the files. Default None: ``mcp-actors/tokens`` in the user's data directory.
@@ -351,11 +343,11 @@ class FileTokenStore:
         return hash((FileTokenStore, self.directory))
 
     def path(self, key: str) -> Path:
-        """Return the path of the file of a key."""
+        """Return the path of a key's file."""
         return self.directory / f"{key}.json"
 
     async def load(self, key: str) -> str | None:
-        """Return the value of a key; None without one.
+        """Return the value of a key, or None.
 
         Raises:
             ConfigError: the file cannot be read, or others can read, write or rename it.
@@ -363,7 +355,7 @@ class FileTokenStore:
         return await self._thread.run(_read, self.path(key))
 
     async def save(self, key: str, value: str) -> None:
-        """Replace the file of a key, and remove what a killed process has left of it.
+        """Replace the file of a key, and remove what a killed process has left.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -413,7 +405,7 @@ def _read(path: Path) -> str | None:
 
 
 def _check_folder(path: Path) -> None:
-    """Refuse a folder in which other users can rename files, and so give the token of one server to another one."""
+    """Refuse a folder where another user can rename files, and give the token of one server to another."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise of_store(f"{path} belongs to another user, who can rename files in it; choose a folder of this user")
@@ -432,7 +424,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove the files of killed writers: tokens are in them. The lock is held, so no other process writes one."""
+    """Remove the files of killed writers, with tokens. The lock is held, so no other process is writing."""
     for each in path.parent.glob(f"{escape(path.name)}.*{UNFINISHED}"):
         each.unlink(missing_ok=True)
 
@@ -460,7 +452,7 @@ class KeyringTokenStore:
         return f"KeyringTokenStore({self.service!r})"
 
     async def load(self, key: str) -> str | None:
-        """Return the value of a key; None without one."""
+        """Return the value of a key, or None."""
         value: str | None = await self._ask(self._keyring.get_password, key)
         return value
 
@@ -508,7 +500,7 @@ def _usable_keyring() -> Any:
 VERSION: Final = 1
 
 EARLY: Final = 60.0
-"""Seconds before its expiry at which a token is refreshed; a tenth of its life if that is less."""
+"""Seconds before the expiry at which a token is refreshed, or a tenth of its life if less."""
 
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")  # RFC 6749, A.12
 
@@ -524,7 +516,7 @@ _KEPT: Final = {
 
 
 def key_of(url: str, oauth: OAuth) -> str:
-    """Return the key of a sign-in: it is valid for one resource, one client, one issuer and one account."""
+    """Return the key of a sign-in, valid for one resource, client, issuer, grant and account."""
     client = oauth.client_id or oauth.client_metadata_url
     named = [resource_url_from_server_url(url), oauth.issuer, client, oauth.grant]
     if oauth.account is not None:
@@ -544,15 +536,13 @@ class SignedIn:
 
     Attributes:
         resource: the URL of the server, for people who read the file.
-        client: the client that has signed in.
-        tokens: its tokens.
-        expires_at: when the access token expires, in seconds since 1970; None if that is unknown.
+        expires_at: of the access token, in seconds since 1970; None if unknown.
         since: when the tokens were issued, in seconds since 1970.
-        metadata: the metadata of the authorization server.
+        metadata: of the authorization server.
         protected: the metadata of the resource.
-        challenge: where the server says that the latter is.
-        asked: the scopes that were asked for; the authorization server may have granted others.
-        refused: whether the authorization server has refused to refresh the tokens, so that a person has to sign in.
+        challenge: where the server says that `protected` is.
+        asked: the requested scopes; others may have been granted.
+        refused: True if a refresh was refused, so a person has to sign in.
 
     Raises:
         TypeError: an attribute has another type.
@@ -581,7 +571,6 @@ class SignedIn:
         return bool(self.tokens.refresh_token) and not self.refused  # some authorization servers send an empty one
 
     def expired(self, now: float) -> bool:
-        """Return True if the access token has expired."""
         return self.expires_at is not None and now >= self.expires_at
 
     def due(self, now: float) -> bool:
@@ -595,15 +584,15 @@ class SignedIn:
         return set(scope.split()) <= {*(self.asked or "").split(), *(self.tokens.scope or "").split()}
 
     def when_refused(self, *, dead: bool) -> SignedIn:
-        """Return the same after its refresh token was refused; without the token if that is `dead`.
+        """Return a copy whose refresh token was refused, without the token if `dead`.
 
-        It is not sent again: some authorization servers take that for a theft, and block the client.
+        A refused token is not sent again: some authorization servers would assume a theft, and block the client.
         """
         tokens = self.tokens.model_copy(update={"refresh_token": None}) if dead else self.tokens
         return evolve(self, tokens=tokens, refused=True)
 
     def to_text(self, key: str | None = None) -> str:
-        """Return it as JSON, with the key that it is stored under."""
+        """Return JSON, with the key of the store."""
         models: dict[str, Any] = {"client": self.client, "tokens": self.tokens, "protected": self.protected}
         content: dict[str, Any] = {
             "version": VERSION,
@@ -621,9 +610,9 @@ class SignedIn:
 
     @classmethod
     def from_text(cls, text: str | None, url: str, key: str | None = None) -> Self | None:
-        """Return the sign-in in a text; None if that is damaged, from a later version, or of another server or key.
+        """Return the sign-in in a text; None if damaged, from a later version, or of another server or key.
 
-        A text without a key, as earlier versions wrote it, is of any.
+        A text without a key, of an earlier version, fits any key.
         """
         try:
             content = json.loads(text or "null")

@@ -1,29 +1,30 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
-`mcp_actors.transports` gives an `OAuthTokens` to its HTTP client as the auth flow. A request whose token is refused
-with 401 is sent once more with another token, if it can get one; a 403 for more scopes is answered like that only for a
-grant without a person (`run_unattended`). It asks no person to sign in: where only a person can help it raises
-`SignInRequired`, and `ConnectFailed` if there is no token for another reason. Other refusals are left to the caller as
-they are: a 403 without an ``on_sign_in``, for scopes beyond the configured ones or asked for in vain, and a 401 where
-the sign-in is optional. `store_of` is the store of a configuration, for the sign-in too.
+`OAuthTokens` is the auth flow of a transport's HTTP client. It asks no person to sign in, and raises `SignInRequired`
+where only a person can help, `ConnectFailed` if there is no token for another reason.
 
-A token is refreshed by one task of one process at a time. The task takes the turn of its connection, then the lock of
-the store, and reads the store again: another process may have refreshed meanwhile. Only then is the refresh token sent,
-because many authorization servers accept it once and take a second use for a theft.
+| answer of the MCP server | reaction |
+|---|---|
+| 401 | the request is sent once more, if another token can be got |
+| 403 for more scopes | the same for a grant without a person; `SignInRequired` with an ``on_sign_in``; else none |
+| 403 for scopes beyond the configured, or asked for in vain | none |
+| 401 where the sign-in is optional | none, without a token |
 
-A request begins a refresh if the token is about to expire. Until it has expired, one task refreshes and the others go
-on with the old token; a refresh that fails is logged, and not repeated for `PAUSE` seconds unless the token expires or
-is refused.
+Many authorization servers accept a refresh token once, and take a second use for a theft. So:
 
-A refresh that has begun belongs to no caller. It goes on in a system task of Trio when the one that needed it is
-cancelled (`_apart`); the end of the connection (`finish`) and that of the program wait for it, for `GRACE` seconds at
-most. The waits for a disk or a keyring that hangs are bounded; in a store of this folder, a write that has begun goes
-on in the thread of the store, under the lock.
+- One task of one process refreshes. The task takes the turn of its connection, then the lock of the store, and reads
+  the store again: another process may have refreshed meanwhile.
+- A request refreshes a token that is about to expire; until then, other requests use the old token. A failure is
+  logged, and not repeated for `PAUSE` seconds, unless the token expires or is refused.
+- A refresh that has begun belongs to no caller. It goes on in a system task (`_apart`) if the caller is cancelled; the
+  connection (`finish`) and the program wait for its end, for `GRACE` seconds at most.
+- The new token is in use before it is stored. If the write fails (disk full), the connection logs that, uses the new
+  token, and retries the write at later requests, unless the store has got another sign-in. A refused refresh token is
+  removed from the store.
 
-The new token is in use before it is stored. If it cannot be stored, as on a disk that has become full since the check
-before the refresh, this connection logs that, goes on with the token, and tries again at later requests, unless the
-store has got another one: the old one in the store is worth nothing. A refresh token that is refused is removed from
-the store.
+Owns: the current sign-in of a connection; the system task of a refresh.
+Writes: the store; the ``Authorization`` header of requests; the log.
+Calls: _exchange, _flow, _stores.
 """
 
 from __future__ import annotations
@@ -65,18 +66,18 @@ logger = Log("mcp_actors.auth")
 T = TypeVar("T")
 
 GRACE: Final = 2.0
-"""Seconds that the end of a connection or of the program waits for the answer to a refresh, which holds the only valid
-refresh token."""
+"""Seconds that the end of a connection or program waits for the answer to a refresh, with the only valid refresh
+token."""
 
 ATTEMPT: Final = 1.0
-"""Seconds that a request waits for a store that has not taken a token before."""
+"""Seconds that a request waits for a store that has refused a token before."""
 
 PAUSE: Final = 10.0
-"""Seconds until the next attempt, if a refresh before the expiry has failed, or a new token could not be stored."""
+"""Seconds until the next attempt after an early refresh, or the write of a new token, has failed."""
 
 
 def store_of(oauth: OAuth) -> TokenStore:
-    """Return the store of the tokens.
+    """Return the store of the tokens, by default the user's files.
 
     Raises:
         ConfigError: the user's home directory is not known.
@@ -114,14 +115,15 @@ class OAuthTokens(httpx2.Auth):
         self._key = key_of(self._exchange.url, self._exchange.oauth)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request; if its token is refused, replace the token and send the request once more."""
+        """Send a request; if its token is refused, replace the token and send once more."""
         used = await self._translated(self._usable())
         _put(request, used)
         response = yield request
         if not self._refuses_token(response):
             return
-        # httpx2 would read all of the refusal, however long, before the second request. And not after the replacement:
-        # refused requests may have all connections of the client, and the authorization server is asked over one too.
+        # Closed unread, because httpx2 would read all of the refusal, however long, before the second request. And
+        # before the replacement: refused requests may hold all connections of the client, and the request to the
+        # authorization server would time out waiting for a connection.
         await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
         response.stream = httpx2.ByteStream(b"")
         new = await self._translated(self._replace(used, response))
@@ -152,7 +154,7 @@ class OAuthTokens(httpx2.Auth):
         return response.status_code == HTTPStatus.UNAUTHORIZED
 
     async def _usable(self) -> SignedIn | None:
-        """Return the sign-in to use; None without one. Refresh a token that is about to expire."""
+        """Return the sign-in to use, or None. Refresh a token that is about to expire."""
         if not self._loaded:
             await self._load()
         # Not by the clock of the expiry, which may be set back.
@@ -184,10 +186,10 @@ class OAuthTokens(httpx2.Auth):
         self._current, self._loaded, self._stored, self._unsaved = found, True, text, False
 
     async def _replace(self, used: SignedIn | None, refusal: httpx2.Response) -> SignedIn | None:
-        """Return another sign-in than the refused one.
+        """Return a sign-in in the place of the refused one.
 
         Raises:
-            SignInNeeded, Refused, Unreachable, ConfigError: there is none.
+            SignInNeeded, Refused, Unreachable, ConfigError: no other sign-in can be got.
         """
         # A server may quote the token that it refuses.
         challenge = self._exchange.mask(refusal.headers.get(HEADER, "")) or None
@@ -202,7 +204,7 @@ class OAuthTokens(httpx2.Auth):
             raise
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
-        """Replace a token that is refused or about to expire, unless another task or process has done it."""
+        """Replace a token that is refused or about to expire, unless another task or process has done so."""
         return await _apart(partial(self._renew_alone, used, refusal))
 
     async def _renew_alone(
@@ -247,7 +249,8 @@ class OAuthTokens(httpx2.Auth):
             lacks = "no refresh token" if old is None or not old.refused else "a refresh token that was refused"
             raise SignInNeeded("not signed in" if old is None else f"the token has expired, and has {lacks}")
         else:
-            # First, because a refresh uses the refresh token up, and the next one has to be stored.
+            # Before the refresh, which uses the refresh token up: a store that cannot take the next one is found while
+            # the old one is still valid. Otherwise the sign-in would be lost.
             await self._save(old)
             try:
                 new = await self._refreshed(old)
@@ -268,7 +271,7 @@ class OAuthTokens(httpx2.Auth):
             self._answered.set()
 
     async def _take(self, new: SignedIn) -> None:
-        """Replace the sign-in, while the lock is held; go on with it if it cannot be stored."""
+        """Replace the sign-in, while the lock is held; go on if the store refuses it."""
         self._current, self._unsaved = new, True
         try:
             await self._save(new)
@@ -321,17 +324,19 @@ def _token_of(signed_in: SignedIn | None) -> str | None:
 async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
     """Call a function in a task of its own, which ends with its caller until the function has called ``begin``.
 
-    After that it goes on without the caller; at the end of the program for `GRACE` seconds.
+    Afterwards the task goes on without the caller; at the end of the program for `GRACE` seconds.
 
     **Cancellation**: leaves at once.
 
     Raises:
-        StoreBusy: it takes too long, as the store does not answer.
-        Exception: the function has raised it.
+        StoreBusy: the store does not answer in time.
+        Exception: raised by the function.
     """
     results: list[T] = []
     failures: list[BaseException] = []
     begun, done = trio.Event(), trio.Event()
+    # Shielded, because the end of a program cancels system tasks at once, and the answer under way has the only valid
+    # refresh token. Bounded, because a store may hang; `begin` and `attend` move the deadline.
     scope = trio.CancelScope(shield=True, deadline=trio.current_time() + LONGEST + PATIENCE)
 
     def begin() -> None:

@@ -4,12 +4,7 @@
 thread may call them. `fail_after` limits the calls of a block of code.
 """
 
-# `open_servers` runs Trio in a thread around a ``with`` block, and yields a `SyncServerGroup` of `SyncServerRef`; any
-# thread may call them. `fail_after` limits the calls of a block of code. ``_wait`` has the thread's side of the bridge:
-# how a thread waits for an answer and runs its callbacks. ``_generated_…`` has the views, ``_servers`` the block.
-#
-# Programs use the names below. This folder uses the files of ``bridge``, whose other side is an event loop, the
-# servers, the configuration and the kernel.
+# The ``bridge`` with threads in the place of an event loop. ``_servers`` has the block, ``_wait`` a waiting thread.
 
 from __future__ import annotations
 

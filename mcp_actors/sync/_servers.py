@@ -1,14 +1,13 @@
 """Open servers around a block of code without an event loop.
 
-`open_servers` returns a `Door`, which runs Trio in a thread (`LoneRun`) with a `BlockProxy` for the block, like the
-bridge. `SyncServerGroup` and `SyncServerRef`, in the ``_generated`` files, make the requests of the views for asyncio
-through the same bridge, and wait for the answers in their thread.
+A `Door` runs Trio in a thread (`LoneRun`), and the program calls from its own threads, which nothing can cancel. A
+program may also drop a block without leaving it. So the program's side holds a bridge of its own (`ThreadBridge.held`):
+once the door, the group and the refs have been dropped, the run ends. Otherwise the thread that leaves the block, or
+the exit handler, waits for the end.
 
-Ownership
----------
-The thread that enters the block starts Trio's thread, which reports to an `_Owner`. The program's side (the `Door`, the
-group and the refs) refers to a bridge of its own (`ThreadBridge.held`). When all of it has been dropped and the block
-was not left, the Trio run ends. Otherwise the thread that leaves the block, or the exit handler, waits for its end.
+Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
+Writes: the log; `Bridge.hurry`; handlers of signals while a block starts.
+Calls: bridge, config, kernel, servers, _generated_group, _wait.
 """
 
 from __future__ import annotations
@@ -56,32 +55,32 @@ _DROPPED: Final = (
 
 
 class LoneRun(ThreadRun):
-    """A Trio run in a thread, without an event loop next to it."""
+    """A Trio run in a thread, without an event loop."""
 
     def start(self) -> None:
-        """Start, without waiting."""
         self.stops.install()
         self._thread.start()
         atexit.register(self.at_exit)
 
     def drop(self) -> None:
-        """End the run, because the program can no longer use what it has opened, or exit the block."""
+        """End the run: the program can neither use what it opened nor exit the block."""
         if self.block.unwanted or self.bridge.is_copy:
             return  # it ends already, as at the exit of the program
         if self._token is not None:  # else the thread is about to start, and `abort` has it open nothing
             with suppress(trio.RunFinishedError):
-                # On Trio's side, because a finalizer may run within any line of any thread, also while it holds a lock.
+                # On Trio's side: a finalizer may run within any line of any thread, also while the thread holds a lock,
+                # and a log handler could then wait forever.
                 self._token.run_sync_soon(logger.warning, _DROPPED)
         self.abort()
 
     def report_end(self) -> None:
-        """Report it, and let go of the program: `finish` is not called for a block that was dropped."""
+        """Report the end, and remove the exit handler: a dropped block never calls `finish`."""
         super().report_end()
         atexit.unregister(self.at_exit)
 
 
 class _Owner:
-    """Receives the events of the block. Its methods are called on Trio's side.
+    """Receives the events of the block, on Trio's side.
 
     Attributes:
         opened: the group; None if the run has ended without one.
@@ -96,16 +95,14 @@ class _Owner:
         self.ended: Answer[BaseException | None] = Answer(SimpleQueue(), PATIENCE)  # any thread may leave the block
 
     def on_opened(self, thing: ServerGroup) -> None:
-        """Let ``__enter__`` return."""
         self.opened.set_result(thing)
 
     def on_failing(self) -> None:
-        """Close the group, because it has failed. A thread cannot be cancelled: its next call raises."""
+        """Close the failed group. A thread cannot be cancelled: its next call raises."""
         self.block.alone = True
         self.block.leave(None)
 
     def on_ended(self, error: BaseException | None) -> None:
-        """Fail the waiting calls, because the Trio run has ended."""
         self._bridge.end(error)
         if not self.opened.done():
             self.opened.set_result(None)
@@ -115,7 +112,7 @@ class _Owner:
 class Door(Unopened, AbstractContextManager[SyncServerGroup]):
     """Starts a Trio run, opens servers in it around a block, and ends both with the block.
 
-    Any thread may leave the block. Ctrl-C in it, in its beginning or in its end is raised when the Trio run has ended.
+    Any thread may leave the block. A Ctrl-C while entering, inside or while leaving is raised after the Trio run.
 
     Args:
         open_: returns the context manager that opens the servers on Trio's side.
@@ -135,8 +132,8 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         self._bridge, self._owner = bridge.held(), _Owner(bridge)
         self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
         self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
-        # Ends the run once this door, the group and all refs have been dropped: each of them holds the bridge, so any
-        # of them keeps the block open. A `__del__` would run after each block, and Python ignores a Ctrl-C in it.
+        # Ends the run once this door, the group and all refs have been dropped: each holds the bridge, so each keeps
+        # the block open. Not a `__del__`, which would run after each block, and in which Python ignores a Ctrl-C.
         self._dropped = weakref.finalize(self._bridge, run.drop)
         self._dropped.atexit = False  # the run has an exit handler of its own, which waits
         try:
@@ -179,14 +176,10 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         )
 
     async def __aexit__(self, *_: object) -> None:
-        """Exist, because ``async with`` looks for this method before it calls `__aenter__`."""
+        """Exist: ``async with`` looks for this method before it calls `__aenter__`."""
 
     def _wait_ended(self, run: LoneRun, end: Callable[[], object]) -> tuple[BaseException | None, BaseException | None]:
-        """End the Trio run and wait for it; return its exception, and the last Ctrl-C meanwhile.
-
-        After a Ctrl-C, requests in flight are not finished. But the wait goes on, because to leave now would leave
-        processes behind. It is bounded, because stopping is (`stop_timeout`).
-        """
+        """End the Trio run and wait for it; return its exception, and the last Ctrl-C meanwhile."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -198,6 +191,8 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
                 self._run = None
                 return error, interruption
             except BaseException as exc:
+                # A Ctrl-C gives up the requests in flight, but the wait goes on: to leave now would leave processes
+                # behind. The wait is bounded, because stopping is (`stop_timeout`).
                 interruption, end = exc, run.abort
 
 
@@ -220,13 +215,12 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
 ) -> AbstractContextManager[SyncServerGroup]:
     """Connect to servers around a ``with`` block, without an event loop; see `mcp_actors.open_servers`.
 
-    The connections run on Trio, in a thread of their own. Any thread may call the servers, and any number of threads at
-    the same time; any thread may leave the block. A process that is forked meanwhile cannot use them.
+    The connections run on Trio, in a thread of their own. Any number of threads may call the servers at the same time,
+    and any thread may leave the block. A process that is forked meanwhile cannot use them.
 
-    **Ctrl-C** is raised at the call that the main thread waits for. That call is withdrawn: a request that is still
-    queued is never sent, and for another one the server is asked to cancel it. The servers remain usable. While the
-    block is entered or left, Ctrl-C is raised when everything has been closed. `fail_after` takes the place of a cancel
-    scope.
+    **Ctrl-C** is raised at the call that the main thread waits for. The call is withdrawn: a queued request is never
+    sent, and for a sent request the server is asked to cancel it. The servers remain usable. While the block is entered
+    or left, Ctrl-C is raised after everything has been closed. `fail_after` takes the place of a cancel scope.
 
     Arguments are those of `mcp_actors.open_servers`, except:
 
@@ -234,8 +228,8 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
       they may block, and call servers. A ``progress`` callback, and ``show`` of a sign-in, run in the thread that made
       the call. Async functions, and servers given as `InProcess`, run on Trio.
     - ``observers`` are called in Trio's thread, so they must not block.
-    - There are no ``stop_on`` and ``reload_on``: a thread cannot be cancelled. Use handlers of signals: one may raise
-      `SystemExit` in the main thread, or call ``servers.reload()``.
+    - There are no ``stop_on`` and ``reload_on``, because a thread cannot be cancelled. Use handlers of signals, which
+      may raise `SystemExit` in the main thread, or call ``servers.reload()``.
 
     Raises:
         Exception: see `mcp_actors.open_servers`.

@@ -1,22 +1,19 @@
 """Wait in a thread for an answer of Trio's side.
 
-A `ThreadBridge` is a `Bridge` whose callers are threads: an `Answer` takes the place of a future, and `completed` runs
-the async methods of views, which block the thread instead of suspending. `fail_after` limits how long they wait.
-`in_caller` lets Trio's side call a function in the thread that waits, `in_thread` in a thread of its own, as
-`config_from_thread` does with the functions of a configuration.
-
-Each thread has a queue of steps that Trio's side puts in: to look at its answer, or to run a callback. A thread that
+Each thread has a queue of steps that Trio's side puts in: to look at an answer, or to run a callback. A thread that
 waits for one answer runs the steps of all its calls, because a callback may call servers too.
 
 In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. Therefore
 
-- what several threads use is changed by single calls of C (`SimpleQueue.put`, `set.add`). A lock that is taken in
-  Python, like that of `threading.Event`, could stay taken, and Trio's thread would hang.
-- an interrupted call withdraws its request. That wakes Trio's side, in case the interrupted code had not done so for
-  a step that it or another thread had put in before.
+- what several threads use is changed by single calls of C (`SimpleQueue.put`, `set.add`). A lock taken in Python, as in
+  `threading.Event`, could stay taken, and Trio's thread would hang.
+- an interrupted call withdraws its request, and so wakes Trio's side, in case the interrupted code had put a step in
+  without waking it.
 - an answer is set before its step is put in, and only the answer ends the waiting. So a step may be lost.
 
-The other files use this one. It imports ``_bridge`` and ``_callbacks``, the kernel, and files of the ground floor.
+Owns: the queue of steps of each thread; the limit of `fail_after`.
+Writes: nothing.
+Calls: bridge, kernel.
 """
 
 from __future__ import annotations
@@ -76,9 +73,10 @@ _limit: Final = ContextVar("_limit", default=_NO_LIMIT)
 def fail_after(seconds: float) -> Iterator[None]:
     """Limit how long the calls in a ``with`` block take, like `trio.fail_after`.
 
-    A call that is not answered by then is withdrawn, as by Ctrl-C, and raises a `TimeoutError`; each later call in the
-    block raises it at once. The start of `open_servers` is a call too. Other code in the block is not interrupted. Of
-    several blocks around a call, the earliest deadline counts. Threads that the block starts have no limit.
+    A call without an answer by then is withdrawn, as by Ctrl-C, and raises a `TimeoutError`; each later call in the
+    block raises the error at once. The start of `open_servers` is a call too. Other code in the block is not
+    interrupted. Of several blocks around a call, the earliest deadline counts. Threads that the block starts have no
+    limit.
 
     Args:
         seconds: for all calls in the block together.
@@ -99,10 +97,10 @@ def fail_after(seconds: float) -> Iterator[None]:
 
 
 class Answer(Generic[T]):
-    """An answer that one thread waits for. It has the methods of a future that a bridge uses.
+    """An answer that one thread waits for, with the methods of a future that a bridge uses.
 
     Args:
-        steps: the queue of that thread.
+        steps: the queue of the waiting thread.
         patience: the longest time, in seconds, between two looks at the limit and at signals.
         limit: ends the waiting.
     """
@@ -119,17 +117,15 @@ class Answer(Generic[T]):
         self._done = False
 
     def done(self) -> bool:
-        """Return True if it has come."""
         return self._done
 
     def set_result(self, value: T) -> None:
-        """Answer with a value. Any thread may call this."""
+        """Any thread may call this."""
         self._value = value
         self._done = True
         self._steps.put(self.done)  # a step that does nothing, and wakes the thread
 
     def set_exception(self, error: BaseException) -> None:
-        """Answer with an exception. Any thread may call this."""
         self._error = error
         self._done = True
         self._steps.put(self.done)
@@ -146,11 +142,10 @@ class Answer(Generic[T]):
 
         Raises:
             TimeoutError: the limit has expired.
-            BaseException: the answer is an exception, or a callback of this thread has raised one that is not an
+            BaseException: the answer is an exception, or a callback in this thread has raised one that is not an
                 `Exception`.
         """
-        # The queue is emptied even if there is an answer already: otherwise the steps of answers that were faster than
-        # their threads would accumulate.
+        # The queue is emptied even after the answer: the steps of fast answers would accumulate.
         while not self._done or not self._steps.empty():
             left = self._patience
             if self._limit is not _NO_LIMIT and (left := min(left, self._limit.deadline - monotonic())) <= 0:
@@ -167,12 +162,12 @@ class Answer(Generic[T]):
 
 
 PATIENCE: Final = 1.0
-"""The kernel may give a signal to any thread, and Python runs its handler in the main thread, which that does not wake.
-So the main thread looks once a second."""
+"""Seconds between two looks at signals: the kernel may give a signal to another thread, which does not wake the main
+thread to run the handler."""
 
 
 class _Threads(threading.local):
-    """The threads of the program, in the place of an event loop. Each has attributes of its own."""
+    """The threads of the program, in the place of an event loop. Each sees attributes of its own."""
 
     def __init__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
@@ -192,9 +187,9 @@ class _Threads(threading.local):
 
 
 class ThreadBridge(Bridge):
-    """One Trio run, and the threads of a program that has no event loop.
+    """One Trio run, and the threads of a program without an event loop.
 
-    Functions for the program's side run in Trio's thread, at once: they set answers, which any thread may do.
+    Functions for the program's side run at once, in Trio's thread: they only set answers, as any thread may.
     """
 
     def __init__(self) -> None:
@@ -205,7 +200,7 @@ class ThreadBridge(Bridge):
     def held(self) -> ThreadBridge:
         """Return another object with the state of this bridge, for the program to hold.
 
-        Trio's side refers to this bridge alone, so the other one is collected when the program has dropped it.
+        Trio's side holds this bridge alone, so the returned object is collected once the program has dropped it.
         """
         held = ThreadBridge.__new__(ThreadBridge)
         held.__dict__ = self.__dict__  # shared, so each sees what the other sets
@@ -238,7 +233,7 @@ class ThreadBridge(Bridge):
 def completed(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits for nothing but a `ThreadBridge`, and return its result.
 
-    It blocks where it would suspend on an event loop, so its first step completes it.
+    The coroutine blocks where it would suspend on an event loop, so its first step completes it.
     """
     try:
         coroutine.send(None)
@@ -251,7 +246,7 @@ def completed(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _Callback(Reply[Any]):
-    """A call of a function, for which a task on Trio's side waits, in a thread that waits for an answer."""
+    """A call that a task on Trio's side waits for, made in a thread that waits for an answer."""
 
     __slots__ = ("_bridge", "_fn")
 
@@ -261,7 +256,7 @@ class _Callback(Reply[Any]):
         self._fn = fn
 
     def run(self) -> None:
-        """Call the function, unless the task has left: its request has ended, and the thread is in another one."""
+        """Call the function, unless the task has left: the thread may be in another request by now."""
         if not self.open:
             return
         answer: outcome.Value[Any] | outcome.Error
@@ -288,7 +283,7 @@ def _called_by(run: Callable[[Job], Awaitable[Any]], fn: Callable[..., Any]) -> 
 
 
 def in_caller(bridge: ThreadBridge, fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an async function for Trio's side that calls `fn` in this thread, while it waits for the answer."""
+    """Return an async function for Trio's side that calls `fn` in this thread, while the thread waits."""
     steps = bridge.threads.steps
 
     def run(job: Job) -> Awaitable[Any]:
@@ -300,15 +295,15 @@ def in_caller(bridge: ThreadBridge, fn: Callable[..., Any]) -> Callable[..., Any
 
 
 def in_thread(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an async function for Trio's side that calls `fn` in a thread, as often at a time as it is called.
+    """Return an async function for Trio's side that calls `fn` in a thread, as often at a time as called.
 
-    If it is cancelled, it leaves at once and abandons the thread.
+    **Cancellation**: leaves at once and abandons the thread.
     """
     return _called_by(lambda job: run_in_thread(job, trio.CapacityLimiter(1)), fn)
 
 
 def config_from_thread(bridge: Bridge, config: Any) -> Any:
-    """Return a configuration whose plain functions run in threads. Its async ones, and its objects, run on Trio."""
+    """Return a configuration with its plain functions in threads. Async functions and objects run on Trio."""
     return config_from_loop(bridge, config, _adapted)
 
 
