@@ -1,8 +1,8 @@
 """Offer a group to Microsoft's Agent Framework as a context provider.
 
-The framework shares one list of tools between the model and calls ("progressive tool exposure"). So a chat middleware
-brings the tools up to date in this list before each turn; the first turn may begin with an approved call, so tools are
-also added before the run. The framework decides which errors a model is shown.
+The framework shares a list of tools between the model and calls ("progressive tool exposure"). So a chat middleware
+brings this list up to date before each turn. The first turn may begin with an approved call, so tools are also added
+before the run.
 
 Owns: nothing; tools are not kept between runs.
 Writes: the list of tools in the options of a run.
@@ -48,8 +48,8 @@ MCP_TOOL_OPTIONS: Final = {
 class AgentFrameworkProvider(ContextProvider):
     """A group of servers, for ``Agent(context_providers=[…])`` of Agent Framework (``agent-framework-core``).
 
-    The tools are those of the group at each turn of a run, under their public names; the agent's own tool goes before
-    one with the same name. The predicate of a `ToolFilter` is asked with the agent and the ``AgentSession`` of the run.
+    The tools are those of the group at each turn of a run, under their public names; of two tools with one name the
+    agent's own is offered. The predicate of a `ToolFilter` is asked with the agent and the ``AgentSession`` of the run.
     Any number of agents and runs may use a provider at the same time. A provider owns no connection.
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
@@ -63,8 +63,8 @@ class AgentFrameworkProvider(ContextProvider):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
-            True: the last lists.
+        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+            lists.
         include_instructions: True adds the instructions of the servers to the agent's, at each run (see
             `server_instructions`). Trust the servers. Default False.
         approval: which tools a person must approve before each call: ``"always"``, ``"never"`` (default), or names:
@@ -174,7 +174,7 @@ class _Function(FunctionTool):
         return self._call(**arguments)
 
 
-# --- Convert results into content of Agent Framework ------------------------------------------------------------------
+# --- Results ----------------------------------------------------------------------------------------------------------
 
 
 def _contents(result: CallToolResult) -> list[Content]:

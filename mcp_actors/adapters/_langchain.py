@@ -1,8 +1,7 @@
 """Offer the tools of a group to LangChain.
 
-LangChain's own tools would take some arguments for themselves, and turn every error into an output. So a tool here
-takes its arguments as they are, and `handle_tool_error` decides about errors. This file needs ``langchain_core`` only;
-the middleware, which needs all of LangChain, is in ``_langchain_middleware``.
+LangChain's own tools would take some arguments for themselves, so a tool here takes its arguments as they are. This
+file needs only ``langchain_core``; ``_langchain_middleware`` needs all of LangChain.
 
 Owns: nothing; each tool holds the offer.
 Writes: nothing.
@@ -42,8 +41,8 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """Return the current tools of a group as tools of LangChain, under their public names.
 
-    A loop may call this function at each turn: with ``tool_cache``, no request is sent to a server. A
-    `LangChainMiddleware` shows the tools of each turn to an agent that is built once.
+    A loop may call this at each turn: with ``tool_cache``, no request is sent to a server. A `LangChainMiddleware`
+    shows the tools of each turn to an agent that is built once.
 
     The result of a tool is the content of its message: text, or blocks if there are several or other parts; structured
     content is a text, unless another text says the same. The artifact is the whole result, as on the wire. A tool that
@@ -57,8 +56,7 @@ async def langchain_tools(
         group: the group that `mcp_actors.bridge.open_servers` yields. The tools do not own it.
         servers: the names of the servers whose tools to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
-        tool_cache: False asks the servers for their tools first, for servers that do not notify changes. Default True:
-            the last lists.
+        tool_cache: False asks the servers first, for servers that do not notify changes. Default True: the last lists.
         handle_tool_error: how LangChain handles a ``ToolException``. Default False: raised.
 
     Raises:
@@ -87,7 +85,7 @@ def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> Structur
 
 
 class _GroupTool(StructuredTool):
-    """Takes its arguments as they are: LangChain's own tool would take some names for itself (``config``)."""
+    """Takes its arguments as they are: LangChain's tool would take some names for itself (``config``)."""
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle all but the connection."""
@@ -116,7 +114,7 @@ async def _call_copy(name: str, _: dict[str, Any]) -> NoReturn:
     )
 
 
-# --- Convert results into content of messages -------------------------------------------------------------------------
+# --- Results ----------------------------------------------------------------------------------------------------------
 
 
 def _content(result: CallToolResult) -> _Content:

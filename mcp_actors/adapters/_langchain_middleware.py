@@ -1,7 +1,7 @@
 """Offer the tools of each turn to an agent of LangChain.
 
-An agent is built once, with a list of tools, but the tools of a group change. So the middleware adds the tools of each
-turn, and looks a called tool up again if the agent was not built with it.
+An agent is built with a list of tools, but the tools of a group change. So the middleware adds the tools of each turn,
+and looks up a called tool that the agent was not built with.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.
@@ -31,11 +31,11 @@ if TYPE_CHECKING:
 class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.
 
-    An agent is built once. At each turn the model is offered the current tools of the group, under their public names,
-    and the agent's own tools; the agent's own tool goes before one with the same name. The predicate of a `ToolFilter`
-    is called with the name of the agent, as in ``create_agent(name=…)``, and LangGraph's ``Runtime``; when a tool is
-    called, with the ``ToolRuntime``, which lacks some attributes of the ``Runtime``. Any number of agents and runs may
-    use a middleware at the same time. A middleware owns no connection.
+    An agent is built once. At each turn it is offered the current tools of the group, under their public names, and its
+    own tools; of two tools with one name its own. The predicate of a `ToolFilter` is called with the name of the agent,
+    as in ``create_agent(name=…)``, and LangGraph's ``Runtime``; when a tool is called, with the ``ToolRuntime``, which
+    lacks some attributes of the ``Runtime``. Any number of agents and runs may use a middleware at the same time. A
+    middleware owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors
@@ -47,8 +47,8 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
-            True: the last lists.
+        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+            lists.
         include_instructions: True adds the instructions of the servers to the system message (see
             `server_instructions`). Trust the servers. Default False.
         name: LangChain's name for the middleware, unique within an agent. Default: the names of the servers.

@@ -1,10 +1,10 @@
 """Choose servers of a group, and offer their tools, prompts and resources.
 
-Frameworks differ in their types, and in the parts of a result that they show a model. So each adapter is made with an
-`Offer`, which lists and calls tools, and with `parts_of`, which decides what a model is shown. `check_options` and
-`Approvals` do the same for the options of a framework.
+Frameworks differ in their types, and in the parts of a result that a model is shown. So each adapter has an `Offer`,
+which lists and calls tools, and shows the parts of `parts_of`. `check_options` and `Approvals` read the options of a
+framework.
 
-Owns: nothing; the group belongs to the program.
+Owns: nothing; the group is the program's.
 Writes: the log.
 Calls: bridge, catalog, config.
 """
@@ -94,9 +94,9 @@ class Offer:
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools for the next turn. Without `tool_cache`, ask the servers that serve first.
+        """Return the tools for the next turn. Without `tool_cache`, ask the active servers first.
 
-        A server that does not answer is logged, and its last list counts.
+        A server that fails is logged, and its last list counts.
 
         Raises:
             Exception: see `known_tools`.
@@ -107,7 +107,7 @@ class Offer:
         return await self.known_tools(context)
 
     async def known_tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools to offer to a model now, without those that only a user interface may call. Send no request.
+        """Return the tools to offer to a model, without those for user interfaces only. Send no request.
 
         Raises:
             ConfigError: a server's ToolFilter has a predicate, and there is no context.
@@ -117,11 +117,10 @@ class Offer:
         return tuple(tool for tool in self.mine(await self.group.list_tools(context)) if _for_models(tool))
 
     def mine(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
-        """Return the tools that belong to the servers of this offer."""
+        """Return the tools of the servers of this offer."""
         return [tool for tool in tools if self.names is None or tool.server in self.names]
 
     def find(self, public_name: str) -> CatalogTool | None:
-        """Return the tool with this public name, or None."""
         with suppress(KeyError):
             return self.group.tools.find(public_name)
         return None
@@ -130,7 +129,7 @@ class Offer:
         """Return the instructions of the servers of `tools`, each under the server's name, or ``""``."""
         parts: list[str] = []
         for name in dict.fromkeys(tool.server for tool in tools):
-            # The server may be removed meanwhile, or, with remembered tools, was never connected.
+            # Removed meanwhile, or never connected, with remembered tools.
             with suppress(KeyError, ServerUnavailable):
                 if (text := self.group[name].info.instructions) is not None and text.strip():
                     parts.append(f"Instructions of the MCP server {name!r}:\n{text.strip()}")
@@ -196,10 +195,7 @@ def as_listed(tool: CatalogTool) -> Tool:
     )
 
 
-# --- Results as models are shown them ---------------------------------------------------------------------------------
-
-# Servers put data into structured content, into content, or into both, and libraries show a model only some of these.
-# So each adapter shows the parts of `parts_of`, in the types of its framework.
+# --- Results ----------------------------------------------------------------------------------------------------------
 
 
 SILENT: Final = "the tool failed and gave no reason"
@@ -208,8 +204,9 @@ SILENT: Final = "the tool failed and gave no reason"
 def parts_of(result: CallToolResult) -> list[ContentBlock]:
     """Return the parts of a result to show: texts, images, audio and other binary data, and at least one part.
 
-    Structured content becomes a text, unless a text says the same. Embedded texts and links become texts: a library may
-    not show embedded texts, and a provider cannot fetch what only the server can read.
+    Servers put data into structured content, into content or into both, and libraries show a model only some. So
+    structured content becomes a text, unless a text says the same, and embedded texts and links become texts. A
+    provider cannot fetch what only the server can read.
     """
     parts = [_shown(part) for part in result.content]
     if (data := data_text(result)) is not None:
@@ -238,12 +235,12 @@ def _shown(part: ContentBlock) -> ContentBlock:
 
 
 def presented(result: CallToolResult) -> CallToolResult:
-    """Return a result with `parts_of` as its content, for a library that shows only content."""
+    """Return a result with `parts_of` as its content."""
     return result.model_copy(update={"content": parts_of(result)})
 
 
 def binary_of(part: Any) -> tuple[str, str]:
-    """Return the data of a binary part, as base64, and their media type."""
+    """Return the base64 and the media type of a binary part."""
     if part.type == "resource":
         return part.resource.blob, part.resource.mime_type or "application/octet-stream"
     return part.data, part.mime_type
@@ -261,10 +258,10 @@ def failure_text(result: CallToolResult, silent: str = SILENT) -> str:
     return (has_reason and "\n".join(filter(None, words))) or silent
 
 
-# --- Options of a framework, and the names of tools in them -----------------------------------------------------------
+# --- Options of a framework -------------------------------------------------------------------------------------------
 
 
-CARRIED_OUT: Final = ""  # the key, in a table of the options of a framework, of those that an adapter carries out
+CARRIED_OUT: Final = ""  # in a table of options, the key of those that an adapter carries out
 
 
 def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str]) -> None:
@@ -297,13 +294,13 @@ class Approvals:
     | that exempts | exempts the tool with this public name, or else the only tool with this own name |
     | that means no listed tool | every tool needs approval, because the name may be misspelled |
 
-    An own name exempts no tool if several tools ever had the name, or if it has the form of a public name of another
-    server: that server's tool may just not be listed.
+    An own name exempts no tool if several ever had it, or if it looks like a public name of another server: that
+    server's tool may just not be listed.
 
     Args:
         offer: the tools.
         option: the adapter and the option, for warnings.
-        names: name → True if its tools need approval, False if they are exempt.
+        names: name → True to require approval, False to exempt.
     """
 
     def __init__(self, offer: Offer, option: str, names: Mapping[str, bool]) -> None:
@@ -335,7 +332,7 @@ class Approvals:
         return needs_approval
 
     def _means(self, name: str, tool: CatalogTool) -> bool:
-        """Return True if a name means a tool. A name that exempts, and may be public, is not read as an own name."""
+        """Return True if a name means a tool. A name that exempts, and may be public, is no own name."""
         if name == tool.public_name or name != tool.name or self._names[name]:
             return name in (tool.public_name, tool.name)
         group = self._offer.group
@@ -368,7 +365,7 @@ async def first_answer(ask: Callable[[Any], Any], questions: Iterable[Any], deci
     return answer
 
 
-# --- Read the instructions of servers, for a system prompt ------------------------------------------------------------
+# --- Instructions -----------------------------------------------------------------------------------------------------
 
 
 async def server_instructions(
@@ -397,9 +394,9 @@ async def server_instructions(
     return offer.instructions(await offer.known_tools(context))
 
 
-# --- Prompts and resources of an adapter that has one server ----------------------------------------------------------
+# --- Prompts and resources --------------------------------------------------------------------------------------------
 
-# Prompts and resources have no public names: an adapter of several servers could not find the server.
+# These have no public names: an adapter of several servers could not find the server.
 
 
 class PromptsAndResources:
@@ -441,7 +438,7 @@ class PromptsAndResources:
         return group[names[0]]
 
 
-# --- Use a group where an MCP client session is expected --------------------------------------------------------------
+# --- A client session -------------------------------------------------------------------------------------------------
 
 
 class McpClient(PromptsAndResources):
@@ -451,7 +448,7 @@ class McpClient(PromptsAndResources):
     ``llama-index-tools-mcp``. Tools have their public names. `call_tool` returns a result with ``is_error``, and raises
     the errors of the call; the library decides how to present both. Most libraries show a model only the content of a
     result, so the content has everything: structured content, unless a text says the same; embedded texts and links, as
-    texts; and a text for an empty result. Prompts and resources need an adapter of exactly one server.
+    texts; and a text for an empty result. Prompts and resources need exactly one server.
 
     Any number of agents may use a client at the same time. The client owns no connection, and cannot be closed.
 
@@ -460,8 +457,8 @@ class McpClient(PromptsAndResources):
         servers: the names of the servers whose tools to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown; then `list_tools` fails
             if a filter has a predicate.
-        tool_cache: False asks the servers for their tools in each `list_tools`, for servers that do not notify changes.
-            Default True: the last lists.
+        tool_cache: False asks the servers in each `list_tools`, for servers that do not notify changes. Default True:
+            the last lists.
 
     Raises:
         TypeError: `group` is not an `AsyncioServerGroup`.
@@ -502,7 +499,7 @@ class McpClient(PromptsAndResources):
         """Return the tools to offer now, in one page.
 
         Args:
-            cursor: ignored, because all tools are in one page.
+            cursor: ignored.
             params: ignored.
 
         Raises:

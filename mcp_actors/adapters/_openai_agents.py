@@ -1,8 +1,7 @@
 """Offer a group to the OpenAI Agents SDK as an MCP server.
 
-That SDK knows a tool by one name; options here may name a tool by its public name or by its own name on the server. So
-functions of the program that judge a tool, or resolve something for one, are called with both names. Connecting and
-cleaning up do nothing, and failures are left to the SDK.
+That SDK knows a tool by one name; options here may give its public name or its own name on the server. So functions of
+the program that judge a tool, or resolve something for a tool, are called with both names.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.
@@ -75,8 +74,8 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     time. An adapter owns no connection: connecting and cleaning up do nothing.
 
     A result with ``is_error`` is the tool's output, as with the servers of the SDK. An error of a call goes to the
-    SDK's ``failure_error_function``, here or of the agent. Without a function, the SDK describes the error to the
-    model; with ``failure_error_function=None``, the error ends the run, as the cause of an
+    ``failure_error_function`` given here or to the agent. Without a function, the SDK describes the error to the model;
+    with ``failure_error_function=None``, the error ends the run, as the cause of an
     ``agents.exceptions.AgentsException``.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
@@ -84,8 +83,8 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
-            True: the last lists.
+        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+            lists.
         name: the SDK's name for the adapter, in traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
             ``use_structured_content`` and so on. Further options of its subclasses are refused. A name in
@@ -133,9 +132,9 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         return self._name
 
     def instructions(self, text: str = "") -> Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]:
-        """Return ``Agent(instructions=…)``: `text`, and below it the instructions of the servers at each turn.
+        """Return ``Agent(instructions=…)``: `text`, and at each turn the instructions of the servers below it.
 
-        The instructions are those of `server_instructions`, for the agent and the run. Trust the servers.
+        See `server_instructions`. Trust the servers.
         """
 
         async def instruct(run_context: RunContextWrapper[Any], agent: Agent[Any]) -> str:

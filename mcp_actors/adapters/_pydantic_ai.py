@@ -1,9 +1,8 @@
 """Offer a group to Pydantic AI as a toolset.
 
-Durable execution is the hard part. A recovery runs the code of a workflow again, and only results of its steps are
-recorded. Pydantic AI's capabilities make steps of the calls of three kinds of toolsets, known by their classes.
-`DynamicToolset` is one of them, and needs nothing that is installed with ``pydantic_ai.mcp``. So `PydanticAIToolset` is
-a `DynamicToolset` whose factory is never called.
+Durable execution is the hard part: a recovery runs the code of a workflow again, and only results of its steps are
+recorded. Pydantic AI makes steps of the calls of three classes of toolsets. `PydanticAIToolset` is a `DynamicToolset`,
+whose factory is never called: this class needs nothing that is installed with ``pydantic_ai.mcp``.
 
 Owns: nothing; tools are not kept between steps.
 Writes: nothing.
@@ -93,12 +92,12 @@ class PydanticAIToolset(DynamicToolset[Any]):
     Args:
         group: the group that `mcp_actors.bridge.open_servers` yields.
         servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers for their tools at each turn, for servers that do not notify changes. Default
-            True: the last lists.
+        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+            lists.
         include_instructions: True adds the instructions of the servers to the agent's (see `server_instructions`).
             Trust the servers. With an ``id``, changes are appended, so a provider's cache stays valid. Default False.
-        include_return_schema: True shows the model what a tool returns, if the server says so (``outputSchema``); False
-            never does. Default None: as Pydantic AI's capability ``IncludeToolReturnSchemas`` has it.
+        include_return_schema: True shows the model the ``outputSchema`` of tools; False never does. Default None: as
+            Pydantic AI's capability ``IncludeToolReturnSchemas`` has it.
         process_tool_call: ``async (context, call_tool, name, arguments)``, called once instead of a tool, with the
             ``RunContext`` of the run and the public name of the tool; returns the tool's result. ``await
             call_tool(name, arguments, metadata=…)`` calls the tool, perhaps with other arguments; ``metadata`` is the
@@ -238,10 +237,9 @@ def _itself(ctx: RunContext[Any]) -> None:
 def _check_step() -> None:
     """Refuse to offer tools in the code of a durable workflow, which a recovery runs again.
 
-    Pydantic AI rejects toolsets of a single run in workflows, and makes steps of the calls of an agent with a
-    capability. The deprecated ``DBOSAgent`` and ``PrefectAgent``, and an agent without a capability, get here. An agent
-    without a capability is ordinary code in a flow of Prefect, so flows count only if Pydantic AI's integration is
-    loaded.
+    The deprecated ``DBOSAgent`` and ``PrefectAgent``, and an agent without a capability, get here; Pydantic AI itself
+    handles other agents. In a flow of Prefect, an agent without a capability is ordinary code, so flows count only if
+    Pydantic AI's integration is loaded.
     """
     dbos, temporal = sys.modules.get("dbos"), sys.modules.get("temporalio.workflow")
     prefect = sys.modules.get("prefect.context") if "pydantic_ai.durable_exec.prefect" in sys.modules else None
@@ -282,7 +280,7 @@ def _definition(tool: CatalogTool, include_return_schema: bool | None) -> ToolDe
     )
 
 
-# --- Convert results into values of Pydantic AI -----------------------------------------------------------------------
+# --- Results ----------------------------------------------------------------------------------------------------------
 
 
 def _value(result: CallToolResult) -> Any:

@@ -5,9 +5,8 @@ store, by default in files that the processes of a user share, and are refreshed
 removes them, and revokes them where the authorization server offers that.
 """
 
-# The SDK does most of the protocol; this folder checks what the SDK discovers. Begin to read in ``_tokens`` (a
-# connection) or ``_sign_in`` (a person). Only ``_exchange`` is imported with the folder; other files follow at the
-# first use of a name.
+# Begin to read in ``_tokens`` (a connection) or ``_sign_in`` (a person). Only ``_exchange`` is imported with the
+# folder, other files at the first use of a name.
 
 from __future__ import annotations
 
@@ -38,7 +37,7 @@ __all__ = [
 
 publish(__name__, globals())
 
-# The sign-in itself. Hidden from type checkers, which would otherwise accept every misspelled name.
+# Hidden from type checkers, which would accept every misspelled name.
 if not TYPE_CHECKING:
     __getattr__ = fetch_later(
         globals(),

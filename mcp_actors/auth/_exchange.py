@@ -1,10 +1,10 @@
 """Send the requests of a sign-in, and read answers and challenges.
 
-An authorization server is not trusted: its answers may be endless, malformed or quote credentials, and its metadata may
-name addresses that nothing should be sent to. An `Exchange` checks the URL, limits time and size, masks credentials,
-and repairs common deviations; errors show only the code and the description of an answer.
+An authorization server is not trusted. Answers may be endless, malformed or quote credentials, and metadata may name
+addresses that nothing should be sent to. An `Exchange` checks the URL, limits time and size, masks credentials and
+repairs common deviations; errors show only the code and the description of an answer.
 
-Owns: nothing; the client of an `Exchange` belongs to its caller.
+Owns: nothing; the client of an `Exchange` is its caller's.
 Writes: `Exchange.last`; new credentials, by ``learn``.
 Calls: config.
 """
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from ..config import OAuth
 
 
-# --- Failures of a sign-in --------------------------------------------------------------------------------------------
+# --- Failures ---------------------------------------------------------------------------------------------------------
 
 
 _CODE: Final = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]{1,60}")  # RFC 6749, 5.2
 _EXPLAINED: Final = ("error", "error_description")
 _SHOWN: Final = 200
-"""Characters of an authorization server's explanation."""
+"""Characters of an explanation."""
 
 
 class SignInRequired(ConnectFailed, ServerUnavailable):
@@ -106,7 +106,7 @@ class SignInNeeded(Exception):
 
     Attributes:
         challenge: as for `SignInRequired`.
-        dead: True if the authorization server has called the refresh token worthless.
+        dead: True if the refresh token is worthless.
     """
 
     def __init__(self, message: str, challenge: str | None = None, *, dead: bool = False) -> None:
@@ -116,7 +116,7 @@ class SignInNeeded(Exception):
 
 
 class Refused(Exception):
-    """The authorization server, or a check on this side, has refused something. A retry cannot help.
+    """The authorization server, or a check here, has refused something. A retry cannot help.
 
     Attributes:
         reason: for example ``"access_denied"``.
@@ -134,7 +134,7 @@ class Refused(Exception):
 class NoBrowser(Refused, McpActorsError):
     """`open_browser` found no display, or no browser.
 
-    A callback may catch this error and show the URL in another way. A sign-in turns the error into a `SignInFailed`.
+    A callback may catch this error and show the URL in another way. A sign-in raises `SignInFailed` instead.
 
     Attributes:
         reason: ``"no_browser"``.
@@ -153,7 +153,7 @@ class Unreachable(Exception):
 
 
 def members_in(body: bytes | bytearray) -> dict[str, Any]:
-    """Return the members of the JSON object in a body, or none."""
+    """Return the members of the JSON object in a body, if any."""
     with suppress(ValueError):
         content = from_json(body)
         return content if isinstance(content, dict) else {}
@@ -163,11 +163,11 @@ def members_in(body: bytes | bytearray) -> dict[str, Any]:
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
     """Return the error code in an answer, or ``""``; and the answer in words, for errors.
 
-    Nothing else of the body is shown, which may have a code, a token or a secret.
+    Nothing else is shown: a body may have a code, a token or a secret.
     """
     body = members_in(response.content)
     code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
-    # The code may be a credential too: its syntax allows the characters of tokens.
+    # The code may be a credential too, by its syntax.
     code = mask(code) if _CODE.fullmatch(code) else ""
     return code, with_explanation(" ".join(filter(None, [str(response.status_code), code])), mask(description))
 
@@ -190,7 +190,7 @@ def remedy_for(said: str, oauth: OAuth) -> str:
 
 
 def problem_of(model: type[BaseModel], response: httpx2.Response) -> str:
-    """Return why an answer does not fit a model, with the names of fields and no content."""
+    """Return why an answer does not fit a model, without its content."""
     try:
         model.model_validate_json(response.content)
     except ValidationError as error:
@@ -199,14 +199,14 @@ def problem_of(model: type[BaseModel], response: httpx2.Response) -> str:
     return ""
 
 
-# --- Send requests ----------------------------------------------------------------------------------------------------
+# --- Requests ---------------------------------------------------------------------------------------------------------
 
 
 TIMEOUT: Final = 30.0
 """Seconds for one request."""
 
 MAX_BODY: Final = 1024 * 1024
-"""Bytes of an answer of an authorization server. Metadata take a few kilobytes."""
+"""Bytes of an answer. Metadata take a few kilobytes."""
 
 MAX_CREDENTIAL: Final = 16 * 1024
 """Characters of an issued credential. Most servers refuse longer headers."""
@@ -221,7 +221,7 @@ _ISSUED: Final = frozenset({"access_token", "client_secret", "refresh_token", "r
 """Members of an answer that are credentials."""
 
 _KEPT: Final = (b"content-type", b"location", b"www-authenticate")
-"""Headers of an answer that the flows read."""
+"""Headers that the flows read."""
 
 
 def is_busy(response: httpx2.Response) -> bool:
@@ -238,7 +238,7 @@ class Exchange:
         oauth: how to sign in.
         secret: the resolved client secret.
         mask: masks credentials in a text.
-        learn: adds a credential to those that are masked.
+        learn: adds a credential to mask.
     """
 
     client: httpx2.AsyncClient
@@ -250,10 +250,10 @@ class Exchange:
     last: httpx2.Response | None = field(default=None, init=False)
 
     async def send(self, request: httpx2.Request, to: str = "the authorization server") -> httpx2.Response:
-        """Send one request. `to` names the other side in errors.
+        """Send one request; `to` names the other side in errors.
 
         Raises:
-            Refused: the URL must not be asked (`check_url`), or the answer or a credential in it is too long.
+            Refused: `check_url` refuses the URL, or the answer or a credential in it is too long.
             Unreachable: no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self.check_url(request.url)
@@ -287,7 +287,7 @@ class Exchange:
             self._learn_client(self.oauth.client_id or "", self.secret)
 
     def _learn_client(self, client_id: str, secret: str) -> None:
-        """Mask a client's secret, also as in the header of a request (RFC 6749, 2.3.1)."""
+        """Mask a client's secret, also as a header has it (RFC 6749, 2.3.1)."""
         pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
         for each in (secret, f"Basic {b64encode(pair.encode()).decode()}"):
             self.learn(each)
@@ -323,7 +323,7 @@ class Exchange:
                     raise Refused("answer_too_long", f"an answer of {to} exceeds {MAX_BODY} bytes")
         finally:
             await response.aclose()
-        # As bytes: httpx2 reads headers in any encoding, and writes those of a new response in ASCII.
+        # As bytes: httpx2 writes the headers of a new response in ASCII.
         kept = [(name, value) for name, value in response.headers.raw if name.lower() in _KEPT]
         status = response.status_code
         if request.method == "POST" and response.is_success and _is_error(body):
@@ -335,9 +335,8 @@ class Exchange:
     def check_url(self, url: httpx2.URL) -> None:
         """Refuse a URL in metadata that nothing may be sent to.
 
-        Without https, it would show secrets; with a user in front of the host, hide the host from people; and from a
-        server on the Internet, it could lead into this machine's network. The host of the configured issuer may be
-        anywhere.
+        Without https it would show secrets, a user in it hides the host from people, and for a server on the Internet
+        it must not lead into the network of this machine. The host of the configured issuer may be anywhere.
 
         Raises:
             Refused: the URL is not acceptable.
@@ -360,7 +359,7 @@ class Exchange:
         """Refuse the URL of a page that a browser must not open."""
         page = httpx2.URL(url)
         self.check_url(page)
-        if page.fragment:  # the parameters of the sign-in are behind it, so the server would not see them
+        if page.fragment:  # the parameters of the sign-in would be in it, unseen by the server
             raise Refused("invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')")
 
     def scope_for(self, asked: str | None) -> str | None:
@@ -407,10 +406,10 @@ def _meant(name: str, value: object) -> object:
     return value
 
 
-# --- Read the challenge of a server that refuses a request (``WWW-Authenticate``) -------------------------------------
+# --- Challenges (``WWW-Authenticate``) --------------------------------------------------------------------------------
 
 # The SDK looks for ``scope=`` and other fields anywhere in the header: the value of one field could pass for another
-# field. So the header is parsed here, and the SDK gets a new one with the three fields that it uses.
+# field. So the SDK gets a new header, with the three fields that it uses.
 
 
 HEADER: Final = "www-authenticate"
@@ -421,7 +420,7 @@ _PART: Final = re.compile(
         |[^,]*+)""",
     re.ASCII | re.DOTALL | re.VERBOSE,
 )
-"""A scheme, or a parameter with its value (RFC 9110, 11.6.1); or anything else up to a comma. In linear time."""
+"""A scheme, or a parameter with its value (RFC 9110, 11.6.1); or other text up to a comma. In linear time."""
 
 _FIELDS: Final = ("error", "resource_metadata", "scope")
 _LIKE_A_FIELD: Final = re.compile(rf"({'|'.join(_FIELDS)})=")
@@ -471,7 +470,7 @@ class Challenge:
 
 
 def read_challenge(header: str | None) -> Challenge:
-    """Return the challenge in a header that has a field for a sign-in, preferably of ``Bearer``."""
+    """Return the challenge with a field for a sign-in, preferably of ``Bearer``."""
     used = [each for each in _challenges(header or "") if not each[1].keys().isdisjoint(_FIELDS)]
     found = min(used, key=lambda each: each[0] != "bearer", default=("", {}))[1]
     scopes = filter(SCOPE.fullmatch, found.get("scope", "").split())
@@ -500,14 +499,14 @@ def _challenges(header: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     yield scheme, parameters
 
 
-# --- Call the functions of a sign-in, and check their answers ---------------------------------------------------------
+# --- Callbacks --------------------------------------------------------------------------------------------------------
 
 
 async def call_back(fn: Callable[..., Any], name: str, *args: str, or_none: bool = False) -> Any:
-    """Call a function of the user, async or not, and return its text; with ``or_none``, perhaps None.
+    """Call a function of the user, async or not; return its text, or None with ``or_none``.
 
     Raises:
-        Refused: the function returned something else. `name` names it in the error.
+        Refused: the function returned something else. `name` names it.
     """
     text = await answer_of(fn(*args))
     if not isinstance(text, str) and not (or_none and text is None):

@@ -1,11 +1,11 @@
 """Run the SDK's OAuth flows outside of requests.
 
 The SDK's providers are auth flows of httpx2. They let one request wait for another, forget when a stored token expires,
-and open a browser in the middle of a call. So no provider sees a request of the session: each run makes a new provider,
-sends its requests through an `Exchange`, and drops the provider. In a new sign-in, `_Guard` checks what was discovered
-before a page is shown or a POST sent; for identity assertions, with a configured issuer, the SDK does.
+and open a browser in the middle of a call. So each run makes a new provider, sends its requests through an `Exchange`,
+and drops it; no request of the session goes through. In a new sign-in, `_Guard` checks what was discovered before a
+page is shown or a POST sent; for identity assertions, with a configured issuer, the SDK does.
 
-Owns: nothing; the caller stores what a flow brings.
+Owns: nothing; the caller stores the tokens.
 Writes: attributes of a provider; a filter on the SDK's logger that hides these flows; new credentials, by ``learn``.
 Calls: _exchange, _stores.
 """
@@ -65,13 +65,13 @@ DEAD: Final = frozenset({"bad_refresh_token", "invalid_grant", "invalid_refresh_
 """Errors about a worthless refresh token; the first is GitHub's."""
 
 LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
-"""Errors of an authorization server that may answer otherwise later."""
+"""Errors that a retry may not meet."""
 
 WITHOUT_RESOURCE: Final = frozenset({"invalid_request", "invalid_target"})
-"""Errors of an authorization server that may not know the parameter ``resource``."""
+"""Errors of a server that may not know the parameter ``resource``."""
 
 UNUSABLE: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
-"""Errors of the SDK and of httpx2 about an answer outside the protocol, or an unusable URL, token or number in it."""
+"""Errors of the SDK and httpx2 about an answer outside the protocol, or an unusable value in it."""
 
 CLIENT_NAME: Final = "mcp-actors"
 
@@ -96,7 +96,7 @@ class _Memory:
         self.client = client_info
 
 
-# --- the three ways to tokens ---------------------------------------------------------------------------------------
+# --- Three ways to tokens -------------------------------------------------------------------------------------------
 
 
 @define(eq=False, repr=False)
@@ -159,8 +159,8 @@ def _name_resource(oauth: OAuth, provider: OAuthClientProvider) -> None:
 def _page(provider: OAuthClientProvider, url: str) -> str:
     """Return the URL of the page with the query of the authorization endpoint, if any (RFC 6749, 3.1).
 
-    The SDK appends a second query. The endpoint sets no parameter of the sign-in: the authorization server could read
-    either value.
+    The SDK appends a second query. Parameters of the sign-in are dropped from the first: the server could read either
+    value.
     """
     metadata = provider.context.oauth_metadata
     endpoint, mark, query = str(metadata.authorization_endpoint).partition("?") if metadata else ("", "", "")
@@ -194,7 +194,7 @@ def _metadata(redirect: str | None, scope: str | None) -> OAuthClientMetadata:
 
 
 def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
-    """Refuse an authorization server with metadata that do not announce PKCE, by which a code is redeemed.
+    """Refuse an authorization server with metadata that do not announce PKCE.
 
     MCP requires the announcement in metadata. A server without metadata follows the revision of 2025-03-26, which has
     no announcement.
@@ -213,7 +213,7 @@ def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
 
 
 async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn | None) -> SignedIn:
-    """Get tokens without a person. `old` is the stored sign-in, or None.
+    """Get tokens without a person.
 
     Raises:
         Refused, Unreachable: there are no tokens.
@@ -224,7 +224,7 @@ async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn
     try:
         await _run(exchange, provider, guard)
     except Refused:
-        # The other method: not every authorization server names its method in the metadata.
+        # The other method: not every authorization server names its own in the metadata.
         if exchange.secret is None or exchange.last is None or said_by(exchange.last, str)[0] != "invalid_client":
             raise
         provider = _unattended(exchange, memory, "client_secret_post", guard)
@@ -268,8 +268,8 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
     """Exchange a refresh token for new tokens.
 
     Raises:
-        SignInNeeded: the authorization server has refused the refresh token.
-        Unreachable: no answer, or the server cannot now, so the refresh token may still be good.
+        SignInNeeded: the refresh token was refused.
+        Unreachable: no answer, or not now, so the refresh token may still be good.
     """
     if old.metadata is None and old.protected is not None:
         raise SignInNeeded("the authorization server that issued the token is not known")
@@ -302,7 +302,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
 
 
 def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
-    """Return a request for tokens without the parameter ``resource``, or None if the parameter is missing."""
+    """Return a request for tokens without ``resource``, or None if there is no such parameter."""
     form = parse_qs(request.content.decode())
     if form.pop("resource", None) is None:
         return None
@@ -311,10 +311,10 @@ def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
 
 
 def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
-    """Raise an error for an answer to a refresh without a token: the server was there, so any words are a refusal.
+    """Raise an error for an answer without a token, whatever its words: the server was there.
 
     Raises:
-        SignInNeeded: the authorization server has refused the refresh token.
+        SignInNeeded: the refresh token was refused.
         Unreachable: the server may answer otherwise later.
     """
     if response.is_success:
@@ -327,7 +327,7 @@ def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
 
 
 def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
-    """Return the request that revokes tokens, or None if the authorization server has no endpoint for it."""
+    """Return the request that revokes tokens, or None without an endpoint for it."""
     endpoint = None if old.metadata is None else old.metadata.revocation_endpoint
     if endpoint is None:
         return None
@@ -343,12 +343,12 @@ def _with_secret(client: OAuthClientInformationFull, exchange: Exchange) -> OAut
     return client.model_copy(update={} if exchange.secret is None else {"client_secret": exchange.secret})
 
 
-# --- checking what a provider has discovered -------------------------------------------------------------------------
+# --- Check what was discovered ---------------------------------------------------------------------------------------
 
 
 @define(eq=False, repr=False)
 class _Guard:
-    """Checks the authorization server of one run before anything but requests for metadata is sent.
+    """Checks the authorization server of a run before anything but requests for metadata is sent.
 
     Attributes:
         issuer: the issuer in the latest metadata, to the letter.
@@ -367,11 +367,9 @@ class _Guard:
         provider._select_authorization_server = self._select  # type: ignore[method-assign]  # its subclasses replace it
 
     def note(self, response: httpx2.Response, expected: str | None) -> httpx2.Response:
-        """Note the metadata in an answer, valid or not; return the answer as the SDK reads it.
+        """Note the metadata in an answer, valid or not; return the answer for the SDK.
 
-        Args:
-            response: the answer.
-            expected: the issuer that was asked for its metadata, or None.
+        `expected` is the issuer that was asked for its metadata, or None.
 
         Raises:
             Refused: the metadata are those of another issuer.
@@ -398,7 +396,7 @@ class _Guard:
         """Check the metadata, their URLs and their issuer.
 
         Raises:
-            Refused: the metadata are not valid, or of another authorization server than expected.
+            Refused: not valid, or of another authorization server than expected.
             Unreachable: the authorization server cannot give its metadata now.
         """
         metadata, last = context.oauth_metadata, self.exchange.last
@@ -422,7 +420,7 @@ class _Guard:
         return next((each for each in advertised if known and issuers_match(each, known)), advertised[0])
 
     def _check_endpoints(self, metadata: OAuthMetadata | None) -> None:
-        """Check every URL before the first is used: a person should not agree to a sign-in that then fails."""
+        """Check every URL before the first is used, so that no person agrees to a sign-in that then fails."""
         names = ("issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
         for name in names:
             if (url := getattr(metadata, name, None)) is not None:
@@ -445,7 +443,7 @@ class _Guard:
         return self.old.issuer or _origin(self.old.resource)
 
     def _check_issuer(self, metadata: OAuthMetadata | None) -> None:
-        """Refuse an authorization server other than the configured one, or than the owner of the secret."""
+        """Refuse an authorization server other than the configured one, or the secret's."""
         configured = self.exchange.oauth.issuer
         found = None if metadata is None else str(metadata.issuer)
         if configured is not None:
@@ -469,7 +467,7 @@ def _origin(url: str) -> str:
     return str(httpx2.URL(url).copy_with(raw_path=b"/", fragment=None))
 
 
-# --- running a provider ---------------------------------------------------------------------------------------------
+# --- Run a provider -------------------------------------------------------------------------------------------------
 
 
 _running: Final[ContextVar[bool]] = ContextVar("running", default=False)
@@ -525,7 +523,7 @@ def _request(url: str) -> httpx2.Request:
 def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
     """Return the failure for an error of the SDK, without its text, which quotes whole answers.
 
-    `context` is what the SDK has learned so far; None for identity assertions.
+    `context` is None for identity assertions.
     """
     last = exchange.last
     said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
@@ -581,7 +579,7 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
 
 
 def _wants_post(provider: OAuthClientProvider) -> bool:
-    """Return True if the authorization server takes the secret of a client in the body only."""
+    """Return True if a client's secret must be in the body."""
     metadata = provider.context.oauth_metadata
     methods = (metadata and metadata.token_endpoint_auth_methods_supported) or []
     return "client_secret_post" in methods and "client_secret_basic" not in methods

@@ -1,17 +1,15 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
 Any program and any web page on this machine can send requests here. So a request counts only with the path, the host
-and the state of this sign-in. Anything else is refused, and the receiver goes on waiting: a stranger can neither end a
+and the state of this sign-in. Others are refused, and the receiver goes on waiting: a stranger can neither end a
 sign-in nor give it a code. Pages quote nothing of a request.
 
 Everybody can read the command line of a browser, and the URL of a sign-in has all that a stranger needs to get a code:
 the state and the challenge. So the browser starts at a page on this machine (`_FirstPage`), with an unguessable path,
-which leads on to the URL once. On Linux, a process of another user is refused there (`is_stranger`), and so cannot be
-faster than the browser. A private file that leads on would not do: browsers in a sandbox (Snap, Flatpak) cannot read
-it.
+which leads on to the URL once. On Linux, a process of another user is refused there (`is_stranger`), even if faster
+than the browser. A private file that leads on would not do: browsers in a sandbox (Snap, Flatpak) cannot read it.
 
-Owns: listening sockets on loopback addresses, and their connections, within a block; a thread for `webbrowser`, which
-may outlive its caller.
+Owns: sockets on loopback addresses, within a block; a thread for `webbrowser`, which may outlive its caller.
 Writes: the log.
 Calls: _exchange.
 """
@@ -56,10 +54,10 @@ HTTP_PORT: Final = 80
 """The port of a URL that names none."""
 
 ATTEMPTS: Final = 10
-"""How often a free port is looked for that is free for IPv4 and IPv6."""
+"""Attempts to find a port that is free for IPv4 and IPv6."""
 
 SHORTAGE: Final = 0.1
-"""Seconds until the next look at new connections, if this process has no descriptor left for one."""
+"""Seconds until the next look at new connections, if no descriptor is left."""
 
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
@@ -78,7 +76,7 @@ _HEADERS: Final = (
 
 
 def split(url: str) -> SplitResult:
-    """Return the parts of a URL from a stranger or a person.
+    """Return the parts of a foreign URL.
 
     Raises:
         Refused: the text is not a URL.
@@ -97,7 +95,7 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
     """Return the parameters of a redirect.
 
     Raises:
-        Refused: a parameter is there twice, or the state is of another sign-in.
+        Refused: a parameter occurs twice, or the state is of another sign-in.
     """
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
@@ -108,7 +106,7 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
     return found
 
 
-# --- serving strangers ----------------------------------------------------------------------------------------------
+# --- Serve strangers ------------------------------------------------------------------------------------------------
 
 
 @frozen
@@ -117,8 +115,8 @@ class Answer:
 
     Attributes:
         text: the text of the page.
-        location: the URL to lead on to; None for a page.
-        sent: called after the attempt to send the answer.
+        location: where to lead on to; None for a page.
+        sent: called after the attempt to send.
     """
 
     text: str
@@ -213,7 +211,7 @@ async def _send(connection: socket.socket, data: bytes) -> None:
 def listening(host: str, port: int) -> Iterator[Sequence[socket.socket]]:
     """Listen at a loopback address while the block runs.
 
-    For ``localhost`` that means two addresses, as a browser tries both, and a stranger could listen at the other.
+    For ``localhost`` listen at two addresses: a browser tries both, and a stranger could listen at the other.
 
     Raises:
         OSError: the port is not free.
@@ -252,7 +250,7 @@ def _listeners(hosts: Sequence[str], port: int, stack: ExitStack) -> list[socket
     return found
 
 
-# --- the redirect ---------------------------------------------------------------------------------------------------
+# --- The redirect ---------------------------------------------------------------------------------------------------
 
 
 @define(eq=False, repr=False)
@@ -341,7 +339,7 @@ async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
                 nursery.cancel_scope.cancel("the sign-in has ended")
 
 
-# --- the first page -------------------------------------------------------------------------------------------------
+# --- The first page -------------------------------------------------------------------------------------------------
 
 
 @define(eq=False, repr=False)
@@ -349,7 +347,7 @@ class _FirstPage:
     """The page that the browser is started with. Leads on once.
 
     Attributes:
-        over: set once the page has led on, or no browser was found.
+        over: set once the page has led on, or without a browser.
     """
 
     _url: str
@@ -379,9 +377,9 @@ class _FirstPage:
 
 
 def is_stranger(connection: socket.socket) -> bool:
-    """Return True if the other end of a local connection belongs to another user, except root.
+    """Return True if the other end of a local connection is of another user, except root.
 
-    False if unknown: only Linux has a table of all connections and their users.
+    False if unknown: only Linux has a table of connections with users.
     """
     ours, theirs = (_written(*each) for each in (connection.getsockname(), connection.getpeername()))
     rows = [row.split() for table in ("tcp", "tcp6") for row in _table(Path("/proc/net", table))]
@@ -431,7 +429,7 @@ async def open_browser(url: str) -> None:
 
 
 async def _start(at: str, page: _FirstPage) -> None:
-    # Some browsers stay in the foreground: the sign-in does not wait for their end.
+    # Some browsers stay in the foreground, and the sign-in does not wait for them.
     started = False
     with suppress(webbrowser.Error, OSError):
         started = await anyio.to_thread.run_sync(webbrowser.open, at, abandon_on_cancel=True)
@@ -441,5 +439,5 @@ async def _start(at: str, page: _FirstPage) -> None:
 
 
 def _has_display() -> bool:
-    # Without a display, `webbrowser` would start a text browser, which takes the terminal and knows no JavaScript.
+    # Without a display, `webbrowser` would start a text browser in the terminal, without JavaScript.
     return sys.platform != "linux" or any(os.environ.get(name) for name in ("BROWSER", "DISPLAY", "WAYLAND_DISPLAY"))

@@ -1,7 +1,7 @@
 """Sign in and out: get tokens, and store, find or revoke them.
 
 A person takes minutes, may paste anything, or may leave. So an unusable store is found before a page is shown, and each
-wait has a limit. Connections find the tokens in the store.
+wait has a limit.
 
 Owns: the visit of a person (`_Visit`), with the receiver of the redirect.
 Writes: the store, under its lock. May send one ``ping`` to the MCP server, for its challenge.
@@ -73,7 +73,7 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
-    # A store that cannot be used is found before a person takes the trouble.
+
     old = await _load(store, key, exchange)
     if isinstance(old, ConfigError):
         raise old
@@ -100,9 +100,9 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
 
 
 async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | ConfigError | None:
-    """Return the stored sign-in, or a failure if the store does not keep a value.
+    """Return the stored sign-in, or a failure if the store keeps no value.
 
-    The failure has no traceback: frames from here on hold tokens, and the errors of `sign_in` would show them.
+    The failure has no traceback, whose frames would show tokens.
     """
     try:
         with patiently(LONGEST + PATIENCE):
@@ -134,7 +134,7 @@ def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
 
 
 async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
-    """Store the tokens, or return a failure without its traceback, in whose frames the tokens are."""
+    """Store the tokens, or return a failure like `_load`."""
     try:
         with patiently(LONGEST + PATIENCE):
             async with store.lock(key):
@@ -174,9 +174,9 @@ async def _with_person(
 
 
 class _CallbackRaised(Exception):
-    """Carries an exception of the user's function out of the SDK.
+    """Carries an exception of the user's function out of the SDK, which might take it for its own.
 
-    The frames on the way hold the verifier of the code, and the SDK might take the exception for its own.
+    The frames on the way hold the verifier of the code.
     """
 
     def __init__(self, error: Exception) -> None:
@@ -205,7 +205,7 @@ class _Visit:
         """Show the page, and return the code, from the redirect or pasted by the person.
 
         Raises:
-            Refused: the person or the authorization server has refused, or another server has answered.
+            Refused: by the person or the authorization server, or another server has answered.
         """
         async with trio.open_nursery() as nursery:
             if self.receiver is not None:
@@ -271,7 +271,7 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
 async def sign_out(exchange: Exchange) -> bool:
     """Forget the tokens, then revoke them if the authorization server offers that. Return False without tokens.
 
-    A failed revocation is ignored: the tokens expire at the authorization server.
+    A failed revocation is ignored: the tokens expire there.
 
     Raises:
         ConfigError: the store cannot be used.

@@ -1,8 +1,8 @@
 """Stores of tokens: the user's files, or the system's keyring.
 
 Several processes share a store, other users may read along, and a disk or a keyring may hang. So a lock on a file
-orders the processes (`file_lock`), each store has a thread that callers can leave (`StoreThread`), and files that other
-users could have read or renamed are refused. `SignedIn` is the sign-in in a stored text.
+orders the processes (`file_lock`), callers can leave the thread of a store (`StoreThread`), and files that other users
+could have read or renamed are refused.
 
 Owns: the threads of the stores, by name, for the process; a thread may outlive a run of Trio.
 Writes: files and locks of the user; the keyring.
@@ -41,29 +41,29 @@ if TYPE_CHECKING:
     from ..config import OAuth
 
 
-# --- Run the calls of a store in one thread, and lock it --------------------------------------------------------------
+# --- Calls and locks --------------------------------------------------------------------------------------------------
 
-# A keyring may wait for a person for hours. So a cancelled caller leaves at once, and its call goes on in an abandoned
-# thread. Three rules keep a call that ends late from doing harm:
+# A keyring may wait for a person for hours. So a cancelled caller leaves at once, and its call goes on in the thread.
+# Three rules keep a late end from doing harm:
 #
-# - A store has one thread, which runs its calls in order. A hanging store costs one thread, however many wait for it.
-# - A lock is released by that thread too, so not before the calls that were begun under it have ended.
+# - A store has one thread, which runs calls in order. A hanging store costs one thread, however many wait.
+# - The same thread releases a lock, so after the calls that began under the lock.
 # - A call that has not begun when its caller leaves is dropped, unless something depends on it (a write, a release).
 #
-# The lock is on a file that is never replaced or removed: the second process would lock the new file. The kernel
-# releases the lock with its process, so a killed process leaves none behind.
+# The lock is on a file that is never replaced or removed: another process would lock the new file. The kernel releases
+# the lock of a killed process.
 
 
 T = TypeVar("T")
 
 PATIENCE: Final = 30.0
-"""Seconds for a call of a store, which takes milliseconds unless a disk hangs or a keyring asks a person."""
+"""Seconds for a call of a store: milliseconds, unless a disk hangs or a keyring asks a person."""
 
 LOOK_EVERY: Final = 0.02
-"""Seconds between two attempts to lock. A blocking attempt could not be cancelled."""
+"""Seconds between attempts to lock. A blocking attempt could not be cancelled."""
 
 LONGEST: Final = 60.0
-"""Seconds to wait for a lock. A refresh takes less than a second, and gives up after 30."""
+"""Seconds to wait for a lock. A refresh gives up after 30."""
 
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
@@ -105,7 +105,7 @@ def of_store(problem: str, kind: type[ConfigError] = ConfigError) -> ConfigError
     return kind(f"token store: {problem}", source="TokenStore")
 
 
-# --- the thread of a store ------------------------------------------------------------------------------------------
+# --- The thread of a store ------------------------------------------------------------------------------------------
 
 
 @define(eq=False, repr=False)
@@ -132,7 +132,7 @@ class _Job(Generic[T]):
         except BaseException as error:
             self._error = error
         # The caller may leave at this very moment, in another thread. Under the mutex exactly one side undoes a result
-        # that no caller takes; else an opened file could stay open, with the lock on it.
+        # that no caller takes; else an opened file could stay open, or be closed twice.
         with self._mutex:
             self._ended = True
             if self._left:
@@ -175,8 +175,8 @@ class StoreThread:
     ) -> T:
         """Call a function in the thread, and return its result.
 
-        **Cancellation**: leaves at once. A call that has begun goes on, and a `lasting` call is made in any case;
-        `undo` is called with the result if the caller has left.
+        **Cancellation**: leaves at once. A call that has begun goes on, and `undo` gets its result; a `lasting` call is
+        made in any case.
 
         Raises:
             StoreBusy: no thread can be started.
@@ -229,11 +229,11 @@ _threads: Final[WeakValueDictionary[str, StoreThread]] = WeakValueDictionary()
 
 
 def thread_of(store: str) -> StoreThread:
-    """Return the thread of a store, shared by all objects with its name, since each connection makes one."""
+    """Return the thread of a store, shared by all objects with its name: each connection makes one."""
     return _threads.setdefault(store, StoreThread())
 
 
-# --- the lock -------------------------------------------------------------------------------------------------------
+# --- The lock -------------------------------------------------------------------------------------------------------
 
 
 @asynccontextmanager
@@ -259,7 +259,7 @@ async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
         yield
     finally:
         # By the thread, after a write that still hangs: released earlier, the lock would let another process refresh
-        # with the token that the write replaces. And unlocking may block too, on a network file system.
+        # with the token that the write replaces. Unlocking may hang too, on a network file system.
         thread.post(_release, descriptor)
 
 
@@ -283,7 +283,7 @@ def _locked(descriptor: int, path: Path) -> bool:
 
 
 def _release(descriptor: int) -> None:
-    # Explicitly: a child that this program has forked meanwhile has the file open too, and would keep the lock.
+    # Explicitly: a child forked meanwhile has the file open too, and would keep the lock.
     with suppress(OSError):
         fcntl.flock(descriptor, fcntl.LOCK_UN)
     os.close(descriptor)
@@ -297,16 +297,16 @@ def unusable(path: Path, done: str, error: OSError) -> ConfigError:
 
 
 def busy_file(path: Path, done: str, error: OSError) -> ConfigError | None:
-    """Return the error for a failure that may pass, and says nothing about the file; otherwise None."""
+    """Return the error for a failure that may pass, or None."""
     remedy = _PASSING.get(error.errno or 0)
     return None if remedy is None else of_store(f"{path} cannot be {done} ({error.strerror}); {remedy}", StoreBusy)
 
 
-# --- The stores: files of the user (`FileTokenStore`), and the keyring (`KeyringTokenStore`) --------------------------
+# --- The stores -------------------------------------------------------------------------------------------------------
 
 
 MAX_BYTES: Final = 1024 * 1024
-"""The largest file to read. One sign-in takes 2 to 8 KiB."""
+"""The largest file to read. A sign-in takes 2 to 8 KiB."""
 
 
 def _default_directory() -> Path:
@@ -380,7 +380,7 @@ class FileTokenStore:
             return
         except OSError as error:
             failure = unusable(path, done, error)
-        raise failure  # outside of the except block, because the value is in the frames of the error
+        raise failure  # outside of the except block: the value is in the frames of the error
 
 
 def _read(path: Path) -> str | None:
@@ -405,7 +405,7 @@ def _read(path: Path) -> str | None:
 
 
 def _check_folder(path: Path) -> None:
-    """Refuse a folder where another user can rename files, and give the token of one server to another."""
+    """Refuse a folder where another user can rename files, and so exchange tokens of servers."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise of_store(f"{path} belongs to another user, who can rename files in it; choose a folder of this user")
@@ -424,7 +424,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove the files of killed writers, with tokens. The lock is held, so no other process is writing."""
+    """Remove the files of killed writers, with tokens. The lock is held: no other process is writing."""
     for each in path.parent.glob(f"{escape(path.name)}.*{UNFINISHED}"):
         each.unlink(missing_ok=True)
 
@@ -443,7 +443,7 @@ class KeyringTokenStore:
     def __init__(self, service: str = "mcp-actors", *, locks: str | os.PathLike[str] | None = None) -> None:
         self.service = service
         self._locks = FileTokenStore(locks)
-        # A lock is released after the calls of the keyring that were begun under it.
+        # The thread releases a lock after the keyring's calls under the lock.
         self._thread: StoreThread = thread_of(f"keyring {service} {self._locks.directory}")
         self._locks._thread = self._thread
         self._keyring = _usable_keyring()
@@ -477,7 +477,7 @@ class KeyringTokenStore:
         except Exception as error:
             # Not its text, nor the error as the context: they may show the value.
             problem = f"the keyring failed ({type(error).__name__}); unlock it, or use a FileTokenStore"
-        # Whatever failed, it may pass: a keyring is unlocked when its user logs in, perhaps after this program starts.
+        # Any failure may pass: a keyring is unlocked when its user logs in, perhaps later.
         raise of_store(problem, StoreBusy)
 
 
@@ -494,7 +494,7 @@ def _usable_keyring() -> Any:
     return keyring
 
 
-# --- One sign-in, as a store keeps it ---------------------------------------------------------------------------------
+# --- One sign-in ------------------------------------------------------------------------------------------------------
 
 
 VERSION: Final = 1
@@ -543,10 +543,6 @@ class SignedIn:
         challenge: where the server says that `protected` is.
         asked: the requested scopes; others may have been granted.
         refused: True if a refresh was refused, so a person has to sign in.
-
-    Raises:
-        TypeError: an attribute has another type.
-        ValueError: the access token cannot be sent.
     """
 
     resource: str = field(validator=instance_of(str))
@@ -622,7 +618,7 @@ class SignedIn:
             for name, model in _MODELS.items():
                 content[name] = content[name] and model.model_validate(content[name])
             found = cls(**content)
-            # A file that was copied or renamed must not give the token of one server or account to another one.
+            # A copied or renamed file must not give the token of one server or account to another.
             same = stored in (None, key) and resource_url_from_server_url(
                 found.resource
             ) == resource_url_from_server_url(url)

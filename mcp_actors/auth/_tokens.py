@@ -6,7 +6,7 @@ where only a person can help, `ConnectFailed` if there is no token for another r
 | answer of the MCP server | reaction |
 |---|---|
 | 401 | the request is sent once more, if another token can be got |
-| 403 for more scopes | the same for a grant without a person; `SignInRequired` with an ``on_sign_in``; else none |
+| 403 for more scopes | the same for a grant without a person; `SignInRequired` with an ``on_sign_in`` |
 | 403 for scopes beyond the configured, or asked for in vain | none |
 | 401 where the sign-in is optional | none, without a token |
 
@@ -14,13 +14,13 @@ Many authorization servers accept a refresh token once, and take a second use fo
 
 - One task of one process refreshes. The task takes the turn of its connection, then the lock of the store, and reads
   the store again: another process may have refreshed meanwhile.
-- A request refreshes a token that is about to expire; until then, other requests use the old token. A failure is
-  logged, and not repeated for `PAUSE` seconds, unless the token expires or is refused.
-- A refresh that has begun belongs to no caller. It goes on in a system task (`_apart`) if the caller is cancelled; the
-  connection (`finish`) and the program wait for its end, for `GRACE` seconds at most.
-- The new token is in use before it is stored. If the write fails (disk full), the connection logs that, uses the new
-  token, and retries the write at later requests, unless the store has got another sign-in. A refused refresh token is
-  removed from the store.
+- A request refreshes a token that is about to expire, while others use the old token. A failure is logged, and not
+  repeated for `PAUSE` seconds, unless the token expires or is refused.
+- A refresh that has begun belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
+  program wait for the answer, for `GRACE` seconds at most.
+- The new token is in use before it is stored. If the write fails (disk full), the connection logs the failure, and
+  retries at later requests, unless the store has got another sign-in. A refused refresh token is removed from the
+  store.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
 Writes: the store; the ``Authorization`` header of requests; the log.
@@ -87,7 +87,7 @@ def store_of(oauth: OAuth) -> TokenStore:
 
 @define(eq=False, repr=False)
 class OAuthTokens(httpx2.Auth):
-    """Sends a token with each request, and replaces one that is refused.
+    """Sends a token with each request, and replaces a refused one.
 
     Args:
         server: the name of the server.
@@ -95,7 +95,7 @@ class OAuthTokens(httpx2.Auth):
 
     Raises:
         SignInRequired: a person has to sign in.
-        ConnectFailed: there is no token for another reason; the request was not sent, or was refused.
+        ConnectFailed: no token, for another reason; the request was not sent, or was refused.
     """
 
     _server: str
@@ -133,7 +133,7 @@ class OAuthTokens(httpx2.Auth):
             raise SignInRequired.because(self._server, "the server refuses a new token")
 
     async def finish(self) -> None:
-        """Wait for the answer to a refresh under way, for `GRACE` seconds at most, before the client is closed."""
+        """Wait for the answer to a refresh, for `GRACE` seconds at most, before the client is closed."""
         if self._answered is not None:
             with trio.move_on_after(GRACE, shield=True):
                 await self._answered.wait()
@@ -204,7 +204,7 @@ class OAuthTokens(httpx2.Auth):
             raise
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
-        """Replace a token that is refused or about to expire, unless another task or process has done so."""
+        """Replace a token that is refused or about to expire, unless another task or process has."""
         return await _apart(partial(self._renew_alone, used, refusal))
 
     async def _renew_alone(
@@ -212,8 +212,8 @@ class OAuthTokens(httpx2.Auth):
     ) -> SignedIn | None:
         failed = self._failed_last
         async with self._turn:
-            # Not by identity: a refresh that failed has loaded the same token again, and a server that refuses it once
-            # more would seem to refuse a new one.
+            # Not by identity: a failed refresh has loaded the same token again, and its next refusal would seem to be
+            # that of a new one.
             if _token_of(self._current) != _token_of(used):
                 return self._current
             if self._failed_last is not None and self._failed_last is not failed:
@@ -348,7 +348,7 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
         try:
             with scope:
                 results.append(await fn(begin))
-        except BaseException as error:  # no cancellation: the scope lets none in, and keeps its own
+        except BaseException as error:  # no cancellation: the scope keeps its own
             failures.append(error)
         done.set()
 

@@ -5,13 +5,13 @@ that leaves is that of the opened thing, as on Trio, or a cancellation that came
 
 | the block | the Trio run |
 |---|---|
-| is left | ends before the block is left |
+| is left | ends first |
 | is dropped | ends without its block, at the latest in the exit handler; a guest only in its own thread |
-| fails after the task that entered it has ended | ends without its block |
+| fails after the end of the task that entered it | ends without its block |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run, with its thread or its turns; the lanes; an exit handler.
-Writes: the state and the posting functions of the bridge; may cancel the task of the block; cancels the callbacks.
+Owns: the Trio run, with its thread or turns; the lanes; an exit handler.
+Writes: the state of the bridge; cancels the task of the block, and callbacks.
 Calls: _bridge, _signals.
 """
 
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     import asyncio
 
 
-# --- Run Trio next to an event loop: threaded, or as a guest ----------------------------------------------------------
+# --- Trio runs --------------------------------------------------------------------------------------------------------
 
 
 Host = Literal["thread", "guest"]
@@ -55,9 +55,9 @@ class TrioRun(ABC):
     """A Trio run next to an event loop.
 
     Args:
-        bridge: its ``to_trio`` and ``to_loop`` are set here.
+        bridge: ``to_trio`` and ``to_loop`` are set here.
         block: the main task.
-        on_ended: called on the event loop's side after the run, with the exception that left the run, or None.
+        on_ended: called on the event loop's side with the exception that left the run, or None.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -77,7 +77,7 @@ class TrioRun(ABC):
         """End the run before its block has begun. Called on the event loop's side."""
 
     def watch_signals(self) -> None:
-        """Wake the event loop at signals, and let those that stop the program end a long start."""
+        """Wake the event loop at signals, and end a long start at SIGINT and SIGTERM."""
         self.wakeup.install()
         self.stops.install()
 
@@ -91,7 +91,7 @@ class TrioRun(ABC):
             self.bridge.to_trio(self.bridge.hurry)
 
     def abandon(self) -> None:
-        """End the run after its event loop has stopped. Any thread may call this."""
+        """End the run after its event loop. Any thread may call this."""
         if not self.bridge.is_copy:
             self._abandon()
 
@@ -114,7 +114,7 @@ class TrioRun(ABC):
 class ThreadRun(TrioRun):
     """A Trio run in a thread of its own, joined by the block or the exit handler.
 
-    The thread is a daemon: Python joins other threads before the exit handlers, so the run would never be ended.
+    The thread is a daemon, because Python joins other threads before the exit handlers.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -181,7 +181,7 @@ class ThreadRun(TrioRun):
 class GuestRun(TrioRun):
     """A Trio run in the thread of an event loop, with a callback of the loop for each turn.
 
-    If the loop ends first, the dropped block or the exit handler gives the run its last turns.
+    After the loop, the dropped block or the exit handler gives the last turns.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -207,7 +207,7 @@ class GuestRun(TrioRun):
             run_sync_soon_threadsafe=partial(self._schedule, loop.call_soon_threadsafe),
             run_sync_soon_not_threadsafe=partial(self._schedule, loop.call_soon),
             done_callback=self._done,
-            host_uses_signal_set_wakeup_fd=True,  # or Trio would replace the descriptor that wakes asyncio at signals
+            host_uses_signal_set_wakeup_fd=True,  # or Trio would replace the descriptor that wakes asyncio
         )
         atexit.register(self.at_exit)
 
@@ -216,7 +216,7 @@ class GuestRun(TrioRun):
 
     def _abandon(self) -> None:
         if threading.get_ident() != self._thread:
-            return  # only its own thread can run its turns, at the latest when the program exits
+            return  # only its own thread can run its turns
         self.block.abort()
         if not self.bridge.loop.is_running():
             self._take_all_turns()
@@ -229,11 +229,11 @@ class GuestRun(TrioRun):
 
     def _take_turn(self) -> None:
         if not self._turns:
-            return  # `_take_all_turns` has run it since, while the event loop was stopped
+            return  # `_take_all_turns` has run it since
         try:
             self._interrupts.take(self._turns.popleft())
         except BaseException as exc:
-            # Trio itself has failed, or was interrupted within a turn. Its done callback will never be called.
+            # Trio itself has failed, or was interrupted in a turn, and will never call its done callback.
             self._done(outcome.Error(exc))
             if not isinstance(exc, Exception):
                 raise
@@ -277,7 +277,7 @@ def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnd
             raise ValueError(f"host={host!r} is not a valid host; give 'thread' or 'guest'")
 
 
-# --- Hold something open on Trio's side while an asyncio block runs ---------------------------------------------------
+# --- The block on Trio's side -----------------------------------------------------------------------------------------
 
 
 T = TypeVar("T")
@@ -285,13 +285,13 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class BlockOwner(Protocol[T_contra]):
-    """The event loop's side of the block, where both methods are called."""
+    """The event loop's side of the block; both methods are called there."""
 
     def on_opened(self, thing: T_contra) -> None:
         """Start the block."""
 
     def on_failing(self) -> None:
-        """Cancel the block, because the opened thing has failed. The proxy waits for the end of the block."""
+        """Cancel the block, because the opened thing has failed. The proxy waits for its end."""
 
 
 class BlockProxy(Generic[T]):
@@ -301,9 +301,8 @@ class BlockProxy(Generic[T]):
     cancellations on to the block. So the code of a Trio program decides which exception leaves.
 
     Args:
-        bridge: its nursery encloses everything.
-        opening: opens the thing; not entered yet.
-        owner: runs the block.
+        bridge: the nursery encloses everything.
+        opening: not entered yet.
 
     Attributes:
         alone: set to True, by any thread, before a `leave` that is not the exit of the block.
@@ -319,10 +318,10 @@ class BlockProxy(Generic[T]):
         self._from_block: BaseException | None = None
         self.alone = self.unwanted = False
 
-    # --- functions to be posted -------------------------------------------------------------------------------------
+    # --- to be posted -----------------------------------------------------------------------------------------------
 
     def leave(self, exc: BaseException | None) -> None:
-        """End with the block, and with its exception, if any."""
+        """End with the block, and with its exception."""
         if not self._left.is_set():
             self._from_block = exc
             self._left.set()
@@ -337,7 +336,7 @@ class BlockProxy(Generic[T]):
     async def run(self) -> BaseException | None:
         """Open the thing, wait for the block, close the thing; return the exception that leaves, or None.
 
-        A raised exception would be kept by Trio, and with it the frames of the program.
+        Trio would keep a raised exception, and with it the frames of the program.
         """
         failure: BaseException | None = None
         try:
@@ -392,7 +391,7 @@ class BlockProxy(Generic[T]):
             del exc  # whose traceback refers to this frame
 
 
-# --- The ``async with`` that an asyncio program enters ----------------------------------------------------------------
+# --- The block on the event loop --------------------------------------------------------------------------------------
 
 
 V_co = TypeVar("V_co", covariant=True)
@@ -402,14 +401,13 @@ class Door(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
     One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or a failing
-    ``__aenter__``) returns; a cancellation is raised then. Only a `GeneratorExit` is raised at once, before the run has
-    ended.
+    ``__aenter__``) returns; then a cancellation is raised. Only a `GeneratorExit` does not wait.
 
     Args:
         name: of the function that returns the door: ``"open_servers"``.
-        on_trio: the package of the function of this name for programs on Trio.
+        on_trio: the package of the function for programs on Trio.
         open_: returns the context manager that opens the thing on Trio's side. Called on the event loop.
-        view: makes the view of the thing for the block.
+        view: makes the view for the block.
         host: where Trio runs.
     """
 
@@ -457,7 +455,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         except BaseException as exc:
             self._run.abort()
             error, _ = await self._wait_ended()
-            # If the thing has failed before this task ran again, `on_failing` has cancelled a block that never began.
+            # The thing may have failed before this task ran again: `on_failing` has cancelled a block that never began.
             if self._is_ours(exc):
                 reraise(error)
             raise
@@ -513,7 +511,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         self._run.abandon()
 
     def _is_ours(self, exc: BaseException | None) -> bool:
-        """Return True if `on_failing` has cancelled the block, and no other code has cancelled its task."""
+        """Return True if `on_failing` has cancelled the block, and no other code its task."""
         import asyncio
 
         task = _current_task()
@@ -542,10 +540,10 @@ class Door(Block[V_co], Generic[T, V_co]):
         self._run.finish()
         self._task.remove_done_callback(self._on_task_ended)
         ended = self._ended
-        del self._ended  # it would keep the exception, and with that the frames of the program
+        del self._ended  # whose exception has the frames of the program
         return ended.result(), interruption
 
-    # --- steps that Trio's side posts -------------------------------------------------------------------------------
+    # --- posted by Trio's side --------------------------------------------------------------------------------------
 
     def on_opened(self, thing: T) -> None:
         self._opened.set_result(thing)
@@ -553,7 +551,7 @@ class Door(Block[V_co], Generic[T, V_co]):
     def on_failing(self) -> None:
         if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
-            # The task may have ended already, or end without leaving the block: nothing else would end the run then.
+            # The task may have ended already, or end without leaving the block, and the run would go on forever.
             self._task.add_done_callback(self._on_task_ended)
 
     def _on_task_ended(self, _: asyncio.Task[Any]) -> None:
@@ -569,19 +567,19 @@ class Door(Block[V_co], Generic[T, V_co]):
             task.cancel("the Trio run has ended")
         self._ended.set_result(error)
         if self._abandoned:
-            self._run.finish()  # nothing waits for the end, and the exit handler would keep all of it alive
+            self._run.finish()  # nothing else does, and the exit handler would keep the run alive
         if error is not None and self._block.alone and is_exit(error):
             self._bridge.loop.call_soon(self._raise_exit, error)
 
     def _raise_exit(self, error: BaseException) -> None:
         if not self._leaving:  # else the exit of the block raises it
-            self._ended = self._bridge.loop.create_future()  # so that a later exit of the block does not raise it again
+            self._ended = self._bridge.loop.create_future()  # a later exit of the block must not raise it again
             self._ended.set_result(None)
-            raise error  # out of the event loop, as if the program's own handler of the signal had raised it
+            raise error  # out of the event loop, as from the program's own handler of the signal
 
 
 def reraise(error: BaseException | None) -> NoReturn:
-    """Raise the error that ended a Trio run, with its own cause."""
+    """Raise the error of a Trio run, with its own cause."""
     assert error is not None, "without an error the block would have begun"
     try:
         raise error from error.__cause__

@@ -12,13 +12,13 @@ Theory of operation
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
 
-Between threads, each side posts functions to the other through a `Lane`. Where both sides share a thread, the function
-is called directly: by `run_now` on trio-asyncio, by the interrupt guard for a guest.
+Between threads, each side posts functions through a `Lane`. Where both sides share a thread, `run_now` or the interrupt
+guard of a guest calls them.
 
-The nursery encloses the actors and servers of a block and outlives them, so they can still answer. Then `Bridge.end`
-fails the requests without an answer; on trio-asyncio `Bridge.abandon` withdraws them after the loop has closed.
+The nursery outlives the actors and servers of a block, so they can still answer. Then `Bridge.end` fails the other
+requests; on trio-asyncio `Bridge.abandon` withdraws them after the loop has closed.
 
-Owns: the requests and callback tasks of a bridge; the eventfd of a lane; the task that reads a stream.
+Owns: the requests of a bridge; the eventfd of a lane; the task that reads a stream.
 Writes: the log; the state of a `Bridge`, which ``_block`` writes too.
 Calls: kernel.
 """
@@ -61,7 +61,7 @@ T = TypeVar("T")
 
 
 class Asker(Protocol):
-    """The subject of a request's errors: an actor, a server or a group."""
+    """The subject of a request's errors."""
 
     __slots__ = ()
 
@@ -83,16 +83,15 @@ class Bridge:
     """One Trio run and one event loop.
 
     Attributes:
-        nursery: where requests run.
         hurry: lets the block begin soon, because the program is asked to stop. Called on Trio's side.
         to_trio: schedules a function on Trio's side, outside any task.
         to_loop: schedules a function on the event loop's side.
-        callbacks: the tasks in which callbacks run. Event loop's side only.
+        callbacks: the tasks of callbacks. Event loop's side only.
         serving: True while Trio's side takes requests. Written there only.
         ended: True once Trio's side has ended. Written on the event loop's side only.
         failure: the exception that ended Trio's side, or None.
         why: the failure in words, if Trio's side has ended without its block.
-        adapted: server → its configuration in the program, and the copy for Trio's side. Event loop's side only.
+        adapted: server → its configuration, and the copy for Trio's side. Event loop's side only.
     """
 
     nursery: trio.Nursery
@@ -117,7 +116,7 @@ class Bridge:
 
     @property
     def is_copy(self) -> bool:
-        """Whether this is the copy of a forked process, without the tasks and processes behind the bridge."""
+        """True in a forked process, without the tasks and processes behind the bridge."""
         return os.getpid() != self._process
 
     async def call(self, asker: Asker, fn: Callable[[], Awaitable[T]]) -> T:
@@ -126,13 +125,13 @@ class Bridge:
         **Cancellation**: the caller leaves at once, and the function is cancelled.
 
         Raises:
-            Exception: raised by the function; or the error of `asker`, if Trio's side has ended.
+            Exception: raised by the function; or the error of `asker`, after the end of Trio's side.
             RuntimeError: this is not the event loop of the bridge.
         """
         return await self._wait_for(_TaskRequest(self, asker, fn))
 
     async def send(self, asker: Asker, fn: Callable[[], PendingCall[T]]) -> T:
-        """Like `call`, for a function that sends a message: without a task on Trio's side, in half the time."""
+        """Like `call`, for a function that sends a message: in half the time, without a task on Trio's side."""
         return await self._wait_for(_MessageRequest(self, asker, fn))
 
     async def ask(self, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> T:
@@ -150,7 +149,7 @@ class Bridge:
             if not request.answered:
                 request.withdraw()
             else:
-                del request.future  # whose exception may refer to frames that refer to the request
+                del request.future  # whose exception may refer to frames with the request
             del request
 
     def _post(self, request: _Request[Any]) -> None:
@@ -194,7 +193,7 @@ class Bridge:
             logger.warning("the block was stopped although it has not exited: %s", self.why)
 
     def end(self, failure: BaseException | None) -> None:
-        """Fail all waiting requests, because Trio's side has ended. Called on the event loop's side."""
+        """Fail all waiting requests. Called on the event loop's side."""
         self.ended = True
         self.failure = failure
         for request in tuple(self._waiting):
@@ -202,10 +201,7 @@ class Bridge:
                 request.fail(request.ended_error())
 
     def abandon(self) -> None:
-        """Withdraw all waiting requests: after the end of the event loop, no caller can.
-
-        For sides that share a thread.
-        """
+        """Withdraw all waiting requests after the end of an event loop in the same thread, where no caller can."""
         self.serving = False
         for request in tuple(self._waiting):
             request.cancel()
@@ -231,10 +227,10 @@ class _Request(ABC, Generic[T]):
         self._begun = False
 
     def ended_error(self) -> Exception:
-        """Return the asker's error with its cause; the outcome is ``unknown`` once the request has begun."""
+        """Return the asker's error with its cause; outcome ``unknown`` once the request has begun."""
         error = self.asker._ended_error(self._bridge.why)
         if self._begun and isinstance(error, ServerUnavailable):
-            error.outcome = "unknown"  # Trio's side, which has ended, may have sent it
+            error.outcome = "unknown"
             error.add_note("the request may have taken effect; send it again only if a second time does no harm")
         return caused_by(error, self._bridge.failure)
 
@@ -252,7 +248,7 @@ class _Request(ABC, Generic[T]):
             self.future.set_exception(error)
 
     def withdraw(self) -> None:
-        """Cancel the request of a caller that leaves without an answer."""
+        """Cancel the request of a caller that leaves early."""
         with suppress(RuntimeError):  # the event loop is closed
             self.future.cancel()
         with suppress(RuntimeError):  # Trio's side has ended, and the request with it
@@ -335,7 +331,7 @@ class _MessageRequest(_Request[T]):
         call.on_answer(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
-        self._call = None  # it refers to this request, which would be a cycle
+        self._call = None  # which refers to this request
         if isinstance(answer, outcome.Value):
             self._answer(partial(self.succeed, answer.value))
         else:
@@ -362,9 +358,9 @@ class _ServerRequest(_TaskRequest[T]):
 
     def _on_answer(self, answer: outcome.Value[T] | None) -> None:
         assert self._pending is not None
-        pending, self._pending = self._pending, None  # it refers to this request
+        pending, self._pending = self._pending, None  # which refers to this request
         if answer is None:
-            # A context cannot be entered twice, and this may be called synchronously from `_begin`, which runs in it.
+            # A context cannot be entered twice, and `_begin` may call this within it.
             self._context.copy().run(self._start, pending.finish)
         else:
             self._answer(partial(self.succeed, answer.value))
@@ -376,7 +372,7 @@ class _ServerRequest(_TaskRequest[T]):
             self._pending = None
 
 
-# --- Run functions in another thread, in order, with few wake-ups -----------------------------------------------------
+# --- Lanes between threads --------------------------------------------------------------------------------------------
 
 
 HAS_EVENTFD: Final = hasattr(os, "eventfd")
@@ -389,11 +385,11 @@ Step = Callable[[], object]
 class Lane:
     """One direction between two threads: runs functions on the other side, in order.
 
-    Waking a thread costs more than everything else here. So one wake-up serves all functions that are put in before the
-    first of them runs, and a listening thread is woken by a bell, at half the cost of `wake`.
+    Waking a thread costs most. So one wake-up serves all functions put in before the first of them runs, and a bell
+    wakes a listening thread, at half the cost of `wake`.
 
     Args:
-        wake: schedules a function on the other side; may raise if that side has ended.
+        wake: schedules a function on the other side; may raise after its end.
     """
 
     __slots__ = ("_bell", "_steps", "_wake", "_woken")
@@ -404,15 +400,14 @@ class Lane:
         self._woken = False
         self._bell: _Bell | None = None
         if HAS_EVENTFD:
-            with suppress(OSError):  # a sandbox forbids it, or too many files are open: `wake` does as well
+            with suppress(OSError):  # in a sandbox, or with too many open files, `wake` does as well
                 self._bell = _Bell()
 
     def put(self, step: Step) -> None:
         """Schedule a function on the other side.
 
         Raises:
-            RuntimeError: the other side has ended (on Trio a `trio.RunFinishedError`). The function does not run,
-                unless it has run in the last moment.
+            RuntimeError: the other side has ended, and the function does not run, unless it has run in the last moment.
         """
         # Both sides share the deque and the flag without a lock. Here the step is appended before the flag is read, and
         # `run` lowers the flag before it counts the steps. So the run under way counts the step, or the other side is
@@ -428,24 +423,24 @@ class Lane:
                 raise
 
     def run(self) -> None:
-        """Run the functions that were put in. Called on the other side."""
+        """Run the waiting functions. Called on the other side."""
         self._woken = False  # before the steps are counted, see `put`
-        # Steps that arrive meanwhile wait for the next wake-up, so a busy sender cannot keep this loop from ending.
+        # Counted once, so a busy sender cannot keep this loop from ending.
         for _ in range(len(self._steps)):
             self._steps.popleft()()
 
     def listen_on_trio(self) -> None:
-        """Listen until the Trio run of this thread ends."""
+        """Listen until Trio's end."""
         if self._bell is not None:
             trio.lowlevel.spawn_system_task(self._bell.listen, self.run, name="mcp_actors: bridge")
 
     def listen_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen on the event loop of this thread until `close`."""
+        """Listen until `close`."""
         if self._bell is not None:
             self._bell.listen_on(loop, self.run)
 
     def close(self) -> None:
-        """Stop listening. Called in the thread of the event loop, after the Trio run."""
+        """Stop listening. Called in the event loop's thread, after the Trio run."""
         if self._bell is not None:
             self._bell.close()
 
@@ -453,8 +448,8 @@ class Lane:
 class _Bell:
     """Wakes a listening thread, with one system call on each side.
 
-    `TrioToken.run_sync_soon` and ``call_soon_threadsafe`` take a lock, and write to a socket that the other side reads
-    until empty. They wake a thread before and after it listens.
+    `TrioToken.run_sync_soon` and ``call_soon_threadsafe``, for other threads, take a lock and fill a socket that the
+    other side has to drain.
     """
 
     def __init__(self) -> None:
@@ -506,7 +501,7 @@ def run_now(step: Step) -> None:
     step()
 
 
-# --- Read streams of Trio's side on the event loop --------------------------------------------------------------------
+# --- Streams ----------------------------------------------------------------------------------------------------------
 
 
 class AsyncioStream(Handle, Generic[T]):
@@ -550,7 +545,7 @@ class AsyncioStream(Handle, Generic[T]):
 
     @property
     def missed(self) -> int:
-        """The number of items that were dropped because the reader was too slow."""
+        """How many items were dropped because the reader was too slow."""
         missed: int = getattr(self._stream, "missed", 0)
         return missed
 
@@ -564,7 +559,7 @@ class AsyncioStream(Handle, Generic[T]):
 
 @frozen
 class _Reader:
-    """Reads a stream: the end of Trio's side is the end of the stream."""
+    """Turns the end of Trio's side into the end of a stream."""
 
     opener: Asker
 
@@ -582,8 +577,7 @@ async def open_stream(
 ) -> AsyncIterator[AsyncioStream[T]]:
     """Open a stream of Trio's side around a block of asyncio code.
 
-    One task on Trio's side enters and leaves the stream's ``async with``, as a cancel scope requires. A task on the
-    event loop waits for its end, as for any request.
+    One task on Trio's side enters and leaves the ``async with`` of the stream, as a cancel scope requires.
     """
     import asyncio
 
@@ -615,12 +609,12 @@ async def open_stream(
                 bridge.to_trio(leave.set)
             await asyncio.wait([holding])
         if not bridge.serving:
-            return  # Trio's side has ended, and with it the stream, as the reader has seen
+            return  # the reader has seen the end
     await holding
 
 
 def _retrieve_exception(task: asyncio.Task[Any]) -> None:
-    """Mark a task's exception as retrieved, or asyncio would log it as lost."""
+    """Keep asyncio from logging an exception as lost."""
     if not task.cancelled():
         task.exception()
 

@@ -1,10 +1,10 @@
 """Let Trio's side use functions, servers and signals of an asyncio program.
 
 A task on Trio's side waits while a task on the event loop runs the program's function. Either may be cancelled, and
-either side may end first. Some functions are not adapted: predicates of filters, ``http_client``, auth flows of httpx2
-and token stores.
+either side may end first. Not adapted are predicates of filters, ``http_client``, auth flows of httpx2 and token
+stores.
 
-Owns: the callback tasks, until ``_block`` ends them; for each connection to a `LoopServer`, a task on Trio's side.
+Owns: the tasks of callbacks, which ``_block`` ends; on Trio's side, a task for each connection to a `LoopServer`.
 Writes: `Bridge.callbacks` and `Bridge.adapted`; the log; handlers of signals; a signal, if the event loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """
@@ -56,10 +56,10 @@ if TYPE_CHECKING:
     from ._bridge import Step
 
 
-# --- Call functions of an asyncio program from Trio's side ------------------------------------------------------------
+# --- Functions --------------------------------------------------------------------------------------------------------
 
-# If the waiting task on Trio's side is cancelled, it leaves at once, and the working task on the event loop is
-# cancelled. The block awaits the working task at its end.
+# A cancelled task on Trio's side leaves at once, and cancels the task on the event loop, which the block awaits at its
+# end.
 
 
 P = ParamSpec("P")
@@ -148,13 +148,14 @@ def _name(fn: object) -> str:
     return getattr(inner, "__qualname__", None) or repr(inner)
 
 
-# --- Run the extensions of an asyncio program on its event loop -------------------------------------------------------
-
-# The handler of a claimed result may send requests through the SDK's session, which lives on Trio: hence `SessionView`.
+# --- Extensions -------------------------------------------------------------------------------------------------------
 
 
 def extension_from_loop(bridge: Bridge, server: str, extension: ClientExtension) -> ClientExtension:
-    """Return an extension for Trio's side whose functions run on the event loop."""
+    """Return an extension for Trio's side whose functions run on the event loop.
+
+    A claimed result's handler may send requests through the SDK's session, on Trio: hence the `SessionView`.
+    """
 
     def adapt_claim(resolve: Callable[[Result, ClaimContext], Any]) -> Callable[..., Any]:
         resolve_on_loop = on_loop(bridge, resolve)
@@ -194,10 +195,10 @@ class SessionView:
         return call
 
 
-# --- Serve an in-process server on the event loop of an asyncio program -----------------------------------------------
+# --- In-process servers -----------------------------------------------------------------------------------------------
 
-# Each direction is a memory stream of the SDK's messages, with the context variables of the sender. The writing side
-# posts a function to the reading side: a memory stream that both sides touched would wake tasks on the wrong side.
+# Each direction is a memory stream of messages with the context variables of the sender. The writing side posts to the
+# reading side: a stream that both sides touched would wake tasks in the wrong thread.
 
 
 Sent: TypeAlias = "tuple[Context, SessionMessage | Exception]"
@@ -271,7 +272,7 @@ class PostedWriter(MessageWriter):
             self._post(step)
 
 
-# --- Adapt observers, callbacks and configurations of an asyncio program to Trio's side -------------------------------
+# --- Observers and configurations -------------------------------------------------------------------------------------
 
 
 logger = Log("mcp_actors.bridge")
@@ -281,7 +282,7 @@ Wrap: TypeAlias = Callable[[Any], Any]
 
 
 def observers_from_loop(bridge: Bridge, observers: Any) -> Any:
-    """Return observers for Trio's side that pass every event on to the program's, in order, on the event loop.
+    """Return observers for Trio's side that call the program's, in order, on the event loop.
 
     A `CallObserver` is called on Trio's side: a step on the event loop for each request would cost too much. Anything
     but functions is returned unchanged, and refused later.
@@ -321,7 +322,7 @@ def config_from_loop(
 ) -> Any:
     """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned unchanged, and refused later.
 
-    Equal configurations of a server have one result: new wrappers would differ, and a reload would find a change.
+    Equal configurations give one result: new wrappers would differ, and a reload would find a change.
     """
     if not isinstance(config, ServerConfig):
         return config
@@ -404,7 +405,7 @@ def _middleware(bridge: Bridge, middleware: Middleware) -> Middleware:
     return call
 
 
-# --- Receive signals on the event loop's side for Trio's side ---------------------------------------------------------
+# --- Signals ----------------------------------------------------------------------------------------------------------
 
 
 Handler: TypeAlias = Callable[[int, FrameType | None], object]

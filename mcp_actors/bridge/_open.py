@@ -1,10 +1,10 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-A `Door` opens the thing by the function of the same name for Trio programs, with observers, callbacks, configurations
-and signals adapted by ``_callbacks``. Actors are not adapted. `open_asyncio_loop` needs no `Door`, as both sides are in
-one thread; here it joins the failures of the loop and the block.
+A `Door` opens the thing by the function of the same name for Trio programs, with the program's functions and signals
+adapted by ``_callbacks``. Actors are not adapted. `open_asyncio_loop` needs no `Door`, as both sides share a thread,
+and joins the failures of the loop and the block.
 
-Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests; otherwise nothing.
+Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests.
 Writes: the log. To import trio-asyncio changes asyncio for the process.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
@@ -56,16 +56,14 @@ def open_supervisor(
 
     The actors run on Trio, and are written for Trio. Any task may enter the block, and any may leave it.
 
-    **Cancellation**: as in Trio programs. A start of the children ends at once; later the block is cancelled. In either
-    case the block waits until everything has stopped. Only the ``aclose()`` of an asynchronous generator that holds the
-    block open does not wait.
+    **Cancellation**: as in Trio programs. A start of the children ends at once; later the block is cancelled. Either
+    way the block waits until everything has stopped, except in the ``aclose()`` of an asynchronous generator around it.
 
     Arguments are those of `mcp_actors.kernel.open_supervisor`, except:
 
     - ``observers`` are called on the event loop, in order, a little after the event; a `CallObserver` is called on
       Trio's side at once, in another thread with ``host="thread"``.
-    - ``host``: a ``"thread"`` of its own for Trio, or a ``"guest"`` in the thread of the event loop, which has room for
-      one.
+    - ``host``: a ``"thread"`` of its own for Trio, or a ``"guest"`` in the event loop's thread, at most one per thread.
 
     Raises:
         Exception: see `mcp_actors.kernel.open_supervisor`.
@@ -104,16 +102,14 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     The connections run on Trio. Functions in the configuration (middleware, callbacks, functions that return a value)
     are called on the event loop. Any task may enter the block, and any may leave it.
 
-    **Cancellation**: as in Trio programs. The connecting ends at once; later the block is cancelled. In either case the
-    block waits until the servers are disconnected, at most their ``stop_timeout``. At a normal end, accepted requests
-    are finished first, within ``drain_timeout``. Only the ``aclose()`` of an asynchronous generator that holds the
-    block open does not wait.
+    **Cancellation**: as in Trio programs. The connecting ends at once; later the block is cancelled. Either way the
+    block waits until the servers are disconnected, at most their ``stop_timeout``, except in the ``aclose()`` of an
+    asynchronous generator around it. At a normal end, accepted requests are finished first, within ``drain_timeout``.
 
     Arguments are those of `mcp_actors.open_servers`, except:
 
     - ``observers`` are called on the event loop, in order, a little after the event.
-    - ``host``: a ``"thread"`` of its own for Trio, or a ``"guest"`` in the thread of the event loop, which has room for
-      one.
+    - ``host``: a ``"thread"`` of its own for Trio, or a ``"guest"`` in the event loop's thread, at most one per thread.
 
     Raises:
         Exception: see `mcp_actors.open_servers`.
@@ -134,7 +130,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     return Door("open_servers", "mcp_actors", open_on_trio, AsyncioServerGroup, host)
 
 
-# --- Run asyncio code in a Trio program, on trio-asyncio --------------------------------------------------------------
+# --- Asyncio in a Trio program ----------------------------------------------------------------------------------------
 
 
 R = TypeVar("R")
@@ -151,11 +147,11 @@ class AsyncioLoop(Handle):
         return f"<AsyncioLoop {'closed' if self._bridge.loop.is_closed() else 'open'}>"
 
     async def run(self, async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
-        """Run an async function that is written for asyncio, in a task of the event loop, and return its result.
+        """Run an async function written for asyncio, in a task of the event loop, and return its result.
 
         Any number of Trio tasks may run functions at the same time.
 
-        **Cancellation**: cancels the asyncio task, and waits until the task has ended.
+        **Cancellation**: cancels the asyncio task, and waits for its end.
 
         Raises:
             Exception: raised by the function.
@@ -246,7 +242,7 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
                     except trio.Cancelled:
                         raise
                     except BaseException as exc:
-                        # Kept from trio-asyncio and the nursery, which would wrap it; it leaves as itself, below.
+                        # Kept from trio-asyncio and the nursery, which would wrap it; raised below.
                         from_block = exc
             nursery.cancel_scope.cancel("the event loop has ended")
     except BaseExceptionGroup as group:
@@ -273,11 +269,11 @@ def _bridge(loop: Any, nursery: trio.Nursery) -> Bridge:
     return bridge
 
 
-# --- List the tools of servers again ----------------------------------------------------------------------------------
+# --- Lists of tools ---------------------------------------------------------------------------------------------------
 
 
 async def list_tools_again(servers: Iterable[AsyncioServerRef]) -> None:
-    """List the tools of servers concurrently. A server that does not answer is logged, and keeps its last list."""
+    """List the tools of servers concurrently. A server that fails is logged, and keeps its last list."""
     import asyncio
 
     async with asyncio.TaskGroup() as tasks:

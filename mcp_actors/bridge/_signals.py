@@ -1,10 +1,10 @@
 """Receive signals where Trio runs next to an event loop.
 
-Python runs handlers of signals in the main thread only, between any two lines. Trio may run in another thread, or as a
-guest whose scheduler a handler must not interrupt. One of each class here belongs to a `TrioRun` of ``_block``.
+Python runs handlers in the main thread only, between any two lines. Trio may run in another thread, or as a guest whose
+scheduler a handler must not interrupt. A `TrioRun` of ``_block`` has one of each class here.
 
 Owns: the pipe of a `SignalWakeup`.
-Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; the previous ones come back, unless replaced since.
+Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; restores the previous ones, unless replaced since.
 Calls: nothing.
 """
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ._bridge import Step
 
 
-# --- Delay Ctrl-C while a guest run of Trio is in protected code ------------------------------------------------------
+# --- Ctrl-C in a guest run --------------------------------------------------------------------------------------------
 
 # In `trio.run` Trio handles SIGINT, and raises `KeyboardInterrupt` only in unprotected code. A guest run leaves the
 # signal to the host, whose handler may raise anywhere: in Trio's scheduler, or in the loop of an actor, which then
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class InterruptGuard:
     """A handler for SIGINT that delays the previous handler while the guest runs protected code.
 
-    The guest's code is its turns, and the steps of the bridge between turns. All other code of the thread is the
-    host's, and is interrupted as without a guest.
+    The guest's code is its turns, and the steps of the bridge between turns. All other code is the host's, and is
+    interrupted as without a guest.
 
     Nothing is installed outside the main thread, and where SIGINT is ignored or has its default action.
     """
@@ -58,7 +58,7 @@ class InterruptGuard:
         """Restore the previous handler, unless this handler was replaced."""
         if self._found is not None and signal.getsignal(signal.SIGINT) is self._handler:
             signal.signal(signal.SIGINT, self._found)
-        if not self._late:  # else `catch_up` passes the signal of the last turn on
+        if not self._late:  # else `catch_up` still needs it
             self._found = None
 
     def take(self, turn: Callable[[], object]) -> None:
@@ -99,18 +99,15 @@ class InterruptGuard:
             self._found(number, frame)
 
 
-# --- Wake the event loop at a signal, whichever thread gets it --------------------------------------------------------
+# --- Wake-ups ---------------------------------------------------------------------------------------------------------
 
 
 class SignalWakeup:
     """Wakes an event loop at each signal, so that Python's handler runs at once.
 
-    The kernel may give a signal to any thread, also to a thread of Trio, but handlers run in the main thread only.
-    asyncio wakes an idle main thread only after a handler was added to the loop; uvloop always does. Nothing is
-    installed where a wake-up descriptor is set, and outside the main thread.
-
-    Args:
-        loop: the event loop that runs in this thread.
+    The kernel may give a signal to a thread of Trio, but handlers run in the main thread. asyncio wakes an idle main
+    thread only after a handler was added to the loop; uvloop always does. Nothing is installed where a wake-up
+    descriptor is set, and outside the main thread.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -146,13 +143,13 @@ class SignalWakeup:
             os.read(reader, 4096)
 
 
-# --- Notice that a program is asked to stop while it starts -----------------------------------------------------------
+# --- Long starts ------------------------------------------------------------------------------------------------------
 
 
 class StopNotes:
-    """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's own handlers.
+    """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's own.
 
-    A web server's handler only notes the signal, and acts once its application has started. Nothing is installed
+    A web server's handler notes the signal, and acts only after the start of its application. Nothing is installed
     outside the main thread, and where a signal is ignored or has its default action.
 
     Args:

@@ -1,17 +1,17 @@
 """The refs and groups that asyncio programs hold.
 
 A view holds an object of Trio's side and a bridge. Sync methods go past the bridge, in any thread, so they read single
-values, or copies that are made in one step.
+values, or copies made in one step.
 
 | method on Trio's side | method of the view |
 |---|---|
-| async | async; `Bridge.call` calls it on Trio's side |
-| async, sends a request to a server | async; `Bridge.ask` makes a task on Trio's side only if the request needs one |
-| sync, acts, or reads much (`tree`) | async; `View._step` calls it on Trio's side, where nothing else acts meanwhile |
-| sync, only reads a little | sync; called in the thread of its caller |
+| async | async; `Bridge.call` |
+| async, sends a request to a server | async; `Bridge.ask` |
+| sync, acts, or reads much (`tree`) | async; `View._step`, during which nothing else acts there |
+| sync, reads a little | sync; in the thread of the caller |
 | ``async with`` of a stream | the same, with an `AsyncioStream` |
 
-The methods of servers and groups are in the ``_generated`` files, which ``python -m tests.doors`` writes.
+``python -m tests.doors`` writes the methods of servers and groups, in the ``_generated`` files.
 
 Owns: nothing.
 Writes: nothing; acts through the bridge.
@@ -63,7 +63,7 @@ Ref = TypeVar("Ref", bound="AsyncioActorRef[Any]")
 
 
 class View(Handle, Asker, Generic[T_co]):
-    """The asyncio side of one object on Trio's side. Views of the same object are equal."""
+    """The asyncio side of an object on Trio's side. Views of the same object are equal."""
 
     __slots__ = ("_bridge", "_target")
 
@@ -90,7 +90,7 @@ class View(Handle, Asker, Generic[T_co]):
         return await self._bridge.call(self, step)
 
 
-# --- Refs of actors and servers, and groups of servers, for asyncio programs ------------------------------------------
+# --- Refs and groups --------------------------------------------------------------------------------------------------
 
 
 @explained_methods

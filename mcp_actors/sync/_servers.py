@@ -1,9 +1,8 @@
 """Open servers around a block of code without an event loop.
 
-A `Door` runs Trio in a thread (`LoneRun`), and the program calls from its own threads, which nothing can cancel. A
-program may also drop a block without leaving it. So the program's side holds a bridge of its own (`ThreadBridge.held`):
-once the door, the group and the refs have been dropped, the run ends. Otherwise the thread that leaves the block, or
-the exit handler, waits for the end.
+The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So its side holds a
+bridge of its own (`ThreadBridge.held`): the Trio run ends once the door, the group and the refs have been dropped.
+Otherwise the thread that leaves the block, or the exit handler, waits for the end.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
 Writes: the log; `Bridge.hurry`; handlers of signals while a block starts.
@@ -74,7 +73,7 @@ class LoneRun(ThreadRun):
         self.abort()
 
     def report_end(self) -> None:
-        """Report the end, and remove the exit handler: a dropped block never calls `finish`."""
+        """Report the end, without the exit handler, as a dropped block never calls `finish`."""
         super().report_end()
         atexit.unregister(self.at_exit)
 
@@ -112,7 +111,7 @@ class _Owner:
 class Door(Unopened, AbstractContextManager[SyncServerGroup]):
     """Starts a Trio run, opens servers in it around a block, and ends both with the block.
 
-    Any thread may leave the block. A Ctrl-C while entering, inside or while leaving is raised after the Trio run.
+    Any thread may leave the block. A Ctrl-C is raised after the Trio run.
 
     Args:
         open_: returns the context manager that opens the servers on Trio's side.
@@ -179,7 +178,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         """Exist: ``async with`` looks for this method before it calls `__aenter__`."""
 
     def _wait_ended(self, run: LoneRun, end: Callable[[], object]) -> tuple[BaseException | None, BaseException | None]:
-        """End the Trio run and wait for it; return its exception, and the last Ctrl-C meanwhile."""
+        """End the Trio run and wait; return its exception, and the last Ctrl-C meanwhile."""
         interruption: BaseException | None = None
         while True:
             try:
@@ -219,8 +218,8 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     and any thread may leave the block. A process that is forked meanwhile cannot use them.
 
     **Ctrl-C** is raised at the call that the main thread waits for. The call is withdrawn: a queued request is never
-    sent, and for a sent request the server is asked to cancel it. The servers remain usable. While the block is entered
-    or left, Ctrl-C is raised after everything has been closed. `fail_after` takes the place of a cancel scope.
+    sent, and the server is asked to cancel a sent one. The servers remain usable. While the block is entered or left,
+    Ctrl-C is raised after everything has been closed. `fail_after` takes the place of a cancel scope.
 
     Arguments are those of `mcp_actors.open_servers`, except:
 
@@ -228,8 +227,8 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
       they may block, and call servers. A ``progress`` callback, and ``show`` of a sign-in, run in the thread that made
       the call. Async functions, and servers given as `InProcess`, run on Trio.
     - ``observers`` are called in Trio's thread, so they must not block.
-    - There are no ``stop_on`` and ``reload_on``, because a thread cannot be cancelled. Use handlers of signals, which
-      may raise `SystemExit` in the main thread, or call ``servers.reload()``.
+    - There are no ``stop_on`` and ``reload_on``, because a thread cannot be cancelled. A handler of a signal may raise
+      `SystemExit` in the main thread, or call ``servers.reload()``.
 
     Raises:
         Exception: see `mcp_actors.open_servers`.
@@ -240,7 +239,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     given = options.pop("configs")
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
-        stops = Signals("stop_on", ())  # none, but a handler of the program may note one during a long start
+        stops = Signals("stop_on", ())  # but a handler of the program may note a signal during a long start
         bridge.hurry = lambda: stops.hurry()
         adapted = {"callbacks": adapted_callbacks(in_thread, callbacks)}
         configs = (config_from_thread(bridge, config) for config in given)

@@ -1,15 +1,15 @@
 """Wait in a thread for an answer of Trio's side.
 
-Each thread has a queue of steps that Trio's side puts in: to look at an answer, or to run a callback. A thread that
-waits for one answer runs the steps of all its calls, because a callback may call servers too.
+Each thread has a queue of steps that Trio's side puts in: to look at an answer, or to run a callback. A thread runs the
+steps of all its calls while it waits for one, because a callback may call servers too.
 
-In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. Therefore
+In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. So:
 
-- what several threads use is changed by single calls of C (`SimpleQueue.put`, `set.add`). A lock taken in Python, as in
+- Single calls of C (`SimpleQueue.put`, `set.add`) change what several threads use. A lock taken in Python, as in
   `threading.Event`, could stay taken, and Trio's thread would hang.
-- an interrupted call withdraws its request, and so wakes Trio's side, in case the interrupted code had put a step in
-  without waking it.
-- an answer is set before its step is put in, and only the answer ends the waiting. So a step may be lost.
+- An interrupted call withdraws its request, which wakes Trio's side: the interrupted code may have put a step in
+  without doing so.
+- An answer is set before its step is put in, and only the answer ends the waiting. So a step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.
 Writes: nothing.
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-# --- Limit the calls of a block of code -------------------------------------------------------------------------------
+# --- Limits -----------------------------------------------------------------------------------------------------------
 
 
 class _Limit(NamedTuple):
@@ -73,10 +73,9 @@ _limit: Final = ContextVar("_limit", default=_NO_LIMIT)
 def fail_after(seconds: float) -> Iterator[None]:
     """Limit how long the calls in a ``with`` block take, like `trio.fail_after`.
 
-    A call without an answer by then is withdrawn, as by Ctrl-C, and raises a `TimeoutError`; each later call in the
-    block raises the error at once. The start of `open_servers` is a call too. Other code in the block is not
-    interrupted. Of several blocks around a call, the earliest deadline counts. Threads that the block starts have no
-    limit.
+    A late call is withdrawn, as by Ctrl-C, and raises a `TimeoutError`; each later call in the block raises the error
+    at once. The start of `open_servers` is a call too. Other code in the block is not interrupted. Of several blocks,
+    the earliest deadline counts. Threads that the block starts have no limit.
 
     Args:
         seconds: for all calls in the block together.
@@ -93,11 +92,11 @@ def fail_after(seconds: float) -> Iterator[None]:
         _limit.reset(token)
 
 
-# --- Answers, and the threads that wait for them ----------------------------------------------------------------------
+# --- Answers and threads ----------------------------------------------------------------------------------------------
 
 
 class Answer(Generic[T]):
-    """An answer that one thread waits for, with the methods of a future that a bridge uses.
+    """An answer that one thread waits for, as a future for a bridge.
 
     Args:
         steps: the queue of the waiting thread.
@@ -142,8 +141,7 @@ class Answer(Generic[T]):
 
         Raises:
             TimeoutError: the limit has expired.
-            BaseException: the answer is an exception, or a callback in this thread has raised one that is not an
-                `Exception`.
+            BaseException: the answer; or raised by a callback in this thread, and not an `Exception`.
         """
         # The queue is emptied even after the answer: the steps of fast answers would accumulate.
         while not self._done or not self._steps.empty():
@@ -162,12 +160,12 @@ class Answer(Generic[T]):
 
 
 PATIENCE: Final = 1.0
-"""Seconds between two looks at signals: the kernel may give a signal to another thread, which does not wake the main
-thread to run the handler."""
+"""Seconds between two looks at signals: a signal that another thread gets does not wake the main thread to handle
+it."""
 
 
 class _Threads(threading.local):
-    """The threads of the program, in the place of an event loop. Each sees attributes of its own."""
+    """The threads of the program, in the place of an event loop, with attributes for each thread."""
 
     def __init__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
@@ -189,7 +187,7 @@ class _Threads(threading.local):
 class ThreadBridge(Bridge):
     """One Trio run, and the threads of a program without an event loop.
 
-    Functions for the program's side run at once, in Trio's thread: they only set answers, as any thread may.
+    Functions for the program's side run at once, in Trio's thread: they only set answers.
     """
 
     def __init__(self) -> None:
@@ -198,9 +196,9 @@ class ThreadBridge(Bridge):
         self.to_loop = run_now
 
     def held(self) -> ThreadBridge:
-        """Return another object with the state of this bridge, for the program to hold.
+        """Return an object with the state of this bridge, for the program to hold.
 
-        Trio's side holds this bridge alone, so the returned object is collected once the program has dropped it.
+        Trio's side does not hold the returned object, so its finalizer runs once the program has dropped it.
         """
         held = ThreadBridge.__new__(ThreadBridge)
         held.__dict__ = self.__dict__  # shared, so each sees what the other sets
@@ -231,9 +229,9 @@ class ThreadBridge(Bridge):
 
 
 def completed(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for nothing but a `ThreadBridge`, and return its result.
+    """Run a coroutine that waits for a `ThreadBridge` only, and return its result.
 
-    The coroutine blocks where it would suspend on an event loop, so its first step completes it.
+    Its first step blocks instead of suspending, and so completes it.
     """
     try:
         coroutine.send(None)
@@ -242,7 +240,7 @@ def completed(coroutine: Coroutine[Any, Any, T]) -> T:
     raise AssertionError("it waits for an event loop")
 
 
-# --- Call functions of the program from Trio's side -------------------------------------------------------------------
+# --- Callbacks --------------------------------------------------------------------------------------------------------
 
 
 class _Callback(Reply[Any]):
@@ -256,7 +254,7 @@ class _Callback(Reply[Any]):
         self._fn = fn
 
     def run(self) -> None:
-        """Call the function, unless the task has left: the thread may be in another request by now."""
+        """Call the function, unless the task has left: the thread may be in another request."""
         if not self.open:
             return
         answer: outcome.Value[Any] | outcome.Error
@@ -303,7 +301,7 @@ def in_thread(fn: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def config_from_thread(bridge: Bridge, config: Any) -> Any:
-    """Return a configuration with its plain functions in threads. Async functions and objects run on Trio."""
+    """Return a configuration with plain functions in threads. Async functions and objects run on Trio."""
     return config_from_loop(bridge, config, _adapted)
 
 
