@@ -49,8 +49,8 @@ class AgentFrameworkProvider(ContextProvider):
     """A group of servers, for ``Agent(context_providers=[…])`` of Agent Framework (``agent-framework-core``).
 
     The tools are those of the group at each turn of a run, under their public names; of two tools with one name the
-    agent's own is offered. The predicate of a `ToolFilter` is asked with the agent and the ``AgentSession`` of the run.
-    Any number of agents and runs may use a provider at the same time. A provider owns no connection.
+    agent's own is offered. The predicate of a `ToolFilter` gets the agent and the ``AgentSession`` of the run. Agents
+    and runs may share a provider, which owns no connection.
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
     says the same, and links are texts. ``_meta`` is in ``additional_properties``. A tool that reports a failure raises
@@ -61,9 +61,9 @@ class AgentFrameworkProvider(ContextProvider):
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
     Args:
-        group: the group that `mcp_actors.bridge.open_servers` yields.
-        servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+        group: from `mcp_actors.bridge.open_servers`.
+        servers: the names of the servers to offer. Default None: all.
+        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True: the last
             lists.
         include_instructions: True adds the instructions of the servers to the agent's, at each run (see
             `server_instructions`). Trust the servers. Default False.

@@ -53,10 +53,10 @@ async def langchain_tools(
     awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.
 
     Args:
-        group: the group that `mcp_actors.bridge.open_servers` yields. The tools do not own it.
-        servers: the names of the servers whose tools to offer. Default None: all.
+        group: from `mcp_actors.bridge.open_servers`. The tools do not own it.
+        servers: the names of the servers to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
-        tool_cache: False asks the servers first, for servers that do not notify changes. Default True: the last lists.
+        tool_cache: False lists tools first, for servers that do not notify changes. Default True: the last lists.
         handle_tool_error: how LangChain handles a ``ToolException``. Default False: raised.
 
     Raises:
@@ -85,7 +85,7 @@ def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> Structur
 
 
 class _GroupTool(StructuredTool):
-    """Takes its arguments as they are: LangChain's tool would take some names for itself (``config``)."""
+    """Takes its arguments as they are: LangChain's own tool would take some names for itself (``config``)."""
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle all but the connection."""

@@ -34,8 +34,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     An agent is built once. At each turn it is offered the current tools of the group, under their public names, and its
     own tools; of two tools with one name its own. The predicate of a `ToolFilter` is called with the name of the agent,
     as in ``create_agent(name=…)``, and LangGraph's ``Runtime``; when a tool is called, with the ``ToolRuntime``, which
-    lacks some attributes of the ``Runtime``. Any number of agents and runs may use a middleware at the same time. A
-    middleware owns no connection.
+    lacks some attributes of the ``Runtime``. Agents and runs may share a middleware, which owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors
@@ -45,9 +44,9 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     awaited (``ainvoke``, ``astream``); a synchronous ``invoke`` is refused.
 
     Args:
-        group: the group that `mcp_actors.bridge.open_servers` yields.
-        servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+        group: from `mcp_actors.bridge.open_servers`.
+        servers: the names of the servers to offer. Default None: all.
+        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True: the last
             lists.
         include_instructions: True adds the instructions of the servers to the system message (see
             `server_instructions`). Trust the servers. Default False.

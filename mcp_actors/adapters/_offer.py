@@ -58,7 +58,7 @@ class Offer:
     """The tools of a group, or of some of its servers, under their public names.
 
     Attributes:
-        names: the names of the servers, without repetitions; None for all.
+        names: the servers, without repetitions; None for all.
         tool_cache: False asks the servers for their tools at each turn.
     """
 
@@ -298,7 +298,6 @@ class Approvals:
     server's tool may just not be listed.
 
     Args:
-        offer: the tools.
         option: the adapter and the option, for warnings.
         names: name → True to require approval, False to exempt.
     """
@@ -332,7 +331,7 @@ class Approvals:
         return needs_approval
 
     def _means(self, name: str, tool: CatalogTool) -> bool:
-        """Return True if a name means a tool. A name that exempts, and may be public, is no own name."""
+        """Return True if a name means a tool. A name that exempts, and may be public, is not read as an own name."""
         if name == tool.public_name or name != tool.name or self._names[name]:
             return name in (tool.public_name, tool.name)
         group = self._offer.group
@@ -377,7 +376,7 @@ async def server_instructions(
     instructions, was never connected, or has no tool on offer. No request is sent.
 
     Args:
-        group: the group that `mcp_actors.bridge.open_servers` yields.
+        group: from `mcp_actors.bridge.open_servers`.
         servers: the names of the servers. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
 
@@ -450,11 +449,11 @@ class McpClient(PromptsAndResources):
     result, so the content has everything: structured content, unless a text says the same; embedded texts and links, as
     texts; and a text for an empty result. Prompts and resources need exactly one server.
 
-    Any number of agents may use a client at the same time. The client owns no connection, and cannot be closed.
+    Agents may share a client, which owns no connection and cannot be closed.
 
     Args:
-        group: the group that `mcp_actors.bridge.open_servers` yields.
-        servers: the names of the servers whose tools to offer. Default None: all.
+        group: from `mcp_actors.bridge.open_servers`.
+        servers: the names of the servers to offer. Default None: all.
         context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown; then `list_tools` fails
             if a filter has a predicate.
         tool_cache: False asks the servers in each `list_tools`, for servers that do not notify changes. Default True:

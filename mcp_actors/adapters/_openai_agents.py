@@ -69,9 +69,9 @@ class MCPServerOptions(TypedDict, total=False):
 class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     """A group of servers, for ``Agent(mcp_servers=[…])`` of the OpenAI Agents SDK (``openai-agents``).
 
-    The tools are those of the group at each turn, under their public names; the predicate of a `ToolFilter` is asked
-    with the agent and the run's ``RunContextWrapper``. Any number of agents and runs may use an adapter at the same
-    time. An adapter owns no connection: connecting and cleaning up do nothing.
+    The tools are those of the group at each turn, under their public names; the predicate of a `ToolFilter` gets the
+    agent and the run's ``RunContextWrapper``. Agents and runs may share an adapter. It owns no connection: connecting
+    and cleaning up do nothing.
 
     A result with ``is_error`` is the tool's output, as with the servers of the SDK. An error of a call goes to the
     ``failure_error_function`` given here or to the agent. Without a function, the SDK describes the error to the model;
@@ -81,9 +81,9 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
     Args:
-        group: the group that `mcp_actors.bridge.open_servers` yields.
-        servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+        group: from `mcp_actors.bridge.open_servers`.
+        servers: the names of the servers to offer. Default None: all.
+        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True: the last
             lists.
         name: the SDK's name for the adapter, in traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,

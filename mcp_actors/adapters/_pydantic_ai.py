@@ -79,9 +79,9 @@ ToolCallHook: TypeAlias = Callable[[RunContext[Any], CallToolFn, str, dict[str, 
 class PydanticAIToolset(DynamicToolset[Any]):
     """A group of servers, for ``Agent(toolsets=[…])`` of Pydantic AI.
 
-    The tools are those of the group at each step of a run, under their public names; the predicate of a `ToolFilter` is
-    asked with the agent and the ``RunContext``. Any number of agents and runs may use a toolset at the same time. A
-    toolset owns no connection: entering and leaving do nothing.
+    The tools are those of the group at each step of a run, under their public names; the predicate of a `ToolFilter`
+    gets the agent and the ``RunContext``. Agents and runs may share a toolset. It owns no connection: entering and
+    leaving do nothing.
 
     Results are those of ``pydantic_ai.mcp.MCPToolset``: structured content if the rest is only text, otherwise text,
     ``BinaryContent`` and so on. But structured content is kept next to other parts, a link is a dict, an empty result
@@ -90,9 +90,9 @@ class PydanticAIToolset(DynamicToolset[Any]):
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 
     Args:
-        group: the group that `mcp_actors.bridge.open_servers` yields.
-        servers: the names of the servers whose tools to offer. Default None: all.
-        tool_cache: False asks the servers at each turn, for servers that do not notify changes. Default True: the last
+        group: from `mcp_actors.bridge.open_servers`.
+        servers: the names of the servers to offer. Default None: all.
+        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True: the last
             lists.
         include_instructions: True adds the instructions of the servers to the agent's (see `server_instructions`).
             Trust the servers. With an ``id``, changes are appended, so a provider's cache stays valid. Default False.

@@ -148,12 +148,10 @@ class Unreachable(Exception):
     """The authorization server does not answer, or cannot now. A retry may help."""
 
     def again(self) -> Unreachable:
-        """Return a copy for another task."""
         return Unreachable(str(self))
 
 
 def members_in(body: bytes | bytearray) -> dict[str, Any]:
-    """Return the members of the JSON object in a body, if any."""
     with suppress(ValueError):
         content = from_json(body)
         return content if isinstance(content, dict) else {}
@@ -235,7 +233,6 @@ class Exchange:
     Args:
         client: sends the requests, without the auth of the MCP server.
         url: the URL of the MCP server, without user and password.
-        oauth: how to sign in.
         secret: the resolved client secret.
         mask: masks credentials in a text.
         learn: adds a credential to mask.
@@ -335,8 +332,8 @@ class Exchange:
     def check_url(self, url: httpx2.URL) -> None:
         """Refuse a URL in metadata that nothing may be sent to.
 
-        Without https it would show secrets, a user in it hides the host from people, and for a server on the Internet
-        it must not lead into the network of this machine. The host of the configured issuer may be anywhere.
+        It must be https, or secrets could be read; without a user, who would hide the host from people; and for a
+        server on the Internet not in the network of this machine. The host of the configured issuer may be anywhere.
 
         Raises:
             Refused: the URL is not acceptable.
@@ -356,7 +353,6 @@ class Exchange:
             raise Refused("private_address", f"{problem}; if the authorization server is there, set issuer to its URL")
 
     def check_page(self, url: str) -> None:
-        """Refuse the URL of a page that a browser must not open."""
         page = httpx2.URL(url)
         self.check_url(page)
         if page.fragment:  # the parameters of the sign-in would be in it, unseen by the server
@@ -436,7 +432,6 @@ class Challenge:
     Attributes:
         scope: the valid scopes that the server asks for.
         resource_metadata: the URL of the server's metadata.
-        error: the reason of the refusal.
     """
 
     scope: str | None = None
@@ -452,7 +447,7 @@ class Challenge:
         """Return the refusal of a request for the SDK, with the scopes to ask for.
 
         Raises:
-            Refused: the URL of the metadata is not a URL.
+            Refused: the metadata have no valid URL.
         """
         fields = {"scope": scope, "error": _MORE_SCOPES if self.wants_more_scopes else None}
         fields["resource_metadata"] = self._inert_url()

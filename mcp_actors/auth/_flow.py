@@ -104,8 +104,7 @@ class Person:
     """The part of a sign-in that a person does.
 
     Attributes:
-        redirect: where the browser returns to.
-        show: shows the URL to the person.
+        show: shows the URL.
         answer: waits for the code, given the provider and the issuer in its metadata.
     """
 
@@ -269,7 +268,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
 
     Raises:
         SignInNeeded: the refresh token was refused.
-        Unreachable: no answer, or not now, so the refresh token may still be good.
+        Unreachable: no answer, so the refresh token may still be good.
     """
     if old.metadata is None and old.protected is not None:
         raise SignInNeeded("the authorization server that issued the token is not known")
@@ -339,7 +338,6 @@ def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
 
 
 def _with_secret(client: OAuthClientInformationFull, exchange: Exchange) -> OAuthClientInformationFull:
-    """Return the stored client with the configured secret, which is never stored."""
     return client.model_copy(update={} if exchange.secret is None else {"client_secret": exchange.secret})
 
 
@@ -474,7 +472,7 @@ _running: Final[ContextVar[bool]] = ContextVar("running", default=False)
 
 
 class _Silence(logging.Filter):
-    """Drops the SDK's records about these flows: whole answers, perhaps with tokens. Failures are raised anyway."""
+    """Drops the SDK's records about these flows: whole answers, perhaps with tokens."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return not _running.get()

@@ -4,10 +4,10 @@ Any program and any web page on this machine can send requests here. So a reques
 and the state of this sign-in. Others are refused, and the receiver goes on waiting: a stranger can neither end a
 sign-in nor give it a code. Pages quote nothing of a request.
 
-Everybody can read the command line of a browser, and the URL of a sign-in has all that a stranger needs to get a code:
-the state and the challenge. So the browser starts at a page on this machine (`_FirstPage`), with an unguessable path,
-which leads on to the URL once. On Linux, a process of another user is refused there (`is_stranger`), even if faster
-than the browser. A private file that leads on would not do: browsers in a sandbox (Snap, Flatpak) cannot read it.
+Everybody can read the command line of a browser, and the URL of a sign-in has all that a stranger needs to get a code.
+So the browser starts at a page here (`_FirstPage`), with an unguessable path, which leads on to the URL once; on Linux,
+processes of other users are refused (`is_stranger`). A private file that leads on would not do: browsers in a sandbox
+(Snap, Flatpak) cannot read it.
 
 Owns: sockets on loopback addresses, within a block; a thread for `webbrowser`, which may outlive its caller.
 Writes: the log.
@@ -114,7 +114,6 @@ class Answer:
     """The answer to one request.
 
     Attributes:
-        text: the text of the page.
         location: where to lead on to; None for a page.
         sent: called after the attempt to send.
     """
@@ -259,7 +258,7 @@ class Receiver:
 
     Attributes:
         url: where the browser has to return to.
-        state: the state of the sign-in; until it is set, every request is refused.
+        state: the state of the sign-in; before it is set, every request is refused.
     """
 
     url: str

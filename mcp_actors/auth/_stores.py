@@ -110,8 +110,6 @@ def of_store(problem: str, kind: type[ConfigError] = ConfigError) -> ConfigError
 
 @define(eq=False, repr=False)
 class _Job(Generic[T]):
-    """One call of a store."""
-
     fn: Callable[[], T]
     lasting: bool
     undo: Callable[[T], object]
@@ -124,7 +122,6 @@ class _Job(Generic[T]):
     _mutex: threading.Lock = field(factory=threading.Lock, init=False)
 
     def run(self) -> None:
-        """Make the call, in the thread."""
         if self._left and not self.lasting:
             return
         try:
@@ -384,7 +381,7 @@ class FileTokenStore:
 
 
 def _read(path: Path) -> str | None:
-    """Return the content of a file that no other user can read or write."""
+    """Return the content of a file that only this user can read and write."""
     problem = "it is not a file of this user that only this user can read"
     try:
         # Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
@@ -538,7 +535,6 @@ class SignedIn:
         resource: the URL of the server, for people who read the file.
         expires_at: of the access token, in seconds since 1970; None if unknown.
         since: when the tokens were issued, in seconds since 1970.
-        metadata: of the authorization server.
         protected: the metadata of the resource.
         challenge: where the server says that `protected` is.
         asked: the requested scopes; others may have been granted.
@@ -563,14 +559,12 @@ class SignedIn:
 
     @property
     def renewable(self) -> bool:
-        """True if there is a refresh token that was not refused."""
         return bool(self.tokens.refresh_token) and not self.refused  # some authorization servers send an empty one
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at
 
     def due(self, now: float) -> bool:
-        """Return True if the access token should be refreshed."""
         if self.expires_at is None:
             return False
         return now >= self.expires_at - min(EARLY, max(self.expires_at - self.since, 0.0) / 10)

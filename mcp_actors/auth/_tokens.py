@@ -1,7 +1,7 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
-`OAuthTokens` is the auth flow of a transport's HTTP client. It asks no person to sign in, and raises `SignInRequired`
-where only a person can help, `ConnectFailed` if there is no token for another reason.
+`OAuthTokens` is the auth flow of a transport's HTTP client. It asks no person to sign in: it raises `SignInRequired`
+where only a person can help, and `ConnectFailed` without a token for another reason.
 
 | answer of the MCP server | reaction |
 |---|---|
@@ -18,9 +18,8 @@ Many authorization servers accept a refresh token once, and take a second use fo
   repeated for `PAUSE` seconds, unless the token expires or is refused.
 - A refresh that has begun belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
   program wait for the answer, for `GRACE` seconds at most.
-- The new token is in use before it is stored. If the write fails (disk full), the connection logs the failure, and
-  retries at later requests, unless the store has got another sign-in. A refused refresh token is removed from the
-  store.
+- The new token is in use before it is stored. A failed write (disk full) is logged, and repeated at later requests,
+  unless the store has got another sign-in. A refused refresh token is removed from the store.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
 Writes: the store; the ``Authorization`` header of requests; the log.
@@ -88,10 +87,6 @@ def store_of(oauth: OAuth) -> TokenStore:
 @define(eq=False, repr=False)
 class OAuthTokens(httpx2.Auth):
     """Sends a token with each request, and replaces a refused one.
-
-    Args:
-        server: the name of the server.
-        exchange: sends the requests to the authorization server.
 
     Raises:
         SignInRequired: a person has to sign in.

@@ -12,8 +12,8 @@ Theory of operation
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
 
-Between threads, each side posts functions through a `Lane`. Where both sides share a thread, `run_now` or the interrupt
-guard of a guest calls them.
+Between threads, each side posts functions through a `Lane`. In a shared thread, `run_now` or the interrupt guard of a
+guest calls the functions.
 
 The nursery outlives the actors and servers of a block, so they can still answer. Then `Bridge.end` fails the other
 requests; on trio-asyncio `Bridge.abandon` withdraws them after the loop has closed.
@@ -161,7 +161,7 @@ class Bridge:
             request.fail(request.ended_error())
 
     def check_loop(self, asker: Asker) -> None:
-        """Raise an error off the event loop of the bridge, in a forked process, or in a patched program."""
+        """Raise an error unless called on the bridge's event loop, in its process, in an unpatched program."""
         if self.is_copy:
             raise RuntimeError(
                 f"{asker._who}: cannot be used in a forked process, because its connections belong to the parent; "
