@@ -90,7 +90,6 @@ class Offer:
 
     @property
     def label(self) -> str:
-        """A name for the adapter."""
         return "mcp_actors" if self.names is None else "-".join(self.names) or "none"
 
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
@@ -117,7 +116,6 @@ class Offer:
         return tuple(tool for tool in self.mine(await self.group.list_tools(context)) if _for_models(tool))
 
     def mine(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
-        """Return the tools of the servers of this offer."""
         return [tool for tool in tools if self.names is None or tool.server in self.names]
 
     def find(self, public_name: str) -> CatalogTool | None:
@@ -252,7 +250,6 @@ def meta_of(result: CallToolResult) -> dict[str, Any]:
 
 
 def failure_text(result: CallToolResult, silent: str = SILENT) -> str:
-    """Return the text of a failed result, for a model."""
     words = [part.text if part.type == "text" else f"[{part.type}]" for part in parts_of(result)]
     has_reason = bool(result.content) or result.structured_content is not None
     return (has_reason and "\n".join(filter(None, words))) or silent

@@ -65,7 +65,7 @@ MCP_TOOLSET_OPTIONS: Final = {
 
 
 class CallToolFn(Protocol):
-    """Calls a tool for a `ToolCallHook`."""
+    """The function by which a `ToolCallHook` calls a tool."""
 
     def __call__(
         self, name: str, args: dict[str, Any], *, metadata: dict[str, Any] | None = None

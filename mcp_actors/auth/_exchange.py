@@ -116,11 +116,7 @@ class SignInNeeded(Exception):
 
 
 class Refused(Exception):
-    """The authorization server, or a check here, has refused something. A retry cannot help.
-
-    Attributes:
-        reason: for example ``"access_denied"``.
-    """
+    """The authorization server, or a check here, has refused something. A retry cannot help."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
@@ -161,7 +157,7 @@ def members_in(body: bytes | bytearray) -> dict[str, Any]:
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
     """Return the error code in an answer, or ``""``; and the answer in words, for errors.
 
-    Nothing else is shown: a body may have a code, a token or a secret.
+    Other parts of a body are not shown: a code, a token or a secret may be among them.
     """
     body = members_in(response.content)
     code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
@@ -171,7 +167,6 @@ def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str,
 
 
 def with_explanation(said: str, description: str) -> str:
-    """Return an answer with the authorization server's explanation, already masked."""
     explained = plain_text(description, limit=_SHOWN)
     return f"{said} ({explained})" if explained else said
 
@@ -274,7 +269,6 @@ class Exchange:
         return response
 
     def learn_credentials(self, tokens: OAuthToken, client: OAuthClientInformationFull | None) -> None:
-        """Mask the credentials of a sign-in from now on."""
         for token in (tokens.access_token, tokens.refresh_token):
             if token is not None:
                 self.learn(token)
@@ -332,8 +326,11 @@ class Exchange:
     def check_url(self, url: httpx2.URL) -> None:
         """Refuse a URL in metadata that nothing may be sent to.
 
-        It must be https, or secrets could be read; without a user, who would hide the host from people; and for a
-        server on the Internet not in the network of this machine. The host of the configured issuer may be anywhere.
+        - Without https, secrets could be read.
+        - A user in front of the host hides the host from people.
+        - A server on the Internet must not lead into the network of this machine.
+
+        The host of the configured issuer may be anywhere.
 
         Raises:
             Refused: the URL is not acceptable.
@@ -364,7 +361,7 @@ class Exchange:
 
 
 def _is_error(body: bytearray) -> bool:
-    """Return True if a body is an error of OAuth. GitHub sends errors with status 200."""
+    """Recognize an error of OAuth: GitHub sends errors with status 200."""
     content = members_in(body)
     return "error" in content and "access_token" not in content
 

@@ -78,8 +78,6 @@ CLIENT_NAME: Final = "mcp-actors"
 
 @define(eq=False, repr=False)
 class _Memory:
-    """The storage of one run, called by the SDK."""
-
     client: OAuthClientInformationFull | None = None
     tokens: OAuthToken | None = None
 
@@ -483,7 +481,6 @@ _SILENCE: Final = _Silence()
 
 @asynccontextmanager
 async def _quietly(flow: AsyncGenerator[httpx2.Request, httpx2.Response]) -> AsyncIterator[None]:
-    """Run a flow of the SDK without its log, and close it."""
     logging.getLogger(OAuthClientProvider.__module__).addFilter(_SILENCE)  # adding it twice does nothing
     token = _running.set(True)
     try:

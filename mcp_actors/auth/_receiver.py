@@ -273,7 +273,6 @@ class Receiver:
         return self._found
 
     def judge(self, request: h11.Request, connection: socket.socket) -> Answer:
-        """Return the answer to a request, and take the redirect."""
         try:
             found = self._parameters(request)
         except Refused as refusal:
@@ -290,11 +289,6 @@ class Receiver:
         return Answer(f"{said}. Your program shows the outcome and the next step.", sent=self._came.set)
 
     def _parameters(self, request: h11.Request) -> Mapping[str, str]:
-        """Return the parameters of the redirect.
-
-        Raises:
-            Refused: the request is not the redirect of this sign-in.
-        """
         own = urlsplit(self.url)
         target = _target(request)
         host = dict(request.headers).get(b"host", b"").decode("ascii", "replace")
@@ -356,7 +350,6 @@ class _FirstPage:
     _opened: bool = field(default=False, init=False)
 
     def judge(self, request: h11.Request, connection: socket.socket) -> Answer:
-        """Lead the browser on; refuse everybody else."""
         try:
             self._check(request, connection)
         except Refused as refusal:

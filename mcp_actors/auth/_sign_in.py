@@ -145,7 +145,6 @@ async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | No
 
 
 async def _challenge(exchange: Exchange, header: str | None) -> Challenge:
-    """Return the challenge of the server, which names the metadata and the scopes."""
     if header is None:
         request = httpx2.Request("POST", exchange.url, headers=_HEADERS, content=PING)
         with trio.move_on_after(CHALLENGE):
@@ -186,8 +185,6 @@ class _CallbackRaised(Exception):
 
 @define(eq=False, repr=False)
 class _Visit:
-    """A person's visit to the page of the authorization server."""
-
     show: SignInCallback
     receiver: Receiver | None
     exchange: Exchange

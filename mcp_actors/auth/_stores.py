@@ -193,7 +193,6 @@ class StoreThread:
         return job.result()
 
     def post(self, fn: Callable[..., object], *args: object) -> None:
-        """Call a function in the thread, without waiting."""
         job = _Job(partial(fn, *args), lasting=True, undo=lambda value: None, token=None)
         try:
             self._post(job)
@@ -582,7 +581,6 @@ class SignedIn:
         return evolve(self, tokens=tokens, refused=True)
 
     def to_text(self, key: str | None = None) -> str:
-        """Return JSON, with the key of the store."""
         models: dict[str, Any] = {"client": self.client, "tokens": self.tokens, "protected": self.protected}
         content: dict[str, Any] = {
             "version": VERSION,

@@ -114,7 +114,7 @@ class TrioRun(ABC):
 class ThreadRun(TrioRun):
     """A Trio run in a thread of its own, joined by the block or the exit handler.
 
-    The thread is a daemon, because Python joins other threads before the exit handlers.
+    The thread is a daemon, because Python joins other threads before exit handlers run.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -408,7 +408,6 @@ class Door(Block[V_co], Generic[T, V_co]):
         on_trio: the package of the function for programs on Trio.
         open_: returns the context manager that opens the thing on Trio's side. Called on the event loop.
         view: makes the view for the block.
-        host: where Trio runs.
     """
 
     _bridge: Bridge

@@ -211,7 +211,6 @@ class _Request(ABC, Generic[T]):
     """One request, made in the caller's task and answered once.
 
     Attributes:
-        future: the answer, for the caller.
         answered: event loop's side only.
     """
 
@@ -430,12 +429,10 @@ class Lane:
             self._steps.popleft()()
 
     def listen_on_trio(self) -> None:
-        """Listen until Trio's end."""
         if self._bell is not None:
             trio.lowlevel.spawn_system_task(self._bell.listen, self.run, name="mcp_actors: bridge")
 
     def listen_on_loop(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Listen until `close`."""
         if self._bell is not None:
             self._bell.listen_on(loop, self.run)
 
@@ -448,8 +445,8 @@ class Lane:
 class _Bell:
     """Wakes a listening thread, with one system call on each side.
 
-    `TrioToken.run_sync_soon` and ``call_soon_threadsafe``, for other threads, take a lock and fill a socket that the
-    other side has to drain.
+    Other ways (`TrioToken.run_sync_soon`, ``call_soon_threadsafe``) take a lock and fill a socket that has to be
+    drained.
     """
 
     def __init__(self) -> None:

@@ -130,8 +130,6 @@ class _Callback(Reply[R], Generic[R]):
 
 @frozen
 class ServerAsker:
-    """A server as the subject of errors."""
-
     server: str
 
     @property
@@ -232,8 +230,6 @@ class LoopServer(ElsewhereServer):
     async def _serve(
         self, server_reads: MemoryObjectReceiveStream[Sent], to_client: MemoryObjectSendStream[Sent], served: trio.Event
     ) -> None:
-        """Run the server on the event loop until its input ends."""
-
         async def run() -> None:
             async with ContextReader(server_reads) as reader:
                 writer = PostedWriter(self._bridge.to_trio, to_client)
@@ -424,7 +420,6 @@ class LoopSignals(Signals):
 
     @contextmanager
     def receive(self) -> Iterator[AsyncIterator[int]]:
-        """Receive the signals, on Trio's side."""
         send, receive = trio.open_memory_channel[int](math.inf)
         handler = partial(self._on_signal, send)
         self._bridge.to_loop(partial(self._install, handler))

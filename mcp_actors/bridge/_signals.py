@@ -1,7 +1,8 @@
 """Receive signals where Trio runs next to an event loop.
 
 Python runs handlers in the main thread only, between any two lines. Trio may run in another thread, or as a guest whose
-scheduler a handler must not interrupt. A `TrioRun` of ``_block`` has one of each class here.
+scheduler a handler must not interrupt. Nothing is installed outside the main thread, and no handler for a signal that
+is ignored or has its default action.
 
 Owns: the pipe of a `SignalWakeup`.
 Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; restores the previous ones, unless replaced since.
@@ -38,8 +39,6 @@ class InterruptGuard:
 
     The guest's code is its turns, and the steps of the bridge between turns. All other code is the host's, and is
     interrupted as without a guest.
-
-    Nothing is installed outside the main thread, and where SIGINT is ignored or has its default action.
     """
 
     def __init__(self) -> None:
@@ -106,8 +105,8 @@ class SignalWakeup:
     """Wakes an event loop at each signal, so that Python's handler runs at once.
 
     The kernel may give a signal to a thread of Trio, but handlers run in the main thread. asyncio wakes an idle main
-    thread only after a handler was added to the loop; uvloop always does. Nothing is installed where a wake-up
-    descriptor is set, and outside the main thread.
+    thread only after a handler was added to the loop. uvloop always does: nothing is installed over another wake-up
+    descriptor.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -149,8 +148,7 @@ class SignalWakeup:
 class StopNotes:
     """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's own.
 
-    A web server's handler notes the signal, and acts only after the start of its application. Nothing is installed
-    outside the main thread, and where a signal is ignored or has its default action.
+    A web server's handler notes the signal, and acts only after the start of its application.
 
     Args:
         on_stop: called in the main thread, between any two lines.

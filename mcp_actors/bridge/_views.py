@@ -95,7 +95,10 @@ class View(Handle, Asker, Generic[T_co]):
 
 @explained_methods
 class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
-    """A `mcp_actors.kernel.ActorRef` for asyncio programs; ``AsyncioActorRef[Add | Get]`` takes these messages."""
+    """A `mcp_actors.kernel.ActorRef` for asyncio programs; ``AsyncioActorRef[Add | Get]`` takes these messages.
+
+    Each member is like the member of the same name there.
+    """
 
     __slots__ = ()
 
@@ -114,7 +117,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
 
     @property
     def path(self) -> str:
-        """The name after the names of the supervisors above, like `mcp_actors.kernel.ActorRef.path`."""
+        """The name after the names of the supervisors above."""
         return self._target.path
 
     @property
@@ -124,7 +127,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
 
     @property
     def supervisor(self) -> AsyncioSupervisorRef | None:
-        """The reference to the supervisor, like `mcp_actors.kernel.ActorRef.supervisor`."""
+        """The reference to the supervisor."""
         above = self._target.supervisor
         return None if above is None else view_of(self._bridge, above)
 
@@ -172,7 +175,7 @@ class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
         return await self._bridge.call(self, lambda: self._target.wait_state(*states))
 
     def statistics(self) -> ActorStatistics:
-        """Return a snapshot of the actor's counters, like `mcp_actors.kernel.ActorRef.statistics`."""
+        """Return a snapshot of the actor's counters."""
         return self._target.statistics()
 
 
@@ -198,7 +201,7 @@ class AsyncioMonitor(View[Monitor]):
         return await self._bridge.call(self, self._target.wait)
 
     async def cancel(self) -> None:
-        """Stop watching, like `mcp_actors.kernel.Monitor.cancel`."""
+        """Stop watching."""
         await self._step(self._target.cancel)
 
 
@@ -254,7 +257,7 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
         return view_of(self._bridge, found)
 
     async def tree(self) -> TreeNode:
-        """Return the tree below this supervisor now, like `mcp_actors.kernel.SupervisorRef.tree`."""
+        """Return the tree below this supervisor now."""
         return await self._step(self._target.tree)
 
     async def stop_child(self, id: str, *, keep_mailbox: bool = False, drain: bool = False) -> None:
@@ -266,11 +269,11 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
         await self._bridge.call(self, lambda: self._target.delete_child(id))
 
     async def which_children(self) -> tuple[ChildInfo, ...]:
-        """Return the child table, in order, like `mcp_actors.kernel.SupervisorRef.which_children`."""
+        """Return the child table, in order."""
         return await self._bridge.call(self, self._target.which_children)
 
     async def count_children(self) -> ChildrenCount:
-        """Return the number of children by kind, like `mcp_actors.kernel.SupervisorRef.count_children`."""
+        """Return the number of children by kind."""
         return await self._bridge.call(self, self._target.count_children)
 
     def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[AsyncioStream[Event]]:
@@ -330,5 +333,4 @@ def view_of(bridge: Bridge, ref: SupervisorRef) -> AsyncioSupervisorRef: ...
 @overload
 def view_of(bridge: Bridge, ref: ActorRef[M]) -> AsyncioActorRef[M]: ...
 def view_of(bridge: Bridge, ref: ActorRef[Any]) -> AsyncioActorRef[Any]:
-    """Return the view of a supervisor or another actor."""
     return (AsyncioSupervisorRef if isinstance(ref, SupervisorRef) else AsyncioActorRef)(bridge, ref)

@@ -73,7 +73,7 @@ class LoneRun(ThreadRun):
         self.abort()
 
     def report_end(self) -> None:
-        """Report the end, without the exit handler, as a dropped block never calls `finish`."""
+        """Report the end, and unregister the exit handler: a dropped block never calls `finish`."""
         super().report_end()
         atexit.unregister(self.at_exit)
 

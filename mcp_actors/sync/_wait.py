@@ -211,7 +211,6 @@ class ThreadBridge(Bridge):
         self.refuse_loops(asker._who)
 
     def refuse_loops(self, who: str) -> None:
-        """Raise an error if an event loop runs in this thread, or gevent or eventlet has patched the program."""
         refuse_patched(who)
         if trio.lowlevel.in_trio_run():
             raise RuntimeError(
