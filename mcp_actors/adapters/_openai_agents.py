@@ -134,7 +134,7 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     def instructions(self, text: str = "") -> Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]:
         """Return ``Agent(instructions=…)``: `text`, and at each turn the instructions of the servers below it.
 
-        See `server_instructions`. Trust the servers.
+        These are as in `server_instructions`, for the agent and the run. Trust the servers.
         """
 
         async def instruct(run_context: RunContextWrapper[Any], agent: Agent[Any]) -> str:

@@ -266,7 +266,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
 
     Raises:
         SignInNeeded: the refresh token was refused.
-        Unreachable: no answer, so the refresh token may still be good.
+        Unreachable: no answer now, so the refresh token may still be good.
     """
     if old.metadata is None and old.protected is not None:
         raise SignInNeeded("the authorization server that issued the token is not known")

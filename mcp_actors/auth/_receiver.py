@@ -151,8 +151,8 @@ async def _accept(
                 await anyio.sleep(SHORTAGE)
             continue
         connection.setblocking(False)
-        # A further connection ends the oldest: waiting for room, a flood of silent connections would keep the browser
-        # out. A request that has arrived already is read in the first step of its task, before the next connection.
+        # A further connection ends the oldest. If it waited for room, a flood of silent connections would keep the
+        # browser out. A request that has arrived already is read in the first step of its task.
         while len(room) >= MOST:
             oldest = next(iter(room))
             del room[oldest]

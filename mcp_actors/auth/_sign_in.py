@@ -73,7 +73,6 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
-
     old = await _load(store, key, exchange)
     if isinstance(old, ConfigError):
         raise old
@@ -266,9 +265,9 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
 
 
 async def sign_out(exchange: Exchange) -> bool:
-    """Forget the tokens, then revoke them if the authorization server offers that. Return False without tokens.
+    """Forget the tokens, then revoke them if the authorization server offers that.
 
-    A failed revocation is ignored: the tokens expire there.
+    Return False if there were no tokens. A failed revocation is ignored: the tokens expire there.
 
     Raises:
         ConfigError: the store cannot be used.

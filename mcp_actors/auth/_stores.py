@@ -401,7 +401,7 @@ def _read(path: Path) -> str | None:
 
 
 def _check_folder(path: Path) -> None:
-    """Refuse a folder where another user can rename files, and so exchange tokens of servers."""
+    """Refuse a folder where another user can rename files, and so give one server the token of another."""
     status = path.stat()
     if status.st_uid not in (0, os.geteuid()):
         raise of_store(f"{path} belongs to another user, who can rename files in it; choose a folder of this user")
@@ -538,6 +538,10 @@ class SignedIn:
         challenge: where the server says that `protected` is.
         asked: the requested scopes; others may have been granted.
         refused: True if a refresh was refused, so a person has to sign in.
+
+    Raises:
+        TypeError: an attribute has another type.
+        ValueError: the access token cannot be sent.
     """
 
     resource: str = field(validator=instance_of(str))

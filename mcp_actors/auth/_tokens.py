@@ -6,7 +6,7 @@ where only a person can help, and `ConnectFailed` without a token for another re
 | answer of the MCP server | reaction |
 |---|---|
 | 401 | the request is sent once more, if another token can be got |
-| 403 for more scopes | the same for a grant without a person; `SignInRequired` with an ``on_sign_in`` |
+| 403 for more scopes | the same for a grant without a person; `SignInRequired` with an ``on_sign_in``; else none |
 | 403 for scopes beyond the configured, or asked for in vain | none |
 | 401 where the sign-in is optional | none, without a token |
 

@@ -1,7 +1,7 @@
 """Run Trio around a block of asyncio code.
 
-A block ends by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. The exception
-that leaves is that of the opened thing, as on Trio, or a cancellation that came meanwhile.
+A block ends by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. The opened thing
+decides which exception leaves, as on Trio; a cancellation that came meanwhile may replace it.
 
 | the block | the Trio run |
 |---|---|
@@ -114,7 +114,7 @@ class TrioRun(ABC):
 class ThreadRun(TrioRun):
     """A Trio run in a thread of its own, joined by the block or the exit handler.
 
-    The thread is a daemon, because Python joins other threads before exit handlers run.
+    The thread is a daemon: Python joins other threads before it runs the exit handler that ends this run.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:

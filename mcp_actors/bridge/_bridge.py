@@ -472,8 +472,8 @@ class _Bell:
                 os.eventfd_read(self._fd)
                 run()
         finally:
-            # The flag before the steps: a sender that still saw the flag had put its step in before, and nothing else
-            # runs the step once this task has ended.
+            # The flag before the steps: a sender that still saw the flag had put its step in before, and nothing runs
+            # the step once this task has ended. In the opposite order its request would never be answered.
             self._heard = False
             run()
 

@@ -120,9 +120,11 @@ class Answer(Generic[T]):
 
     def set_result(self, value: T) -> None:
         """Any thread may call this."""
+        # The value, the flag, the step, in this order: the thread reads the flag without a lock, and sleeps until a
+        # step comes. Otherwise it could miss the value, or sleep on. (This step does nothing else.)
         self._value = value
         self._done = True
-        self._steps.put(self.done)  # a step that does nothing, and wakes the thread
+        self._steps.put(self.done)
 
     def set_exception(self, error: BaseException) -> None:
         self._error = error
