@@ -85,7 +85,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
 
     Results are those of ``pydantic_ai.mcp.MCPToolset``: structured content if the rest is only text, otherwise text,
     ``BinaryContent`` and so on. But structured content is kept next to other parts, a link is a dict, an empty result
-    becomes a text, and ``_meta`` makes the result a ``ToolReturn`` with ``metadata``.
+    becomes a text, and ``_meta`` becomes the ``metadata`` of a ``ToolReturn``.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
 

@@ -43,15 +43,15 @@ if TYPE_CHECKING:
 
 # --- Calls and locks --------------------------------------------------------------------------------------------------
 
-# A keyring may wait for a person for hours. So a cancelled caller leaves at once, and its call goes on in the thread.
-# Three rules keep a late end from doing harm:
+# A keyring may wait for a person for hours. So a cancelled caller leaves at once, and its call goes on. Three rules
+# keep a late end from doing harm:
 #
 # - A store has one thread, which runs calls in order. A hanging store costs one thread, however many wait.
 # - The same thread releases a lock, so after the calls that began under the lock.
-# - A call that has not begun when its caller leaves is dropped, unless something depends on it (a write, a release).
+# - A call that has not begun when its caller leaves is dropped, except for writes and releases.
 #
-# The lock is on a file that is never replaced or removed: another process would lock the new file. The kernel releases
-# the lock of a killed process.
+# The locked file is never replaced or removed: another process would lock the new file. The kernel releases the lock of
+# a killed process.
 
 
 T = TypeVar("T")
@@ -128,8 +128,8 @@ class _Job(Generic[T]):
             self._values.append(self.fn())
         except BaseException as error:
             self._error = error
-        # The caller may leave at this very moment, in another thread. Under the mutex exactly one side undoes a result
-        # that no caller takes; else an opened file could stay open, or be closed twice.
+        # The caller may leave at this very moment, in another thread. Under the mutex exactly one side undoes the
+        # result; else an opened file could stay open, or be closed twice.
         with self._mutex:
             self._ended = True
             if self._left:
@@ -254,8 +254,8 @@ async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
             await trio.sleep(LOOK_EVERY)
         yield
     finally:
-        # By the thread, after a write that still hangs: released earlier, the lock would let another process refresh
-        # with the token that the write replaces. Unlocking may hang too, on a network file system.
+        # By the thread, after a write that still hangs: otherwise another process could refresh with the token that the
+        # write replaces. Unlocking may hang too, on a network file system.
         thread.post(_release, descriptor)
 
 

@@ -116,9 +116,8 @@ class OAuthTokens(httpx2.Auth):
         response = yield request
         if not self._refuses_token(response):
             return
-        # Closed unread, because httpx2 would read all of the refusal, however long, before the second request. And
-        # before the replacement: refused requests may hold all connections of the client, and the request to the
-        # authorization server would time out waiting for a connection.
+        # Closed unread: httpx2 would read all of the refusal, however long. And before the replacement: refused
+        # requests may hold all connections of the client, and the request to the authorization server would time out.
         await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
         response.stream = httpx2.ByteStream(b"")
         new = await self._translated(self._replace(used, response))
@@ -244,8 +243,8 @@ class OAuthTokens(httpx2.Auth):
             lacks = "no refresh token" if old is None or not old.refused else "a refresh token that was refused"
             raise SignInNeeded("not signed in" if old is None else f"the token has expired, and has {lacks}")
         else:
-            # Before the refresh, which uses the refresh token up: a store that cannot take the next one is found while
-            # the old one is still valid. Otherwise the sign-in would be lost.
+            # Before the refresh, which uses the refresh token up: a store that cannot take the next one is found in
+            # time. Otherwise the sign-in would be lost.
             await self._save(old)
             try:
                 new = await self._refreshed(old)
@@ -330,8 +329,8 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
     results: list[T] = []
     failures: list[BaseException] = []
     begun, done = trio.Event(), trio.Event()
-    # Shielded, because the end of a program cancels system tasks at once, and the answer under way has the only valid
-    # refresh token. Bounded, because a store may hang; `begin` and `attend` move the deadline.
+    # Shielded: the end of a program cancels system tasks at once, and the answer under way has the only valid refresh
+    # token. Bounded: a store may hang; `begin` and `attend` move the deadline.
     scope = trio.CancelScope(shield=True, deadline=trio.current_time() + LONGEST + PATIENCE)
 
     def begin() -> None:

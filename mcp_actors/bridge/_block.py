@@ -139,9 +139,8 @@ class ThreadRun(TrioRun):
         atexit.register(self.at_exit)
 
     def abort(self) -> None:
-        # The flag before the token: the thread sets its token first, and reads `unwanted` later. So the token is here
-        # and the step is posted, or the thread still finds the flag. In the opposite order an abort between the two
-        # would be lost, and the block would begin.
+        # The flag before the token: the thread sets its token and then reads `unwanted`. So the token is here, or the
+        # thread still finds the flag. In the opposite order an abort between the two would be lost.
         self.block.unwanted = True
         if self._token is not None:
             with suppress(trio.RunFinishedError):
@@ -242,8 +241,8 @@ class GuestRun(TrioRun):
     def _take_all_turns(self) -> None:
         while not self._ended:
             self._turn_due.wait()
-            # Cleared before the look: Trio's I/O thread may schedule a turn at any moment. That turn is found below, or
-            # sets the event again. Cleared after the look, the event would be lost, and the exit would hang.
+            # Cleared before the look: Trio's I/O thread may schedule a turn at any moment, which is found below or sets
+            # the event again. Cleared after the look, the event would be lost, and the exit would hang.
             self._turn_due.clear()
             while self._turns:
                 self._take_turn()
@@ -350,9 +349,9 @@ class BlockProxy(Generic[T]):
                     failure = exc
                     if self.alone:
                         self._bridge.end_alone(exc)
-                # Before the nursery closes, with no checkpoint between. A request that is posted from now on fails in
-                # its `begin`, and a request in the nursery answers when it is cancelled. A request that met a closed
-                # nursery would get the RuntimeError of Trio, and not that of its asker.
+                # Before the nursery closes, with no checkpoint between. From now on a request fails in `begin`; a
+                # request in the nursery answers when cancelled. In a closed nursery a request would get the
+                # RuntimeError of Trio, and not the error of its asker.
                 self._bridge.serving = False
                 self._bridge.nursery.cancel_scope.cancel("the block has ended")
         except BaseExceptionGroup as group:
@@ -374,9 +373,9 @@ class BlockProxy(Generic[T]):
         try:
             await self._left.wait()
         except BaseException:
-            # Cancelled, because the opened thing has failed, or a KeyboardInterrupt that Trio was given. The block must
-            # end before the thing closes, or its code would use a closed thing. The owner cancels the block on the
-            # event loop, and the shield waits for its end. If the loop is closed, `abort` has set the event already.
+            # Cancelled by a failure of the opened thing, or interrupted by Ctrl-C. The block must end before the thing
+            # closes, or its code would use a closed thing. So the owner cancels the block, and the shield waits for its
+            # end. If the loop is closed, `abort` has set the event already.
             with suppress(RuntimeError):  # the event loop is closed
                 self._bridge.to_loop(self._owner.on_failing)
             with trio.CancelScope(shield=True):
@@ -454,7 +453,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         except BaseException as exc:
             self._run.abort()
             error, _ = await self._wait_ended()
-            # The thing may have failed before this task ran again: `on_failing` has cancelled a block that never began.
+            # If the thing failed before this task ran again, `on_failing` has cancelled a block that never began.
             if self._is_ours(exc):
                 reraise(error)
             raise
@@ -483,7 +482,7 @@ class Door(Block[V_co], Generic[T, V_co]):
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> bool:
         if self._bridge.is_copy:
-            return False  # the process that this one was forked from leaves the block
+            return False  # the parent process leaves the block
         if isinstance(exc, GeneratorExit):
             self._abandon()
             return False
@@ -494,9 +493,9 @@ class Door(Block[V_co], Generic[T, V_co]):
         if exc is not None:
             exc.__traceback__ = traceback  # without the frames of Trio's side
         if error is exc:
-            self._bridge.failure = None  # the program's own exception, whose frames hold the opened thing
-        # asyncio delivers a cancellation once; behind an exception that the program handles it would be lost. So the
-        # cancellation is raised first, unless the error ends the program or cancels this task anyway.
+            self._bridge.failure = None  # the program's exception, with frames that hold the opened thing
+        # asyncio delivers a cancellation once; behind an exception that the program handles it would be lost. So it is
+        # raised first, unless the error ends the program or cancels this task anyway.
         if interruption is not None and not self._is_ours(interruption) and isinstance(error, Exception | None):
             raise interruption from error
         if error is not None and error is not exc:
@@ -516,8 +515,8 @@ class Door(Block[V_co], Generic[T, V_co]):
         task = _current_task()
         if not self._cancelled_block or task is not self._task:
             return False
-        # asyncio counts the cancellations of a task. Ours is taken back once, or an `asyncio.timeout` around the block
-        # would miscount, and not raise its TimeoutError. A higher count than at the start comes from other code.
+        # asyncio counts cancellations. Ours is taken back once, or an `asyncio.timeout` around the block would
+        # miscount, and not raise its TimeoutError. A higher count than at the start comes from other code.
         if not self._uncancelled:
             self._uncancelled = True
             task.uncancel()
@@ -529,8 +528,8 @@ class Door(Block[V_co], Generic[T, V_co]):
 
         self._leaving = True
         interruption = None
-        # asyncio has no shield, so a cancellation is kept for later: to leave now would leave server processes behind.
-        # The wait is bounded, because stopping is (`stop_timeout`, `shutdown`).
+        # asyncio has no shield, so a cancellation is kept for later: to leave now would leave processes behind. The
+        # wait is bounded, because stopping is (`stop_timeout`, `shutdown`).
         while not self._ended.done() or self._bridge.callbacks:
             try:
                 await asyncio.wait([self._ended] if not self._ended.done() else self._bridge.callbacks)
@@ -550,7 +549,7 @@ class Door(Block[V_co], Generic[T, V_co]):
     def on_failing(self) -> None:
         if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
-            # The task may have ended already, or end without leaving the block, and the run would go on forever.
+            # The task may end, or have ended, without leaving the block, and the run would go on forever.
             self._task.add_done_callback(self._on_task_ended)
 
     def _on_task_ended(self, _: asyncio.Task[Any]) -> None:

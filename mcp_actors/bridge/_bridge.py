@@ -258,9 +258,9 @@ class _Request(ABC, Generic[T]):
     def begin(self) -> None:
         """Start the request. Exactly one answer follows."""
         try:
-            # Read on the side that writes it, in one step with the start. A request that was posted just before the
-            # end either enters the open nursery or fails here. `Bridge.ended` is set later, on the other side: in the
-            # gap, a request would meet a closed nursery, and its caller the RuntimeError of Trio.
+            # Read on the side that writes it, in one step with the start: a request posted just before the end enters
+            # the open nursery or fails here. `Bridge.ended` is set later, on the other side: in the gap, a request
+            # would meet a closed nursery, and its caller the RuntimeError of Trio.
             if not self._bridge.serving:
                 raise self.ended_error()
             self._begun = True
@@ -309,9 +309,8 @@ class _TaskRequest(_Request[T]):
             except Exception as exc:
                 self._answer(partial(self.fail, exc))
             except BaseException:
-                # Either the caller has left, and drops this answer. Or the nursery ends, by a cancellation or a Ctrl-C:
-                # on trio-asyncio nothing else would answer then, and the caller would wait forever. On other hosts
-                # `Bridge.end` would answer, later.
+                # The caller has left, and drops this answer. Or the nursery ends: on trio-asyncio nothing else would
+                # answer, and the caller would wait forever; on other hosts `Bridge.end` would, later.
                 self._answer(partial(self.fail, self.ended_error()))
                 raise
 

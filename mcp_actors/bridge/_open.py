@@ -230,8 +230,8 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
     from_block: BaseException | None = None
     try:
         # The nursery of the requests encloses the event loop: clean-up code of asyncio tasks runs while the loop
-        # closes, and still needs answers. `abandon` comes between the two ends, because the callers of a closed loop
-        # cannot withdraw, and their messages would be handled for no caller.
+        # closes, and still needs answers. `abandon` comes between the two ends: callers of a closed loop cannot
+        # withdraw, and their messages would be handled in vain.
         async with trio.open_nursery() as nursery:
             with ExitStack() as after_loop:
                 async with trio_asyncio.open_loop() as loop:

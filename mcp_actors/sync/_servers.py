@@ -131,8 +131,8 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         self._bridge, self._owner = bridge.held(), _Owner(bridge)
         self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
         self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
-        # Ends the run once this door, the group and all refs have been dropped: each holds the bridge, so each keeps
-        # the block open. Not a `__del__`, which would run after each block, and in which Python ignores a Ctrl-C.
+        # Ends the run once this door, the group and all refs, which hold the bridge, have been dropped. Not a
+        # `__del__`, which would run after each block, and in which Python ignores a Ctrl-C.
         self._dropped = weakref.finalize(self._bridge, run.drop)
         self._dropped.atexit = False  # the run has an exit handler of its own, which waits
         try:
@@ -156,7 +156,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         self, kind: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
         if self._run is None or self._bridge.is_copy:
-            return  # the process that this one was forked from leaves the block
+            return  # the parent process leaves the block
         leave = partial(self._bridge.to_trio, partial(self._block.leave, exc))
         error, interruption = self._wait_ended(self._run, leave)
         if exc is not None:

@@ -1,14 +1,13 @@
 """Wait in a thread for an answer of Trio's side.
 
-Each thread has a queue of steps that Trio's side puts in: to look at an answer, or to run a callback. A thread runs the
-steps of all its calls while it waits for one, because a callback may call servers too.
+Each thread has a queue of steps that Trio's side puts in: to look at an answer, or to run a callback. A waiting thread
+runs the steps of all its calls, because a callback may call servers too.
 
 In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. So:
 
 - Single calls of C (`SimpleQueue.put`, `set.add`) change what several threads use. A lock taken in Python, as in
   `threading.Event`, could stay taken, and Trio's thread would hang.
-- An interrupted call withdraws its request, which wakes Trio's side: the interrupted code may have put a step in
-  without doing so.
+- An interrupted call withdraws its request, and so wakes Trio's side, in case a step was put in without doing so.
 - An answer is set before its step is put in, and only the answer ends the waiting. So a step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.
@@ -100,7 +99,7 @@ class Answer(Generic[T]):
 
     Args:
         steps: the queue of the waiting thread.
-        patience: the longest time, in seconds, between two looks at the limit and at signals.
+        patience: seconds between two looks at the limit and at signals.
         limit: ends the waiting.
     """
 
@@ -143,7 +142,8 @@ class Answer(Generic[T]):
 
         Raises:
             TimeoutError: the limit has expired.
-            BaseException: the answer; or raised by a callback in this thread, and not an `Exception`.
+            BaseException: the answer is an exception, or a callback in this thread has raised one that is not an
+                `Exception`.
         """
         # The queue is emptied even after the answer: the steps of fast answers would accumulate.
         while not self._done or not self._steps.empty():
