@@ -157,7 +157,7 @@ def members_in(body: bytes | bytearray) -> dict[str, Any]:
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
     """Return the error code in an answer, or ``""``; and the answer in words, for errors.
 
-    Other parts of a body are not shown: a code, a token or a secret may be among them.
+    The rest of a body is not shown, and may have a code, a token or a secret.
     """
     body = members_in(response.content)
     code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
@@ -183,7 +183,7 @@ def remedy_for(said: str, oauth: OAuth) -> str:
 
 
 def problem_of(model: type[BaseModel], response: httpx2.Response) -> str:
-    """Return why an answer does not fit a model, without its content."""
+    """Return why an answer does not fit a model, without content."""
     try:
         model.model_validate_json(response.content)
     except ValidationError as error:
@@ -223,7 +223,7 @@ def is_busy(response: httpx2.Response) -> bool:
 
 @define(eq=False, repr=False)
 class Exchange:
-    """The requests to authorization servers for one MCP server.
+    """The requests to authorization servers for an MCP server.
 
     Args:
         client: sends the requests, without the auth of the MCP server.
@@ -242,10 +242,10 @@ class Exchange:
     last: httpx2.Response | None = field(default=None, init=False)
 
     async def send(self, request: httpx2.Request, to: str = "the authorization server") -> httpx2.Response:
-        """Send one request; `to` names the other side in errors.
+        """Send a request; `to` names the receiver in errors.
 
         Raises:
-            Refused: `check_url` refuses the URL, or the answer or a credential in it is too long.
+            Refused: `check_url` refuses the URL, or the answer or an issued credential is too long.
             Unreachable: no answer within `TIMEOUT`, or the server cannot answer now.
         """
         self.check_url(request.url)
@@ -278,7 +278,7 @@ class Exchange:
             self._learn_client(self.oauth.client_id or "", self.secret)
 
     def _learn_client(self, client_id: str, secret: str) -> None:
-        """Mask a client's secret, also as a header has it (RFC 6749, 2.3.1)."""
+        """Mask a client's secret, plain and as in a header (RFC 6749, 2.3.1)."""
         pair = f"{quote(client_id, safe='')}:{quote(secret, safe='')}"
         for each in (secret, f"Basic {b64encode(pair.encode()).decode()}"):
             self.learn(each)
@@ -495,10 +495,10 @@ def _challenges(header: str) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 async def call_back(fn: Callable[..., Any], name: str, *args: str, or_none: bool = False) -> Any:
-    """Call a function of the user, async or not; return its text, or None with ``or_none``.
+    """Call a function of the user, async or not; return the text, or None with ``or_none``.
 
     Raises:
-        Refused: the function returned something else. `name` names it.
+        Refused: the function, called `name` in the error, returned something else.
     """
     text = await answer_of(fn(*args))
     if not isinstance(text, str) and not (or_none and text is None):

@@ -1,8 +1,8 @@
 """Run the SDK's OAuth flows outside of requests.
 
-The SDK's providers are auth flows of httpx2. They let one request wait for another, forget when a stored token expires,
-and open a browser in the middle of a call. So each run makes a new provider, sends its requests through an `Exchange`,
-and drops it; no request of the session goes through. In a new sign-in, `_Guard` checks what was discovered before a
+The SDK's providers are auth flows of httpx2. Within a session they would let one request wait for another, forget when
+a stored token expires, and open a browser in the middle of a call. Here each run makes a new provider, sends the
+requests through an `Exchange`, and drops the provider. In a new sign-in, `_Guard` checks what was discovered before a
 page is shown or a POST sent; for identity assertions, with a configured issuer, the SDK does.
 
 Owns: nothing; the caller stores the tokens.
@@ -148,7 +148,7 @@ async def run_person(exchange: Exchange, challenge: Challenge, person: Person, o
 
 
 def _name_resource(oauth: OAuth, provider: OAuthClientProvider) -> None:
-    """Leave out the parameter ``resource`` if the configuration says so."""
+    """Leave out the parameter ``resource`` if so configured."""
     if not oauth.send_resource:
         provider.context.should_include_resource_param = lambda protocol_version=None: False  # type: ignore[method-assign]  # the SDK has no option
 
@@ -299,7 +299,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
 
 
 def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
-    """Return a request for tokens without ``resource``, or None if there is no such parameter."""
+    """Return a request for tokens without the parameter ``resource``, or None if already without."""
     form = parse_qs(request.content.decode())
     if form.pop("resource", None) is None:
         return None
@@ -416,7 +416,7 @@ class _Guard:
         return next((each for each in advertised if known and issuers_match(each, known)), advertised[0])
 
     def _check_endpoints(self, metadata: OAuthMetadata | None) -> None:
-        """Check every URL before the first is used, so that no person agrees to a sign-in that then fails."""
+        """Check every URL before the first is used: no person should agree to a sign-in that then fails."""
         names = ("issuer", "authorization_endpoint", "token_endpoint", "registration_endpoint", "revocation_endpoint")
         for name in names:
             if (url := getattr(metadata, name, None)) is not None:
@@ -516,7 +516,7 @@ def _request(url: str) -> httpx2.Request:
 
 
 def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
-    """Return the failure for an error of the SDK, without its text, which quotes whole answers.
+    """Return the failure for an error of the SDK, whose text quotes whole answers and is not shown.
 
     `context` is None for identity assertions.
     """

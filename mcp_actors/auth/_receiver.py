@@ -111,7 +111,7 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
 
 @frozen
 class Answer:
-    """The answer to one request.
+    """The answer to a request.
 
     Attributes:
         location: where to lead on to; None for a page.
@@ -254,11 +254,11 @@ def _listeners(hosts: Sequence[str], port: int, stack: ExitStack) -> list[socket
 
 @define(eq=False, repr=False)
 class Receiver:
-    """Waits for one redirect.
+    """Waits for a redirect.
 
     Attributes:
         url: where the browser has to return to.
-        state: the state of the sign-in; before it is set, every request is refused.
+        state: the state of the sign-in; every request is refused before.
     """
 
     url: str
@@ -369,7 +369,7 @@ class _FirstPage:
 
 
 def is_stranger(connection: socket.socket) -> bool:
-    """Return True if the other end of a local connection is of another user, except root.
+    """Return True if the peer of a local connection belongs to another user, except root.
 
     False if unknown: only Linux has a table of connections with users.
     """

@@ -61,7 +61,7 @@ CHALLENGE: Final = 10.0
 
 
 async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
-    """Let a person sign in, or get tokens without one if `OAuth` says so; store them.
+    """Let a person sign in, or get tokens without a person if `OAuth` says so; store the tokens.
 
     `challenge` is the header of the answer that requires the sign-in; None asks the server.
 
@@ -172,7 +172,7 @@ async def _with_person(
 
 
 class _CallbackRaised(Exception):
-    """Carries an exception of the user's function out of the SDK, which might take it for its own.
+    """Carries an exception of the user's function out of the SDK, past the SDK's own handlers.
 
     The frames on the way hold the verifier of the code.
     """
@@ -265,9 +265,9 @@ async def signed_in(exchange: Exchange) -> SignedIn | None:
 
 
 async def sign_out(exchange: Exchange) -> bool:
-    """Forget the tokens, then revoke them if the authorization server offers that.
+    """Forget the tokens, then revoke them if the authorization server can. Return False if there were no tokens.
 
-    Return False if there were no tokens. A failed revocation is ignored: the tokens expire there.
+    A failed revocation is ignored: the tokens expire there.
 
     Raises:
         ConfigError: the store cannot be used.

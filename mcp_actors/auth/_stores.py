@@ -85,7 +85,7 @@ class StoreBusy(ConfigError):
 
 @contextmanager
 def patiently(seconds: float = PATIENCE) -> Iterator[None]:
-    """Limit how long a block waits for a store, also one of the user.
+    """Limit how long a block waits for any store.
 
     Raises:
         StoreBusy: the time is over.
@@ -225,7 +225,7 @@ _threads: Final[WeakValueDictionary[str, StoreThread]] = WeakValueDictionary()
 
 
 def thread_of(store: str) -> StoreThread:
-    """Return the thread of a store, shared by all objects with its name: each connection makes one."""
+    """Return the thread of a store, shared by all objects with the name of the store."""
     return _threads.setdefault(store, StoreThread())
 
 
@@ -359,7 +359,7 @@ class FileTokenStore:
         await self._change("written", _replace, self.path(key), value)
 
     async def delete(self, key: str) -> None:
-        """Remove the file of a key, if it exists.
+        """Remove the file of a key, if present.
 
         Raises:
             ConfigError: the file cannot be removed.
@@ -457,7 +457,7 @@ class KeyringTokenStore:
         await self._ask(self._keyring.set_password, key, value, lasting=True)
 
     async def delete(self, key: str) -> None:
-        """Remove a key, if it exists."""
+        """Remove a key, if present."""
         if await self.load(key) is not None:
             await self._ask(self._keyring.delete_password, key, lasting=True)
 
@@ -512,7 +512,7 @@ _KEPT: Final = {
 
 
 def key_of(url: str, oauth: OAuth) -> str:
-    """Return the key of a sign-in, valid for one resource, client, issuer, grant and account."""
+    """Return the key of a sign-in, valid for a resource, client, issuer, grant and account."""
     client = oauth.client_id or oauth.client_metadata_url
     named = [resource_url_from_server_url(url), oauth.issuer, client, oauth.grant]
     if oauth.account is not None:
@@ -528,16 +528,16 @@ def _check_tokens(instance: SignedIn, attribute: Attribute[OAuthToken], value: O
 
 @frozen(kw_only=True)
 class SignedIn:
-    """One sign-in.
+    """A sign-in.
 
     Attributes:
         resource: the URL of the server, for people who read the file.
         expires_at: of the access token, in seconds since 1970; None if unknown.
         since: when the tokens were issued, in seconds since 1970.
         protected: the metadata of the resource.
-        challenge: where the server says that `protected` is.
-        asked: the requested scopes; others may have been granted.
-        refused: True if a refresh was refused, so a person has to sign in.
+        challenge: the URL of `protected`, from the server.
+        asked: the requested scopes; the granted scopes may differ.
+        refused: True if a refresh was refused: a person has to sign in.
 
     Raises:
         TypeError: an attribute has another type.

@@ -1,7 +1,7 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
-`OAuthTokens` is the auth flow of a transport's HTTP client. It asks no person to sign in: it raises `SignInRequired`
-where only a person can help, and `ConnectFailed` without a token for another reason.
+`OAuthTokens`, the auth flow of a transport's HTTP client, asks no person to sign in. It raises `SignInRequired` where
+only a person can help, and `ConnectFailed` without a token for another reason.
 
 | answer of the MCP server | reaction |
 |---|---|
@@ -10,15 +10,15 @@ where only a person can help, and `ConnectFailed` without a token for another re
 | 403 for scopes beyond the configured, or asked for in vain | none |
 | 401 where the sign-in is optional | none, without a token |
 
-Many authorization servers accept a refresh token once, and take a second use for a theft. So:
+Many authorization servers accept a refresh token once, and take a second use for a theft. Therefore:
 
-- One task of one process refreshes. The task takes the turn of its connection, then the lock of the store, and reads
-  the store again: another process may have refreshed meanwhile.
-- A request refreshes a token that is about to expire, while others use the old token. A failure is logged, and not
+- A single task of a single process refreshes. The task takes the turn of its connection, then the lock of the store,
+  and reads the store again: another process may have refreshed meanwhile.
+- A request refreshes a token about to expire, while other requests use the old token. A failure is logged, and not
   repeated for `PAUSE` seconds, unless the token expires or is refused.
-- A refresh that has begun belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
+- A refresh under way belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
   program wait for the answer, for `GRACE` seconds at most.
-- The new token is in use before it is stored. A failed write (disk full) is logged, and repeated at later requests,
+- A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
   unless the store has got another sign-in. A refused refresh token is removed from the store.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
@@ -110,7 +110,7 @@ class OAuthTokens(httpx2.Auth):
         self._key = key_of(self._exchange.url, self._exchange.oauth)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request; if its token is refused, replace the token and send once more."""
+        """Send a request; replace a refused token, and send once more."""
         used = await self._translated(self._usable())
         _put(request, used)
         response = yield request
@@ -148,7 +148,7 @@ class OAuthTokens(httpx2.Auth):
         return response.status_code == HTTPStatus.UNAUTHORIZED
 
     async def _usable(self) -> SignedIn | None:
-        """Return the sign-in to use, or None. Refresh a token that is about to expire."""
+        """Return the sign-in to use, or None; refresh a token about to expire."""
         if not self._loaded:
             await self._load()
         # Not by the clock of the expiry, which may be set back.
@@ -180,7 +180,7 @@ class OAuthTokens(httpx2.Auth):
         self._current, self._loaded, self._stored, self._unsaved = found, True, text, False
 
     async def _replace(self, used: SignedIn | None, refusal: httpx2.Response) -> SignedIn | None:
-        """Return a sign-in in the place of the refused one.
+        """Replace the refused sign-in.
 
         Raises:
             SignInNeeded, Refused, Unreachable, ConfigError: no other sign-in can be got.
@@ -198,7 +198,7 @@ class OAuthTokens(httpx2.Auth):
             raise
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
-        """Replace a token that is refused or about to expire, unless another task or process has."""
+        """Replace a token, unless another task or process has."""
         return await _apart(partial(self._renew_alone, used, refusal))
 
     async def _renew_alone(
@@ -265,7 +265,7 @@ class OAuthTokens(httpx2.Auth):
             self._answered.set()
 
     async def _take(self, new: SignedIn) -> None:
-        """Replace the sign-in, while the lock is held; go on if the store refuses it."""
+        """Replace the sign-in, while the lock is held, even if the store fails."""
         self._current, self._unsaved = new, True
         try:
             await self._save(new)
@@ -316,7 +316,7 @@ def _token_of(signed_in: SignedIn | None) -> str | None:
 
 
 async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
-    """Call a function in a task of its own, which ends with its caller until the function has called ``begin``.
+    """Call a function in a separate task, which ends with the caller until the function has called ``begin``.
 
     Afterwards the task goes on without the caller; at the end of the program for `GRACE` seconds.
 

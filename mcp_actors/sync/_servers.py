@@ -1,7 +1,7 @@
 """Open servers around a block of code without an event loop.
 
-The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So its side holds a
-bridge of its own (`ThreadBridge.held`): the Trio run ends once the door, the group and the refs have been dropped.
+The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So the program holds
+a separate bridge (`ThreadBridge.held`): the Trio run ends once the door, the group and the refs have been dropped.
 Otherwise the thread that leaves the block, or the exit handler, waits for the end.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
@@ -62,7 +62,7 @@ class LoneRun(ThreadRun):
         atexit.register(self.at_exit)
 
     def drop(self) -> None:
-        """End the run: the program can neither use what it opened nor exit the block."""
+        """End the run: the program can neither use the group nor exit the block."""
         if self.block.unwanted or self.bridge.is_copy:
             return  # it ends already, as at the exit of the program
         if self._token is not None:  # else the thread is about to start, and `abort` has it open nothing
@@ -109,7 +109,7 @@ class _Owner:
 
 
 class Door(Unopened, AbstractContextManager[SyncServerGroup]):
-    """Starts a Trio run, opens servers in it around a block, and ends both with the block.
+    """A Trio run with servers, around a block.
 
     Any thread may leave the block. A Ctrl-C is raised after the Trio run.
 
@@ -175,7 +175,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         )
 
     async def __aexit__(self, *_: object) -> None:
-        """Exist: ``async with`` looks for this method before it calls `__aenter__`."""
+        """Exist: ``async with`` looks for this method before calling `__aenter__`."""
 
     def _wait_ended(self, run: LoneRun, end: Callable[[], object]) -> tuple[BaseException | None, BaseException | None]:
         """End the Trio run and wait; return its exception, and the last Ctrl-C meanwhile."""
@@ -215,18 +215,18 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     """Connect to servers around a ``with`` block, without an event loop; see `mcp_actors.open_servers`.
 
     The connections run on Trio, in a thread of their own. Any number of threads may call the servers at the same time,
-    and any thread may leave the block. A process that is forked meanwhile cannot use them.
+    and any thread may leave the block. A forked process cannot use the servers.
 
     **Ctrl-C** is raised at the call that the main thread waits for. The call is withdrawn: a queued request is never
-    sent, and the server is asked to cancel a sent one. The servers remain usable. While the block is entered or left,
-    Ctrl-C is raised after everything has been closed. `fail_after` takes the place of a cancel scope.
+    sent, and the server is asked to cancel a sent request. The servers remain usable. While the block is entered or
+    left, Ctrl-C is raised after everything has been closed. `fail_after` takes the place of a cancel scope.
 
     Arguments are those of `mcp_actors.open_servers`, except:
 
-    - Plain functions in the configuration (callbacks, middleware, functions that return a value) run in threads, so
-      they may block, and call servers. A ``progress`` callback, and ``show`` of a sign-in, run in the thread that made
-      the call. Async functions, and servers given as `InProcess`, run on Trio.
-    - ``observers`` are called in Trio's thread, so they must not block.
+    - Plain functions in the configuration (callbacks, middleware, functions that return a value) run in threads, and
+      may block and call servers. A ``progress`` callback, and ``show`` of a sign-in, run in the calling thread. Async
+      functions, and servers given as `InProcess`, run on Trio.
+    - ``observers`` are called in Trio's thread, and must not block.
     - There are no ``stop_on`` and ``reload_on``, because a thread cannot be cancelled. A handler of a signal may raise
       `SystemExit` in the main thread, or call ``servers.reload()``.
 

@@ -1,14 +1,15 @@
 """Wait in a thread for an answer of Trio's side.
 
 Each thread has a queue of steps that Trio's side puts in: to look at an answer, or to run a callback. A waiting thread
-runs the steps of all its calls, because a callback may call servers too.
+runs the steps of all calls, because a callback may call servers too.
 
-In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. So:
+In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. Therefore:
 
 - Single calls of C (`SimpleQueue.put`, `set.add`) change what several threads use. A lock taken in Python, as in
   `threading.Event`, could stay taken, and Trio's thread would hang.
-- An interrupted call withdraws its request, and so wakes Trio's side, in case a step was put in without doing so.
-- An answer is set before its step is put in, and only the answer ends the waiting. So a step may be lost.
+- An interrupted call withdraws the request, and thereby wakes Trio's side, in case the interrupt came between a step
+  and the wake-up.
+- The answer is set before the step, and only the answer ends the waiting. A step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.
 Writes: nothing.
@@ -187,7 +188,7 @@ class _Threads(threading.local):
 
 
 class ThreadBridge(Bridge):
-    """One Trio run, and the threads of a program without an event loop.
+    """A Trio run, and the threads of a program without an event loop.
 
     Functions for the program's side run at once, in Trio's thread: they only set answers.
     """
@@ -200,7 +201,7 @@ class ThreadBridge(Bridge):
     def held(self) -> ThreadBridge:
         """Return an object with the state of this bridge, for the program to hold.
 
-        Trio's side does not hold the returned object, so its finalizer runs once the program has dropped it.
+        Trio's side does not hold the object, whose finalizer runs once the program has dropped it.
         """
         held = ThreadBridge.__new__(ThreadBridge)
         held.__dict__ = self.__dict__  # shared, so each sees what the other sets
@@ -230,9 +231,9 @@ class ThreadBridge(Bridge):
 
 
 def completed(coroutine: Coroutine[Any, Any, T]) -> T:
-    """Run a coroutine that waits for a `ThreadBridge` only, and return its result.
+    """Run a coroutine that waits only for a `ThreadBridge`, and return the result.
 
-    Its first step blocks instead of suspending, and so completes it.
+    The first step blocks instead of suspending, and completes the coroutine.
     """
     try:
         coroutine.send(None)
@@ -245,7 +246,7 @@ def completed(coroutine: Coroutine[Any, Any, T]) -> T:
 
 
 class _Callback(Reply[Any]):
-    """A call that a task on Trio's side waits for, made in a thread that waits for an answer."""
+    """A call that a task on Trio's side waits for, made in a waiting thread."""
 
     __slots__ = ("_bridge", "_fn")
 
