@@ -189,6 +189,25 @@ async def _awaited(async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
     return await async_fn(*args)
 
 
+def _import_trio_asyncio() -> Any:
+    """Import trio-asyncio, or refuse a process in which the event loop would not work."""
+    if sys.version_info >= (3, 14):
+        raise RuntimeError(
+            "open_asyncio_loop(): trio-asyncio does not support Python 3.14 or newer; start the program with "
+            "asyncio.run(), and use mcp_actors.bridge.open_servers() or open_supervisor() there"
+        )
+    if "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules:
+        # AnyIO has bound asyncio's functions, which trio-asyncio only replaces in the module: they find no event loop.
+        raise RuntimeError(
+            "open_asyncio_loop(): AnyIO has been used on asyncio before trio-asyncio was imported, so AnyIO would not "
+            "find this event loop; write 'import trio_asyncio' at the top of the program"
+        )
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # it uses names that Python 3.14 removes
+        import trio_asyncio
+    return trio_asyncio
+
+
 @asynccontextmanager
 async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
     """Open an asyncio event loop around a block of a Trio program, in the same thread.
@@ -212,21 +231,7 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
         "trio",
         "on asyncio use mcp_actors.bridge.open_servers() or open_supervisor()",
     )
-    if sys.version_info >= (3, 14):
-        raise RuntimeError(
-            "open_asyncio_loop(): trio-asyncio does not support Python 3.14 or newer; start the program with "
-            "asyncio.run(), and use mcp_actors.bridge.open_servers() or open_supervisor() there"
-        )
-    if "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules:
-        # AnyIO has bound asyncio's functions, which trio-asyncio only replaces in the module: they find no event loop.
-        raise RuntimeError(
-            "open_asyncio_loop(): AnyIO has been used on asyncio before trio-asyncio was imported, so AnyIO would not "
-            "find this event loop; write 'import trio_asyncio' at the top of the program"
-        )
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it uses names that Python 3.14 removes
-        import trio_asyncio
-
+    trio_asyncio = _import_trio_asyncio()
     from_block: BaseException | None = None
     try:
         # The nursery of the requests encloses the event loop: clean-up code of asyncio tasks runs while the loop
