@@ -22,7 +22,6 @@ from cyclopts import App, Group, Parameter
 
 from .._python import our_python
 from ._completion import files_for, servers_for
-from ._interrupt import exit_on_interrupt
 from ._output import Misuse, Output, check_exclusive
 
 # --- The commands and their help --------------------------------------------------------------------------------------
@@ -506,8 +505,7 @@ async def serve(
         check_exclusive(stdio=stdio, http=http, **other)
     check_exclusive(token_file=token_file, no_token=no_token)
     if http is not None:
-        with exit_on_interrupt():
-            from ._http import Options, serve_over_http
+        from ._http import Options, serve_over_http
 
         return await serve_over_http(config, Options(http, token_file, no_token, host_name, origin), control)
     if token_file is not None or no_token or host_name or origin:

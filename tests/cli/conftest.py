@@ -39,6 +39,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
 
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("mcp_actors.cli._connect.REPORT_EVERY", math.inf)
+    monkeypatch.setattr("gc.freeze", lambda: None)  # or the garbage of all tests before would stay for ever
 
     def run(*words: str) -> Done:
         capsys.readouterr()

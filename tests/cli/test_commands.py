@@ -16,6 +16,7 @@ from shlex import join
 from typing import Any
 
 import pytest
+from trio.lowlevel import in_trio_run
 
 from mcp_actors import ConfigError
 
@@ -585,6 +586,28 @@ class TestGraph:
             "last_error": None,
             "children": [],
         }
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [("check", "._check"), ("serve --socket ./s", "._gateway"), ("serve --http 127.0.0.1:0 --no-token", "._http")],
+)
+def test_what_a_command_has_imported_is_frozen_before_it_runs(
+    words: str, code: str, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or each full collection of garbage, which stops all servers for a tenth of a second, would traverse it."""
+    done = list[str]()
+
+    def freeze() -> None:
+        assert not in_trio_run()
+        done.append("frozen")
+
+    for file in ("_gateway", "_http"):  # the log of this process stays as it is
+        monkeypatch.setattr(f"mcp_actors.cli.{file}.log_to_stderr", lambda: None)
+    monkeypatch.setattr("mcp_actors.cli._run.import_module", lambda name, package: done.append(name))
+    monkeypatch.setattr("gc.freeze", freeze)
+    assert run(*words.split(), "--config", "missing.json").returncode in (1, 78)
+    assert done == [code, "frozen"]
 
 
 class TestMisuse:
