@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final
 import trio
 
 from .._errors import ConfigError
+from .._foreign import Log
 from ..config import Http, ServerConfig, Socket, Sse, Stdio, Transport
 from ..config._template import INHERITED, resolved, variables_of, written_at
 from . import http
@@ -35,6 +36,8 @@ from .stdio import open_stdio_link
 
 if TYPE_CHECKING:
     from ..auth import Exchange
+
+logger = Log("mcp_actors.servers")
 
 
 # --- Limit the concurrent connects and the processes of a group -------------------------------------------------------
@@ -52,6 +55,7 @@ class Capacity:
         self._most_starting = starting
         self._starting = 0
         self._queue: list[Turn] = []
+        self._noted = 0  # the level at which it was logged that servers wait
         self._places = count()
         self._most_processes = processes
         self._processes = 0
@@ -60,7 +64,7 @@ class Capacity:
         return next(self._places)
 
     @asynccontextmanager
-    async def turn(self, place: int, until: float, late: Callable[[str], object]) -> AsyncIterator[Turn]:
+    async def turn(self, place: int, until: float, late: Callable[[str], object], level: int) -> AsyncIterator[Turn]:
         """Wait for the turn to connect, which ends with the block, or earlier with `Turn.end`.
 
         **Cancellation**: leaves the queue.
@@ -69,6 +73,7 @@ class Capacity:
             place: the place of the server in the configured order.
             until: the Trio time at which `late` is called; the wait goes on.
             late: called with the reason for the wait.
+            level: the log level of the line that counts the waiting servers, logged once until none waits.
         """
         turn = Turn(self, place)
         insort(self._queue, turn, key=attrgetter("place"))
@@ -79,8 +84,12 @@ class Capacity:
             with trio.move_on_at(until):
                 await turn.begun.wait()
             if not turn.begun.is_set():
-                most = self._most_starting
-                late(f"waits for its turn, because other servers are slow to connect (max_starting={most})")
+                why = f"because other servers are slow to connect (max_starting={self._most_starting})"
+                if level > self._noted:
+                    self._noted, number = level, len(self._queue)
+                    who = "1 server waits for its turn" if number == 1 else f"{number} servers wait for their turn"
+                    logger.log(level, "open_servers(): %s, %s; raise max_starting to connect more at a time", who, why)
+                late(f"waits for its turn, {why}")
                 await turn.begun.wait()
             yield turn
         finally:
@@ -91,12 +100,14 @@ class Capacity:
             self._queue.remove(turn)
         else:
             self._starting -= 1
-            self._admit()
+        self._admit()
 
     def _admit(self) -> None:
         while self._queue and self._starting < self._most_starting:
             self._starting += 1
             self._queue.pop(0).begun.set()
+        if not self._queue:
+            self._noted = 0
 
     @contextmanager
     def process(self, server: str) -> Iterator[None]:

@@ -464,10 +464,10 @@ async def open_patience(record: ConnectionRecord, *, began: float, hurried: bool
     config, life = record.config, record.life
 
     def late(why: str) -> None:
-        life.note_overdue(f"server {config.name!r}: {why}")
+        life.note_overdue(f"server {config.name!r}: {why}", logged=True)
 
-    until = began + (config.connect_timeout or math.inf)
-    async with record.server.capacity.turn(record.server.place, until, late) as turn:
+    until, server = began + (config.connect_timeout or math.inf), record.server
+    async with server.capacity.turn(server.place, until, late, life.level_of_attempt) as turn:
         patience = Patience(config, life, began=began, hurried=hurried, turn=turn)
         with patience.scope:
             yield patience

@@ -232,11 +232,12 @@ class ConnectionLife:
         self.parked = False
         self.asks_left = ASKS if ask else 0
 
-    def note_overdue(self, warning: str) -> None:
+    def note_overdue(self, warning: str, *, logged: bool = False) -> None:
         """Log and remember that ``connect_timeout`` passed without an answer; the connect continues."""
         if self.overdue is None:
             self.overdue = warning
-            logger.log(self.level_of_attempt, "%s", self.overdue)
+            if not logged:
+                logger.log(self.level_of_attempt, "%s", warning)
             self._server.note_change()
 
     def leave(self) -> None:

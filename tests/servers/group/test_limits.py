@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
 import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import ConfigError, ConnectFailed, ServerConfig, open_servers
+from mcp_actors import ConfigError, ConnectFailed, ServerConfig, ServerError, open_servers
 
 from ...kernel.actors import leaving
 from ...messages import Said
@@ -122,6 +123,33 @@ async def test_a_block_does_not_wait_for_a_turn_longer_than_for_a_connect(
         assert await who(group, "b") == "b"
     [text] = [message for message in caplog.messages if "turn" in message]
     said("a turn is awaited", text)
+
+
+async def test_servers_that_wait_for_their_turn_are_one_line_with_their_number(
+    autojump_clock: MockClock, said: Said, caplog: pytest.LogCaptureFixture
+) -> None:
+    """And one more when servers have to wait again, after none did."""
+    houses = [House(name) for name in "abcd"]
+    configs = [house.config(connect_timeout=50, connect="lazy", restarts=LATER) for house in houses]
+    configs[1] = houses[1].config(connect_timeout=20, connect="lazy")
+    async with open_servers(*configs, max_starting=1) as group:
+
+        async def start(name: str) -> None:
+            with suppress(ServerError):  # "a" has failed, and "b" is late
+                await group[name].start()
+
+        for _ in range(2):
+            houses[0].entered = trio.Event()
+            async with trio.open_nursery() as nursery:
+                for name in "abcd":
+                    nursery.start_soon(start, name)
+            for name in "bcd":
+                await reach(group, name, "ready")
+            [text] = [message for message in caplog.messages if "turn" in message]
+            said("turns are awaited", text)
+            caplog.clear()
+            for name in "abcd":
+                await group[name].stop()
 
 
 async def test_a_slow_process_keeps_no_turn() -> None:
