@@ -39,6 +39,7 @@ def parse_flags() -> argparse.Namespace:
     """Read the ways to be hostile from the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--values", type=int, default=0, metavar="N", help="list so many tiny values, in many tools")
+    parser.add_argument("--tools", type=int, default=0, metavar="N", help="list so many small tools")
     parser.add_argument("--pages", choices=["endless", "empty", "long"], help="what cursors are like")
     parser.add_argument("--notice", action="store_true", help="give notice of a change after each list")
     return parser.parse_args()
@@ -90,7 +91,8 @@ class HostileServer:
         names = [name.removeprefix("call_") for name in dir(self) if name.startswith("call_")]
         small = [{"name": name, "inputSchema": {"type": "object"}} for name in names if not self.pages]
         large = [{"name": f"t{n}", "inputSchema": {"type": "object", **values}} for n, values in self.crowd("enum")]
-        return small + large
+        more = [{"name": f"s{n}", "inputSchema": {"type": "object"}} for n in range(self.flags.tools)]
+        return small + more + large
 
     def crowd(self, key: str) -> list[tuple[int, Json]]:
         """Objects with all the values."""

@@ -28,6 +28,12 @@ async def test_a_list_that_is_just_within_the_limits_delays_no_task() -> None:
     assert longest.seconds < STEP, longest.task
 
 
+async def test_ten_thousand_tools_in_one_page_connect_within_the_timeout() -> None:
+    async with open_servers(hostile("--tools", "10000", limits=Limits(max_tools=20_000))) as group:
+        assert state(group, "evil") == "ready"
+        assert len(group.tools.of("evil")) > 10_000
+
+
 async def test_a_list_that_is_too_large_as_a_whole_is_an_event_and_an_error_and_delays_no_task() -> None:
     events, config = Events(), hostile("--values", "500000", restarts=LATER, limits=evolve(MANY, max_list_bytes=2**21))
     with LongestStep() as longest:
