@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import trio
 
+from . import noise
 from .measuring import in_turns
 from .peers import BRIDGED_BOUNDS, BY_HAND, OTHER_TRANSPORTS, process, quick_server
 from .peers.clients import CallTool, Client, together_in_trio
@@ -44,6 +45,12 @@ def test_the_server_of_every_client_has_a_session_of_its_own(own_session: bool) 
         session = os.getsid(server.pid)
         server.communicate(timeout=60)
     assert session == server.pid
+
+
+def test_the_calls_of_a_quiet_server_are_timed_next_to_noise() -> None:
+    peace, half, most, ratio = noise.figures(2, 1, 5)
+    assert most.value >= half.value > 0
+    assert ratio.value == pytest.approx(most.value / peace.value)
 
 
 def test_programs_on_asyncio_play_too() -> None:

@@ -68,9 +68,9 @@ logger = Log("mcp_actors.servers")
 READ_BYTES: Final = 64 * 1024
 """Bytes per read: the capacity of a Linux pipe."""
 
-BURST: Final = 16
-"""Messages without a checkpoint in between: under a millisecond. A checkpoint costs 3.5 µs, a third of parsing a small
-one."""
+READ_BURST: Final = 12
+"""Messages without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message. A call of a
+quiet server waits for up to three bursts of a noisy one and the callers these wake: 1.3 ms with 12, 1.7 to 2.3 with 16."""
 
 INPUT_CLOSED: Final = "its process closed its stdin, so it reads no more requests; fix the server"
 """The reason of a loss, unless the process has exited."""
@@ -186,7 +186,7 @@ class PipeReader:
 
         The stream ends when the server closes stdout, when a message other than a response exceeds a limit, or when
         this side closes. The reader pauses after many unsolicited messages and after long work on malformed lines (see
-        `ReadingPace`). A checkpoint follows at least every `BURST` messages.
+        `ReadingPace`). A checkpoint follows at least every `READ_BURST` messages.
 
         **Cancellation:** no message is lost.
         """
@@ -203,7 +203,7 @@ class PipeReader:
                     await receive(message)
                 # Each request of the server starts a task. The checkpoint lets that task run before the next message is
                 # read, or a flood of requests would be a single step of the event loop.
-                if self._rest or self._burst >= BURST or isinstance(message, JSONRPCRequest):
+                if self._rest or self._burst >= READ_BURST or isinstance(message, JSONRPCRequest):
                     rest, self._rest, self._burst = self._rest, 0.0, 0
                     await trio.sleep(rest)
         except anyio.EndOfStream:

@@ -29,8 +29,8 @@ from mcp_actors.transports._request_table import RequestUnderWay
 from mcp_actors.transports.stdio import _pipes
 from mcp_actors.transports.stdio._pipes import (
     BACKLOG_BYTES,
-    BURST,
     LOOK_EVERY,
+    READ_BURST,
     has_no_reader,
     unread_bytes,
     wait_no_reader,
@@ -307,7 +307,7 @@ async def test_other_tasks_run_while_a_server_writes_without_pause() -> None:
                 await reader.receive()
             nursery.cancel_scope.cancel("enough")
     # A new chunk of data starts a new burst, so they do not all have the same length.
-    assert rounds.number >= 1000 / BURST / 2
+    assert rounds.number >= 1000 / READ_BURST / 2
 
 
 async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_path: Path) -> None:
@@ -321,7 +321,7 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
     async with open_link(shell(f"{until(path)}; cat '{path}' -"), on_lost=never_lost) as link:
         reader, writer = streams_of(link)
         lines = []
-        for _ in range(10 * BURST):
+        for _ in range(10 * READ_BURST):
             writer._requests.sent()
             waiting = RequestUnderWay("ping", {})
             waiting.sent, waiting.owner = True, note
@@ -332,8 +332,8 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
             nursery.start_soon(rounds.count)
             await reader.receive()
             nursery.cancel_scope.cancel("enough")
-    assert settled.total() == 10 * BURST
-    assert max(settled.values()) <= 2 * BURST  # the tasks of a tick run in any order
+    assert settled.total() == 10 * READ_BURST
+    assert max(settled.values()) <= 2 * READ_BURST  # the tasks of a tick run in any order
 
 
 @pytest.fixture(params=["epoll", "no epoll", "no descriptor"])
