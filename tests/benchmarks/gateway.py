@@ -29,7 +29,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any, Final
@@ -112,6 +112,9 @@ def processor_time(pid: int) -> float:
 class Gateway:
     """A gateway, and its only client.
 
+    Attributes:
+        pid: the process of the gateway.
+
     Args:
         name: what errors call the gateway.
         process: its process.
@@ -122,7 +125,7 @@ class Gateway:
         assert process.stdin is not None
         assert process.stdout is not None
         self._name = name
-        self._pid = process.pid
+        self.pid: int = process.pid
         self._stdin, self._stdout = process.stdin.fileno(), process.stdout.fileno()
         self._errors = errors
         self._rest = b""
@@ -153,8 +156,11 @@ class Gateway:
             if not data:
                 raise self._ended()
             *lines, self._rest = (self._rest + data).split(b"\n")
-            if lines:
-                return [json.loads(line) for line in lines]
+            if messages := [json.loads(line) for line in lines]:
+                for each in messages:
+                    if each.get("method") == "ping":  # after a gap, in which the gateway did not run
+                        self._write({"jsonrpc": "2.0", "id": each["id"], "result": {}})
+                return messages
 
     def _ask(self, method: str, params: dict[str, Any]) -> Any:
         self._id += 1
@@ -176,7 +182,7 @@ class Gateway:
         Raises:
             RuntimeError: an answer is wrong.
         """
-        before = processor_time(self._pid)
+        before = processor_time(self.pid)
         waiting = {self._call() for _ in range(min(callers, times))}
         left = times - len(waiting)
         while waiting:
@@ -190,7 +196,7 @@ class Gateway:
                 if left:
                     left -= 1
                     waiting.add(self._call())
-        return processor_time(self._pid) - before
+        return processor_time(self.pid) - before
 
 
 class Direct:
@@ -228,14 +234,20 @@ class ThroughSocket:
 
 
 @contextmanager
-def through_socket(pid: int, path: str) -> Iterator[ThroughSocket]:
-    """Start a process with a group that calls through a gateway on a unix socket."""
+def at_socket(path: str) -> Iterator[None]:
+    """Tell the processes that are started in a block the path of the socket of a gateway."""
     os.environ[GATEWAY] = path
     try:
-        with enter("calls", "ServerRef, Socket") as contestant:
-            yield ThroughSocket(contestant, pid)
+        yield
     finally:
         del os.environ[GATEWAY]
+
+
+@contextmanager
+def through_socket(pid: int, path: str) -> Iterator[ThroughSocket]:
+    """Start a process with a group that calls through a gateway on a unix socket."""
+    with at_socket(path), enter("calls", "ServerRef, Socket") as contestant:
+        yield ThroughSocket(contestant, pid)
 
 
 def installed(folder: Path) -> dict[str, Sequence[str]]:
@@ -478,10 +490,10 @@ class Client:
 
 
 @contextmanager
-def daemon(folder: Path) -> Iterator[tuple[int, str]]:
-    """Run a daemon; return its pid and the path of its socket."""
+def daemon(folder: Path, under: Callable[[Sequence[str]], Sequence[str]] = list) -> Iterator[tuple[int, str]]:
+    """Run a daemon; return its pid and the path of its socket. `under` changes its command line."""
     path = str(folder / "s")
-    command = [*installed(folder)[OURS][:-1], "--socket", path]
+    command = under([*installed(folder)[OURS][:-1], "--socket", path])
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
         try:
             assert process.stdout is not None

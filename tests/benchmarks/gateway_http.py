@@ -24,7 +24,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -222,8 +222,8 @@ class Gateway:
 
 
 @contextmanager
-def running(name: str, folder: Path) -> Iterator[Gateway]:
-    """Run a gateway over HTTP."""
+def running(name: str, folder: Path, under: Callable[[Sequence[str]], Sequence[str]] = list) -> Iterator[Gateway]:
+    """Run a gateway over HTTP. `under` changes its command line."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         address = free.getsockname()
     command, token = installed(folder)[name], ""
@@ -235,7 +235,7 @@ def running(name: str, folder: Path) -> Iterator[Gateway]:
         command = [*command[:-1], "--http", f"127.0.0.1:{address[1]}", "--token-file", str(file)]
     else:
         command = [*command, "--transport", "http", "--host", "127.0.0.1", "--port", str(address[1])]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+    with subprocess.Popen(under(command), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
         try:
             until = time.monotonic() + TIMEOUT
             while True:

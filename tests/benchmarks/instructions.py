@@ -2,19 +2,25 @@
 
 Each client runs under Valgrind's callgrind, which counts from the moment the client is connected. A figure is the
 difference of two rounds of different lengths, so that whatever a round does besides its calls cancels out.
+
+`floors` counts the minimal clients, one for each way to a server. `gateways` counts the process of a gateway, which has
+a minimal client over stdio or HTTP, or a group with a `Socket`, whose process is counted then, too.
 """
 
 from __future__ import annotations
 
 import re
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 
+from . import gateway, gateway_http
 from .figures import Figure
 from .peers import BY_HAND, CALLERS, OURS
 from .peers.contest import Contestant, enter
@@ -88,19 +94,19 @@ VALGRIND: Final = (
 )
 
 
-def control(contestant: Contestant, option: str) -> str:
-    """Tell callgrind something, and return its answer."""
-    arguments = ["callgrind_control", option, str(contestant.pid)]
+def control(pid: int, option: str) -> str:
+    """Tell the callgrind of a process something, and return its answer."""
+    arguments = ["callgrind_control", option, str(pid)]
     return subprocess.run(arguments, capture_output=True, text=True, check=True).stdout
 
 
-def counted(contestant: Contestant) -> int:
+def counted(pid: int) -> int:
     """Return the instructions so far, of all threads.
 
     Raises:
         RuntimeError: callgrind does not answer.
     """
-    answer = control(contestant, "-e")
+    answer = control(pid, "-e")
     threads = re.findall(r"Th \d+ +([\d,]+)", answer)
     if not threads:
         raise RuntimeError(f"callgrind_control does not tell the instructions: {answer!r}")
@@ -111,7 +117,7 @@ def counted(contestant: Contestant) -> int:
 def enter_counted(peer: str) -> Iterator[Contestant]:
     """Start the process of a peer under callgrind, which counts once the peer is connected."""
     with enter("counted", peer, under=VALGRIND) as contestant:
-        control(contestant, "--instr=on")
+        control(contestant.pid, "--instr=on")
         contestant.play(1, 1, "plain")  # without it there is no counter to read
         yield contestant
 
@@ -119,12 +125,17 @@ def enter_counted(peer: str) -> Iterator[Contestant]:
 def instructions(
     contestant: Contestant, callers: int, call: str = "plain", rounds: tuple[int, int] = (SHORT, LONG)
 ) -> float:
-    """Return the instructions of a call."""
-    contestant.play(callers, CALLERS[-1], call)  # so that no round pays for what happens only once
-    counts = [counted(contestant)]
+    """Return the instructions of a call of a peer."""
+    return per_call(lambda calls: contestant.play(callers, calls, call), [contestant.pid], rounds)
+
+
+def per_call(play: Callable[[int], object], pids: Sequence[int], rounds: tuple[int, int] = (SHORT, LONG)) -> float:
+    """Return the instructions of a call in some processes together; `play` makes so many calls."""
+    play(CALLERS[-1])  # so that no round pays for what happens only once
+    counts = [sum(map(counted, pids))]
     for calls in rounds:
-        contestant.play(callers, calls, call)
-        counts.append(counted(contestant))
+        play(calls)
+        counts.append(sum(map(counted, pids)))
     before, between, after = counts
     return ((after - between) - (between - before)) / (rounds[1] - rounds[0])
 
@@ -203,6 +214,104 @@ def metrics() -> list[Figure]:
     ]
 
 
+# --- The floors, and gateways -----------------------------------------------------------------------------------------
+
+FLOORS: Final = {**TRANSPORTS, "socket": ", Socket"}
+"""The ends of the names of the minimal clients, and of ours on the same way."""
+
+GATEWAY_BOUNDS: Final = {"stdio": 2.0, "HTTP": 2.5, "socket": 3.0}
+"""With one caller, how many times the instructions of our direct call over stdio the process of a gateway may take, by
+the way of its client; over the socket, together with the process of the group that is its client."""
+
+UNCOLLECTED: Final = "import gc, runpy; gc.disable(); runpy.run_module('mcp_actors', run_name='__main__')"
+"""The command line without the garbage collector, which would run by chance."""
+
+
+def counted_command(command: Sequence[str]) -> list[str]:
+    """Return the command line of a gateway under callgrind, given that of a gateway: ``python -m mcp_actors …``."""
+    python, _, _, *words = command
+    return [*VALGRIND, python, "-c", UNCOLLECTED, *words]
+
+
+def floors(ways: Sequence[str] = tuple(FLOORS)) -> list[Figure]:
+    """Count for a minimal client and for ours, for each way."""
+    found: list[Figure] = []
+    for way in ways:
+        counts: dict[str, list[float]] = {}
+        with ExitStack() as stack:
+            if way == "socket":
+                folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+                _, path = stack.enter_context(gateway.daemon(folder))
+                stack.enter_context(gateway.at_socket(path))
+            for peer in (BY_HAND, OURS):
+                with enter_counted(peer + FLOORS[way]) as contestant:
+                    counts[peer] = [instructions(contestant, callers, rounds=FEW) for callers in CALLERS]
+        for peer, each in counts.items():
+            found += absolute(f"instructions of a tool call, {way}, {peer}", each)
+        for callers, ours, floor in zip(CALLERS, counts[OURS], counts[BY_HAND], strict=True):
+            found.append(Figure(f"instructions, {way}, to {BY_HAND}; callers: {callers}", ours / floor, ""))
+    return found
+
+
+def gateways(ways: Sequence[str] = tuple(GATEWAY_BOUNDS)) -> list[Figure]:
+    """Count the processes of gateways, and of a group that is the client of one; compare with our direct call."""
+    with enter_counted(OURS) as contestant:
+        direct = [instructions(contestant, callers) for callers in CALLERS]
+    found = [*absolute(f"instructions of a tool call, {gateway.DIRECT}", direct)]
+    for way in ways:
+        with tempfile.TemporaryDirectory() as folder, GATEWAYS[way](Path(folder)) as (play, pids):
+            for pid in pids:
+                control(pid, "--instr=on")
+            play(1, 1)
+            counts = [per_call(partial(play, callers), pids) for callers in CALLERS]
+        found += compare_gateway(way, counts, direct)
+    return found
+
+
+def compare_gateway(way: str, counts: Sequence[float], direct: Sequence[float]) -> Iterator[Figure]:
+    """Compare a gateway with our direct call; with one caller there is a bound."""
+    yield from absolute(f"instructions of a tool call, gateway, {way}", counts)
+    for callers, count, one in zip(CALLERS, counts, direct, strict=True):
+        label = f"instructions, gateway, {way}, to {gateway.DIRECT}; callers: {callers}"
+        yield Figure(label, count / one, "", bound=GATEWAY_BOUNDS[way] if callers == 1 else None)
+
+
+Counted = tuple[Callable[[int, int], object], Sequence[int]]
+"""A function that makes calls by so many callers, and the processes whose instructions count."""
+
+
+@contextmanager
+def over_stdio(folder: Path) -> Iterator[Counted]:
+    """Run a gateway for one client over stdio."""
+    command = counted_command(gateway.installed(folder)[gateway.OURS])
+    with gateway.running(gateway.OURS, command) as player:
+        yield player.play, [player.pid]
+
+
+@contextmanager
+def over_http(folder: Path) -> Iterator[Counted]:
+    """Run a gateway over HTTP."""
+    with gateway_http.running(gateway.OURS, folder, counted_command) as player:
+        yield player.play, [player.pid]
+
+
+@contextmanager
+def over_socket(folder: Path) -> Iterator[Counted]:
+    """Run a gateway at a socket, and a group in another process."""
+    with (
+        gateway.daemon(folder, counted_command) as (pid, path),
+        gateway.at_socket(path),
+        enter("counted", f"{OURS}, Socket", under=VALGRIND) as contestant,
+    ):
+        yield lambda callers, calls: contestant.play(callers, calls, "plain"), [pid, contestant.pid]
+
+
+GATEWAYS: Final = {"stdio": over_stdio, "HTTP": over_http, "socket": over_socket}
+
+
+# --- The parts --------------------------------------------------------------------------------------------------------
+
+
 def part(kinds: Sequence[str], transports: Sequence[str]) -> list[Figure]:
     """Count a part."""
     return list(figures_of(kinds, transports))
@@ -211,6 +320,10 @@ def part(kinds: Sequence[str], transports: Sequence[str]) -> list[Figure]:
 PARTS: Final[dict[str, Callable[[], list[Figure]]]] = {
     "plain": plain,
     "metrics": metrics,
+    "floors": floors,
+    "gateway": gateways,
+    **{f"floors:{way}": partial(floors, (way,)) for way in FLOORS},
+    **{f"gateway:{way}": partial(gateways, (way,)) for way in GATEWAY_BOUNDS},
     **{kind: partial(part, (kind,), tuple(TRANSPORTS)) for kind in KINDS},
     **{transport: partial(part, tuple(KINDS), (transport,)) for transport in TRANSPORTS},
     **{f"{kind}:{each}": partial(part, (kind,), (each,)) for kind in KINDS for each in TRANSPORTS},
@@ -220,4 +333,4 @@ PARTS: Final[dict[str, Callable[[], list[Figure]]]] = {
 
 def figures() -> list[Figure]:
     """Count all of it."""
-    return [*plain(), *metrics(), *part(tuple(KINDS), tuple(TRANSPORTS))]
+    return [*plain(), *metrics(), *part(tuple(KINDS), tuple(TRANSPORTS)), *floors(), *gateways()]

@@ -17,6 +17,7 @@ from .gateway import (
     DIRECT,
     OURS,
     Direct,
+    at_socket,
     attached_calls,
     crowding,
     daemon,
@@ -26,7 +27,7 @@ from .gateway import (
     running,
     through_socket,
 )
-from .peers import quick_server
+from .peers import BY_HAND, quick_server
 from .peers.contest import enter
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the clocks of other processes")
@@ -83,6 +84,12 @@ def test_both_processes_of_calls_through_a_socket_count(on_a_socket: tuple[int, 
         before = processor_time(ours.gateway)
         seconds = ours.play(16, 128)
         assert 0 < processor_time(ours.gateway) - before < seconds
+
+
+@pytest.mark.usefixtures("programs_in_forks")
+def test_a_minimal_client_calls_through_a_socket(on_a_socket: tuple[int, str]) -> None:
+    with at_socket(on_a_socket[1]), enter("calls", f"{BY_HAND}, Socket") as contestant:
+        assert 0 < contestant.play(2, 4) < 60
 
 
 def test_a_wrong_answer_ends_the_comparison() -> None:

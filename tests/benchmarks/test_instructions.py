@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from . import instructions
-from .instructions import compare, counted
+from .instructions import compare, compare_gateway, counted
 from .peers import CALLERS, OURS
 from .peers.contest import Contestant
 
@@ -20,14 +20,14 @@ def contestant() -> Contestant:
 
 
 def test_the_instructions_of_all_threads_are_added(contestant: Contestant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instructions, "control", lambda contestant, option: TOLD)
-    assert counted(contestant) == 346_829_000
+    monkeypatch.setattr(instructions, "control", lambda pid, option: TOLD)
+    assert counted(contestant.pid) == 346_829_000
 
 
 def test_an_answer_without_a_counter_is_an_error(contestant: Contestant, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(instructions, "control", lambda contestant, option: "Totals:  Ir \n")
+    monkeypatch.setattr(instructions, "control", lambda pid, option: "Totals:  Ir \n")
     with pytest.raises(RuntimeError, match="callgrind_control does not tell the instructions: 'Totals:  Ir "):
-        counted(contestant)
+        counted(contestant.pid)
 
 
 def test_what_a_round_costs_besides_its_calls_cancels_out(
@@ -40,7 +40,7 @@ def test_what_a_round_costs_besides_its_calls_cancels_out(
         played += 90_000 + 1000 * calls
 
     monkeypatch.setattr(Contestant, "play", play)
-    monkeypatch.setattr(instructions, "counted", lambda contestant: played)
+    monkeypatch.setattr(instructions, "counted", lambda pid: played)
     assert instructions.instructions(contestant, 16) == 1000
 
 
@@ -52,3 +52,11 @@ def test_a_call_that_takes_more_instructions_than_its_bound_is_a_failure(kind: s
         found = {(OURS, kind): [ours * each for each in theirs], ("mcp.Client", kind): theirs}
         verdicts = [each.verdict for each in compare(kind, "stdio", found) if ", to " in each.name]
         assert verdicts == [verdict] * len(CALLERS)
+
+
+@pytest.mark.parametrize(("way", "bound"), [("stdio", 2.0), ("HTTP", 2.5), ("socket", 3.0)])
+def test_a_gateway_that_takes_more_instructions_than_its_bound_is_a_failure(way: str, bound: float) -> None:
+    direct = [300_000.0, 220_000.0, 220_000.0]
+    for factor, verdict in ((bound, "PASS"), (bound * 1.01, "FAIL")):
+        figures = compare_gateway(way, [factor * each for each in direct], direct)
+        assert [each.verdict for each in figures if ", to " in each.name] == [verdict, "", ""]

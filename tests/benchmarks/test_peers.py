@@ -60,8 +60,9 @@ def test_programs_on_asyncio_play_too() -> None:
 
 
 @pytest.mark.parametrize("transport", OTHER_TRANSPORTS)
-def test_other_transports_have_contests_too(transport: str) -> None:
-    with enter_all("calls", [f"ServerRef, {transport}", f"mcp.Client, {transport}"]) as contestants:
+def test_other_transports_have_contests_and_minimal_clients_too(transport: str) -> None:
+    peers = [f"{each}, {transport}" for each in ("ServerRef", BY_HAND, "mcp.Client")]
+    with enter_all("calls", peers) as contestants:
         seconds = play_rounds(contestants, 1, 2, 4)
     assert all(0 < rounds[0] < 60 for rounds in seconds.values())
 

@@ -263,6 +263,34 @@ async def connect_by_hand(command: Sequence[str]) -> AsyncIterator[CallTool]:
 
 
 @asynccontextmanager
+async def connect_socket_by_hand(command: Sequence[str]) -> AsyncIterator[CallTool]:
+    """The floor through the gateway at a unix socket."""
+    from .by_hand import open_socket_by_hand
+
+    async with open_socket_by_hand(os.environ[GATEWAY], "quick") as client:
+        yield client.call_tool
+
+
+@asynccontextmanager
+async def connect_http_by_hand(command: Sequence[str], kind: str = "json") -> AsyncIterator[CallTool]:
+    """The floor over streamable HTTP."""
+    from .by_hand import open_http_by_hand
+
+    with quick_http_server.running(kind) as url:
+        async with open_http_by_hand(url) as client:
+            yield client.call_tool
+
+
+@asynccontextmanager
+async def connect_server_by_hand(command: Sequence[str], era: Era = "auto") -> AsyncIterator[CallTool]:
+    """The floor to a server object in the same process."""
+    from .by_hand import open_server_by_hand, open_streams_by_hand
+
+    async with (open_server_by_hand if era == "auto" else open_streams_by_hand)(server_object()) as call_tool:
+        yield call_tool
+
+
+@asynccontextmanager
 async def connect_many_by_hand(commands: Sequence[Sequence[str]]) -> AsyncIterator[None]:
     """The floor: it blocks in between, but uses next to no processor time, which it would take from the servers."""
     from ..servers import Pipe
@@ -291,6 +319,14 @@ OURS: Final[dict[str, Callable[..., AbstractAsyncContextManager[CallTool]]]] = {
     "ServerRef, in process, legacy": partial(connect_server_ref_in_process, era="legacy"),
 }
 
+BY_HAND: Final[dict[str, Callable[..., AbstractAsyncContextManager[CallTool]]]] = {
+    ", HTTP": connect_http_by_hand,
+    ", HTTP, events": partial(connect_http_by_hand, kind="events"),
+    ", in process": connect_server_by_hand,
+    ", in process, legacy": partial(connect_server_by_hand, era="legacy"),
+    ", Socket": connect_socket_by_hand,
+}
+
 CONFIGURED: Final[dict[str, dict[str, Any]]] = {
     "": {},
     ", schema": {"validate": "schema"},
@@ -305,6 +341,7 @@ CLIENTS: Final = {
         for end, options in CONFIGURED.items()
     },
     "by hand on Trio": Client(run_trio, together_in_trio, connect_by_hand, connect_many_by_hand),
+    **{f"by hand on Trio{end}": Client(run_trio, together_in_trio, connect) for end, connect in BY_HAND.items()},
     "ServerRef": Client(run_trio, together_in_trio, connect_server_ref, connect_many_server_refs, "progress"),
     "ServerRef, Socket": Client(run_trio, together_in_trio, connect_through_socket),
     "ServerRef, metrics": Client(run_trio, together_in_trio, connect_observed),
