@@ -63,7 +63,7 @@ def command(contest: str, peer: str) -> list[str]:
     """Return the command line of the process of a peer."""
     if peer != TYPESCRIPT:
         return [sys.executable, "-m", "tests.benchmarks.peers.process", contest, peer]
-    sdk = program("@modelcontextprotocol/sdk", "dist/esm/client")
+    sdk = program("@modelcontextprotocol/client", "dist")
     return [str(node()), str(Path(__file__).with_name("typescript_client.mjs")), str(sdk), *quick_server.command()]
 
 

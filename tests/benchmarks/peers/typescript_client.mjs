@@ -4,8 +4,8 @@ import { performance } from "node:perf_hooks";
 import { createInterface } from "node:readline";
 
 const [sdk, command, ...args] = process.argv.slice(2);
-const { Client } = await import(`${sdk}/index.js`);
-const { StdioClientTransport } = await import(`${sdk}/stdio.js`);
+const { Client } = await import(`${sdk}/index.mjs`);
+const { StdioClientTransport } = await import(`${sdk}/stdio.mjs`);
 
 const client = new Client({ name: "peer", version: "1.0" });
 await client.connect(new StdioClientTransport({ command, args }));
