@@ -77,12 +77,12 @@ _COLORS: Final = """text{{fill:{ink}}}.small{{fill:{pale}}}.page{{fill:{page}}}.
 .group{{fill:{group};stroke:{groupedge}}}.own{{fill:{own};stroke:{ownedge}}}.mail{{fill:{mail};stroke:{mailedge}}}
 .dead{{fill:{dead};stroke:{cut}}}.letter{{fill:{mailedge}}}.line{{stroke:{line}}}.back{{stroke:{back}}}
 .halo{{stroke:{page}}}.cut{{stroke:{cut}}}.lane{{stroke:{lane}}}.h1{{fill:{line}}}.h2{{fill:{back}}}.h3{{fill:{cut}}}
-.bar1{{fill:{bar1}}}.bar16{{fill:{bar16}}}.bar128{{fill:{bar128}}}.one{{stroke:{ink}}}
+.bar1{{fill:{bar1}}}.bar16{{fill:{bar16}}}.bar128{{fill:{bar128}}}
 .dim{{fill:{pale}}}.green{{fill:{green}}}.yellow{{fill:{yellow}}}.red{{fill:{red}}}"""
 _SHAPES: Final = """text{font-family:-apple-system,"Segoe UI",Helvetica,Arial,sans-serif;font-size:13px}
 .small{font-size:12px}.code{font-family:ui-monospace,Menlo,Consolas,"DejaVu Sans Mono",monospace;font-size:12px}
 .head,.bold{font-weight:600}.box,.group,.own,.mail,.dead{stroke-width:1.4}.dead{stroke-dasharray:5 4}
-.line,.back,.cut{fill:none;stroke-width:1.5}.cut{stroke-dasharray:5 4}.lane{stroke-width:2}.one{stroke-dasharray:3 3}
+.line,.back,.cut{fill:none;stroke-width:1.5}.cut{stroke-dasharray:5 4}.lane{stroke-width:2}
 .halo{stroke-width:4;paint-order:stroke}"""
 _MARKERS: Final = {"line": "h1", "back": "h2", "cut": "h3"}
 _MARKER: Final = (

@@ -1,7 +1,7 @@
 """Draw the pictures of the documentation: ``python docs/_pictures.py`` writes all of them to ``docs/pictures``.
 
 Each picture is one function, which draws its wide and its narrow form. Three are drawn from what they show: the states
-from the table in the code, the costs from the table on the page about speed, and the screens and the calls of a dying
+from the table in the code, the costs from the tables on the page about speed, and the screens and the calls of a dying
 server from the recordings of ``_recording.py``. ``tests/test_pictures.py`` draws all of them again, and compares.
 
 Pages show the wide form, `fill` adds the narrow one when the site is built. In the README, a ``<picture>`` has both.
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from html import escape
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 sys.path.insert(0, str(Path(__file__).parent))
 import _recording
@@ -386,58 +386,82 @@ def _clock(seconds: float) -> str:
 
 # --- What calls cost --------------------------------------------------------------------------------------------------
 
-COSTS: Final = re.compile(
-    r"^\| `ServerRef\.call_tool` compared with \|(.*)\|\n\|[-|]+\|\n((?:\|.*\|\n)+)", re.MULTILINE
-)
+COSTS: Final = re.compile(r"^\| (.*), µs a call \|(.*)\|\n\|[-|]+\|\n((?:\|.*\|\n)+)", re.MULTILINE)
+
+DRAWN_WAYS: Final = ("over stdio", "over HTTP", "to a server in the same process")
+"""The tables whose bars are drawn."""
+
+CostTable: TypeAlias = tuple[str, list[str], list[tuple[str, list[float]]]]
+"""The way to the server, the columns, and for each client the microseconds."""
 
 
-def cost_table() -> tuple[list[str], list[tuple[str, list[float]]]]:
-    """Return the callers, and for each client the ratios, as the page about speed has them."""
-    found = COSTS.search((DOCS / "design" / "speed.md").read_text())
-    if found is None:
-        raise ValueError("docs/design/speed.md has no table that compares `ServerRef.call_tool`")
-    columns = [each.strip() for each in found[1].split("|")]
-    rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in found[2].splitlines()]
-    return columns, [(name.replace("`", ""), list(map(float, ratios))) for name, *ratios in rows]
+def cost_tables(page: str) -> list[CostTable]:
+    """Return the tables of microseconds of the page about speed."""
+    found: list[CostTable] = []
+    for way, columns, body in COSTS.findall(page):
+        rows = [[cell.strip() for cell in row.strip("|").split("|")] for row in body.splitlines()]
+        read = [(name, list(map(float, times))) for name, *times in rows]
+        found.append((way, [each.strip() for each in columns.split("|")], read))
+    if not found:
+        raise ValueError("docs/design/speed.md has no table of microseconds")
+    return found
 
 
 def costs(narrow: bool) -> Drawing:
-    """Draw the time of a call compared with other clients, as bars."""
-    columns, rows = cost_table()
-    said = "; ".join(f"{name}: {', '.join(f'{each:.2f}' for each in ratios)}" for name, ratios in rows)
+    """Draw the time of a call with each client as bars, for each way to a server on a scale of its own."""
+    page = (DOCS / "design" / "speed.md").read_text().replace("`", "")
+    tables = [each for each in cost_tables(page) if each[0] in DRAWN_WAYS]
+    said = "; ".join(
+        f"{way}: {', '.join(f'{name} {times[0]:.0f}, {times[1]:.0f} and {times[2]:.0f}' for name, times in rows)}"
+        for way, _, rows in tables
+    )
+    _, columns, _ = tables[0]
     d = Drawing(
-        "The time of a call, compared with other clients",
-        f"Below 1 is faster. With {', '.join(columns)}: {said}.",
+        "Microseconds of a call with each client",
+        f"Short is good. With {', '.join(columns)}: {said}.",
         narrow=narrow,
     )
     kinds = [f"bar{each.split()[0]}" for each in columns]
-    left, start = (4, 4) if narrow else (12, 330)
-    scale = (d.width - start - 48) / max(ratio for _, ratios in rows for ratio in ratios)
+    left, start = (4, 4) if narrow else (12, 250)
     x = float(start)
     for kind, column in zip(kinds, columns, strict=True):
         d.rectangle(Box(x, 8, 11, 11), kind)
         d.text(x + 16, 13.5, small(column), room=86, anchor="start")
         x += 105
-    y = 50.0
-    one = start + scale
-    for name, ratios in rows:
-        label = small(name)
+    y = 34.0
+    for way, _, rows in tables:
+        d.text(left, y + 8, head(f"{way}, µs"), room=d.width - 2 * left, anchor="start")
+        y = _bars(d, y + 22, (left, start), kinds, rows, narrow) + 8
+    return d
+
+
+def _bars(
+    d: Drawing,
+    y: float,
+    edges: tuple[float, float],
+    kinds: Sequence[str],
+    rows: Sequence[tuple[str, Sequence[float]]],
+    narrow: bool,
+) -> float:
+    """Draw the bars of one way, ours first; return their lower edge."""
+    left, start = edges
+    scale = (d.width - start - 56) / max(time for _, times in rows for time in times)
+    for name, times in rows:
+        label = head(name) if name == "mcp_actors" else small(name)
         label_width = d.width - 8 if narrow else start - left - 16
+        top = y
         if narrow:
             top = d.paragraph(left, y, label_width, label) + 1
         else:
             lines = height_of(label_width + 12, label) - 12
             d.paragraph(left, y + (42 - lines) / 2, label_width, label)
-            top = y
-        d.add(f'<path class="lane one" d="M{one:.1f} {top:g}v44"/>')
-        for kind, ratio in zip(kinds, ratios, strict=True):
-            bar = Box(start, top + 2, round(scale * ratio, 1), 10)
+        for kind, time in zip(kinds, times, strict=True):
+            bar = Box(start, top + 2, round(scale * time, 1), 10)
             d.rectangle(bar, kind)
-            d.text(bar.right + 5, top + 7, small(f"{ratio:.2f}"), room=40, anchor="start", more="halo")
+            d.text(bar.right + 5, top + 7, small(f"{time:.0f}"), room=46, anchor="start", more="halo")
             top += 14
-        y = top + 10
-    d.text(one, 33, small("1: as fast"), room=84)
-    return d
+        y = top + 8
+    return y
 
 
 # --- A server that is killed while ``mcp-actors watch`` shows it ------------------------------------------------------

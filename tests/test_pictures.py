@@ -17,6 +17,7 @@ import pytest
 
 from mcp_actors.servers.record._states import TRANSITIONS
 
+from .benchmarks import bars
 from .source import PAGES, ROOT, docs_module
 
 README: Final = ROOT / "README.md"
@@ -181,36 +182,47 @@ def test_states_that_share_a_box_have_to_have_the_same_transitions(monkeypatch: 
 # --- The costs --------------------------------------------------------------------------------------------------------
 
 
-def rows_of_costs() -> dict[str, list[float]]:
-    """Return the first table of the page about speed: the ratios by the name of the client."""
+def cost_tables() -> dict[str, dict[str, list[float]]]:
+    """Return the tables of the page about speed: the microseconds by the way to the server and the client."""
     page = (ROOT / "docs" / "design" / "speed.md").read_text()
-    table = page.partition("| `ServerRef.call_tool` compared with |")[2].partition("\n\n")[0]
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in table.splitlines()[2:]]
-    return {row[0]: [float(each) for each in row[1:]] for row in rows}
+    return {way: dict(rows) for way, _, rows in pictures.cost_tables(page)}
+
+
+def test_the_tables_have_a_minimal_client_for_every_way_and_ours_is_the_first() -> None:
+    assert [*cost_tables()] == [*bars.WAYS]
+    for rows in cost_tables().values():
+        assert [*rows][:2] == ["mcp_actors", "a minimal client"]
 
 
 @pytest.mark.parametrize("form", ["costs.svg", "costs-narrow.svg"])
-def test_the_bars_are_as_long_as_the_numbers_of_the_table(form: str) -> None:
+def test_the_bars_are_as_long_as_the_numbers_of_the_tables(form: str) -> None:
     picture = ROOT / "docs" / "pictures" / form
-    numbers = [each for ratios in rows_of_costs().values() for each in ratios]
+    groups = [[each for times in cost_tables()[way].values() for each in times] for way in bars.DRAWN]
+    numbers = [each for group in groups for each in group]
     assert len(numbers) > 20
-    assert [float(text) for text in texts(picture) if re.fullmatch(r"\d\.\d\d", text)] == numbers
+    assert [float(text) for text in texts(picture) if re.fullmatch(r"\d+", text)] == numbers
     widths = [float(each.get("width", "")) for each in elements(picture, "rect") if "bar" in each.get("class", "")]
-    legend, bars = widths[:3], widths[3:]
+    legend, drawn = widths[:3], iter(widths[3:])
     assert len(set(legend)) == 1
-    assert [each / bars[0] for each in bars] == pytest.approx([each / numbers[0] for each in numbers], rel=0.02)
+    for group in groups:
+        first, *rest = [next(drawn) for _ in group]
+        assert [each / first for each in rest] == pytest.approx([each / group[0] for each in group[1:]], rel=0.05)
+    assert not [*drawn]
 
 
-def test_the_readme_sums_up_the_table() -> None:
-    peers = [ratios for name, ratios in rows_of_costs().items() if "stdio" in name or "openai-agents" in name]
-    one, many = [each[0] for each in peers], [each[2] for each in peers]
-    assert len(peers) == 5
-    assert (
-        f"a call takes {min(one):.2f} to {max(one):.2f} of the time of other Python clients, with 128 callers "
-        f"{min(many):.2f} to {max(many):.2f}"
-    ) in README.read_text()
-    node = ", ".join(f"{each:.1f}" for each in rows_of_costs()["the client of the TypeScript SDK, on Node"])
-    assert f"({node.replace(', 1.9', ' and 1.9')})" in " ".join(README.read_text().split())
+def test_the_readme_sums_up_the_tables_and_names_what_is_quicker() -> None:
+    text = README.read_text()
+    when = re.search(r"in the same run \(([^)]*)\)", text)
+    assert when is not None
+    tables = cost_tables()
+    part = bars.readme_part(tables, when[1])
+    assert part in text, "run: python -m tests.benchmarks.bars"
+    named = " ".join(part.split()).partition("how many times: ")[2].partition(". `nox")[0].split("; ")
+    for way, short in bars.DRAWN.items():
+        ours, *_ = tables[way].values()
+        text = next((each for each in named if each.startswith(f"{short} ")), "")
+        for name, times in tables[way].items():
+            assert (f"{name} (" in text) == any(other < one for one, other in zip(ours, times, strict=True))
 
 
 # --- Pages ------------------------------------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from . import (
+    bars,
     bridge,
     calls,
     catalog,
@@ -53,12 +54,13 @@ BENCHMARKS: Final[dict[str, Callable[[], list[Figure]]]] = {
 }
 
 NAMED: Final[dict[str, Callable[[], list[Figure]]]] = {
+    "bars": bars.figures,
     "crowds": lifecycle.crowds,
     "instructions": instructions.figures,
     "ray": hosts.figures,
     **{f"instructions:{name}": count for name, count in instructions.PARTS.items()},
 }
-"""Take minutes, or need Valgrind or Ray; so they run only if they are named."""
+"""Take minutes, write the docs, or need Valgrind or Ray; so they run only if they are named."""
 
 
 def known(name: str) -> str:

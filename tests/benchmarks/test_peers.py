@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import trio
 
-from . import noise
+from . import bars, noise
 from .measuring import in_turns
 from .peers import BRIDGED_BOUNDS, BY_HAND, OTHER_TRANSPORTS, process, quick_server
 from .peers.clients import CallTool, Client, together_in_trio
@@ -65,6 +65,16 @@ def test_other_transports_have_contests_and_minimal_clients_too(transport: str) 
     with enter_all("calls", peers) as contestants:
         seconds = play_rounds(contestants, 1, 2, 4)
     assert all(0 < rounds[0] < 60 for rounds in seconds.values())
+
+
+def test_the_page_about_speed_gets_the_times_that_were_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(bars.WAYS, "over HTTP", (", in process", 128, bars.FEW))
+    found = bars.measured("over HTTP", rounds=1)
+    assert [*found] == ["mcp_actors", "a minimal client", "`mcp.Client`"]
+    page = bars.PAGE.read_text()
+    tables = bars.tables_of(bars.written(page, {**bars.tables_of(page), "over HTTP": found}))
+    assert tables["over HTTP"] == {name: [round(each) for each in times] for name, times in found.items()}
+    assert tables["over stdio"] == bars.tables_of(page)["over stdio"]
 
 
 def test_a_round_pays_for_the_garbage_collector(monkeypatch: pytest.MonkeyPatch) -> None:
