@@ -70,7 +70,7 @@ READ_BYTES: Final = 64 * 1024
 
 READ_BURST: Final = 12
 """Messages without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message. A call of a
-quiet server waits for up to three bursts of a noisy one and the callers these wake: 1.3 ms with 12, 1.7 to 2.3 with 16."""
+quiet server waits for up to three bursts of a noisy one and the callers woken: 1.3 ms with 12, 1.7 to 2.3 with 16."""
 
 INPUT_CLOSED: Final = "its process closed its stdin, so it reads no more requests; fix the server"
 """The reason of a loss, unless the process has exited."""
