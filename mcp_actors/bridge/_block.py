@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import atexit
 import contextvars
+import sys
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
@@ -193,6 +194,10 @@ class GuestRun(TrioRun):
 
     def start(self) -> None:
         if trio.lowlevel.in_trio_run():
+            if "trio_asyncio" in sys.modules:
+                raise RuntimeError(
+                    "host='guest': trio-asyncio, which was imported, runs this event loop on Trio; use host='thread'"
+                )
             raise RuntimeError(
                 "host='guest': this thread already has a Trio guest run, and Trio allows only one per thread; "
                 "use host='thread', or open everything in one block"

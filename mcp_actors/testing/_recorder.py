@@ -125,6 +125,7 @@ class Probe:
         self.starts: int = 0
         self._max_in_flight = max_in_flight
         self._answers: dict[type[object], deque[_Answer]] = {}
+        self._given: dict[type[object], _Answer] = {}
         self._start_failures: deque[Exception] = deque()
         self._news = News()
 
@@ -136,11 +137,18 @@ class Probe:
         return _ProbeActor(self, self._max_in_flight)
 
     def reply(self, kind: type[CallWith[T]], *values: T) -> None:
-        """Answer the next messages of a class with these values, in order. The last value also answers later messages.
+        """Answer the next messages of a class with these values, in order.
 
-        A `Call` without an answer raises a `LookupError`; a plain `Message` needs none.
+        The last value also answers later messages, until another answer is planned. A `Call` without an answer raises a
+        `LookupError`; a plain `Message` needs none.
         """
-        self._answers.setdefault(kind, deque()).extend(_Answer(value=value) for value in values)
+        self._plan(kind, *(_Answer(value=value) for value in values))
+
+    def _plan(self, kind: type[object], *answers: _Answer) -> None:
+        planned = self._answers.setdefault(kind, deque())
+        if planned and planned[0] is self._given.get(kind):
+            planned.popleft()
+        planned.extend(answers)
 
     def fail(self, kind: type[Message], error: Exception, *, crash: bool = False) -> None:
         """Raise an error from the handler of the next message of a class.
@@ -150,7 +158,7 @@ class Probe:
             error: the error for the caller.
             crash: True also ends the incarnation, as a failure.
         """
-        self._answers.setdefault(kind, deque()).append(_Answer(error=error, crash=crash))
+        self._plan(kind, _Answer(error=error, crash=crash))
 
     def hold(self, kind: type[CallWith[T]], value: T) -> anyio.Event:
         """Keep the next message of a class waiting until the returned event is set; then answer with a value.
@@ -160,7 +168,7 @@ class Probe:
         **Cancellation**: if the caller leaves, the message is not answered.
         """
         event = Signal()
-        self._answers.setdefault(kind, deque()).append(_Answer(value=value, until=event))
+        self._plan(kind, _Answer(value=value, until=event))
         return event
 
     def fail_start(self, *errors: Exception) -> None:
@@ -196,8 +204,10 @@ class Probe:
             return _Answer(error=LookupError(f"probe: no answer for {kind}; call reply({kind}, …) or fail(…) before"))
         # A value also answers later messages, as a server would. An error or a wait is for one message.
         answer = answers[0]
-        keep = len(answers) == 1 and answer.error is None and answer.until is None
-        return answer if keep else answers.popleft()
+        if len(answers) > 1 or answer.error is not None or answer.until is not None:
+            answers.popleft()
+        self._given[type(message)] = answer
+        return answer
 
 
 @frozen(kw_only=True)

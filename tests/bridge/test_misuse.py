@@ -125,13 +125,19 @@ def test_a_block_is_entered_once(said: Said) -> None:
     asyncio.run(main())
 
 
-def test_one_thread_has_room_for_one_guest(said: Said) -> None:
+def test_one_thread_has_room_for_one_guest(said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
     async def main() -> None:
         async with open_supervisor(worker(), host="guest") as supervisor:
             with pytest.raises(RuntimeError) as caught:
                 async with open_supervisor(worker(), host="guest"):
                     pass
             said("second guest in a thread", str(caught.value))
+            with monkeypatch.context() as patched:
+                patched.setitem(sys.modules, "trio_asyncio", ModuleType("trio_asyncio"))
+                with pytest.raises(RuntimeError) as caught:
+                    async with open_supervisor(worker(), host="guest"):
+                        pass
+            said("guest on a loop of trio-asyncio", str(caught.value))
             async with open_supervisor(worker(), host="thread") as second:
                 assert await second.child("worker").call(Echo(1)) == 1
             assert await supervisor.child("worker").call(Echo(2)) == 2

@@ -36,6 +36,21 @@ async def test_values_answer_in_order_and_the_last_one_from_then_on() -> None:
     assert probe.received == [Get(0), Get(1), Get(2)]
 
 
+async def test_a_value_that_was_given_gives_way_to_what_is_planned_next() -> None:
+    probe = Probe()
+    async with open_actor(probe.actor(), name="probe") as ref:
+        probe.reply(Get, 1)
+        assert await ref.call(Get(0)) == 1
+        probe.reply(Get, 2)
+        assert [await ref.call(Get(1)), await ref.call(Get(2))] == [2, 2]
+        probe.fail(Get, Boom())
+        with pytest.raises(Boom):
+            await ref.call(Get(3))
+        probe.reply(Get, 3)
+        probe.reply(Get, 4)
+        assert [await ref.call(Get(4)), await ref.call(Get(5))] == [3, 4]
+
+
 async def test_a_call_without_an_answer_fails_and_a_plain_message_needs_none() -> None:
     probe = Probe()
     async with open_actor(probe.actor(), name="probe") as ref:
