@@ -15,7 +15,7 @@ from opentelemetry import trace
 from pydantic_core import PydanticSerializationError
 from trio.testing import MockClock, wait_all_tasks_blocked
 
-from mcp_actors import Callbacks, ConnectionLost, ServerRef, ServerUnavailable, open_servers
+from mcp_actors import Callbacks, ConnectionLost, ServerRef, ServerUnavailable, _tasks, open_servers
 from mcp_actors.kernel._circles import serving
 from mcp_actors.kernel._envelope import Envelope
 from mcp_actors.kernel._serving import Slot
@@ -214,6 +214,20 @@ async def test_a_stream_is_read_to_its_end_after_the_answer_but_not_waited_for(
         await trio.sleep(END_WAIT)
     assert stream.ended != hangs
     assert stream.closed
+
+
+async def test_the_end_of_a_stream_that_came_with_its_answer_is_read_however_busy_this_program_is(
+    monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
+) -> None:
+    """With 128 callers a turn of the event loop may take longer than `END_WAIT`; each call made a new connection."""
+    monkeypatch.setattr(_streamable, "END_WAIT", 0.0)
+    monkeypatch.setattr(_tasks, "PIECE", -1.0)  # so each checkpoint of long work is made, and takes too long
+    stream = Stream([event(ANSWER)])
+    server = ScriptedWebServer("modern", script=lambda *_: events(stream))
+    async with open_servers(server.config) as servers:
+        assert text_of(await servers["a"].call_tool("say")) == "answered"
+        await wait_all_tasks_blocked()
+    assert stream.ended
 
 
 class CutStream(Stream):

@@ -524,9 +524,10 @@ async def read_events(
                 began, idle, size = trio.current_time(), True, size + len(part)
                 for event in parser.feed(part):
                     idle = False
+                    # Not after it: the end of the stream may be here already, and is then read in the same step.
+                    await time_slice.checkpoint()
                     yield evolve(event, unpaced=size)
                     size = 0
-                    await time_slice.checkpoint()
                 if parser.partial is not None and parser.partial.complete:  # some servers write no blank line after it
                     yield evolve(parser.end_event(), unpaced=size)
                     size = 0
