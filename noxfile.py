@@ -121,6 +121,14 @@ def programs(session: nox.Session) -> None:
 
 
 @nox.session(python=OLDEST)
+def httpx2(session: nox.Session) -> None:
+    """Run the tests of HTTP with httpx2's own transport in place of ours, as with a proxy; both must pass them."""
+    session.install("--editable", ".[test]")
+    folders = ["tests/servers", "tests/dialects", "tests/auth", "tests/gateway/http"]
+    session.run("python", "-m", "pytest", *(session.posargs or folders), env={"HTTP": "httpx2"})
+
+
+@nox.session(python=OLDEST)
 def simulate(session: nox.Session) -> None:
     """Simulate groups of servers and disturb programs of actors: ``nox -s simulate -- --programs --minutes 60``.
 

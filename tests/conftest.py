@@ -17,7 +17,7 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from shlex import quote
-from typing import Final
+from typing import Any, Final
 
 import hypothesis
 import pytest
@@ -187,6 +187,14 @@ def costly_parts_are_shared() -> None:
     """Share the certificates of this machine between all groups, and the models of tools between servers."""
     certificates.share()
     tool_models.share()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def http_transport() -> None:
+    """With ``HTTP=httpx2``, let all tests use httpx2's own transport in place of ours: they must pass with both."""
+    if os.environ.get("HTTP") == "httpx2":
+        client: Any = importlib.import_module("mcp_actors.transports.http._client")
+        client.KeepAliveTransport = lambda context, limits: client.httpx2.AsyncHTTPTransport(context, limits=limits)
 
 
 @pytest.fixture(autouse=True)

@@ -119,7 +119,7 @@ ORDER: Final = {
     "testing": "_leftovers _signal _recorder _relay _behavior _connections _server",
     "transports": "_credentials _logs _request_table _exchange _messages _dialects _link _in_process stdio socket http "
     "_open",
-    "transports.http": "_failures _bodies _proxies _client _link _session _sse _streamable",
+    "transports.http": "_failures _bodies _proxies _http11 _transport _client _link _session _sse _streamable",
     "transports.socket": "_handshake _link",
     "transports.stdio": "_landlock _pipes _command _process _link",
 }

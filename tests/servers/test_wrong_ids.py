@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import AsyncIterator, Iterable
 from contextlib import asynccontextmanager
 from functools import partial
+from pathlib import Path
 from typing import Any, Final
 
+import httpx2
 import pytest
 import trio
 from mcp import MCPError
@@ -22,6 +25,7 @@ from .groups import BOUND, NEVER
 from .links import text_of
 from .processes import eventually
 from .test_dispatch import PROTOCOLS
+from .transports.test_http_client import self_signed
 
 pytestmark = pytest.mark.own_way
 
@@ -91,10 +95,12 @@ def one_era_each(cases: Iterable[str]) -> list[tuple[str, Era]]:
 
 
 @asynccontextmanager
-async def faulty(era: Era) -> AsyncIterator[tuple[FaultyServer, ServerRef]]:
+async def faulty(
+    era: Era, certificate: Path | None = None, **options: Any
+) -> AsyncIterator[tuple[FaultyServer, ServerRef]]:
     """Connect to a faulty server."""
-    with faulty_server(era) as server:
-        config = ServerConfig("web", Http(server.url()), protocol=PROTOCOLS[era])
+    with faulty_server(era, certificate=certificate) as server:
+        config = ServerConfig("web", Http(server.url(), **options), protocol=PROTOCOLS[era])
         async with open_servers(config) as servers:
             yield server, servers["web"]
 
@@ -180,7 +186,7 @@ SURPLUS: Final = {
 @pytest.mark.parametrize("form", [response, lambda status, body: in_event(body)], ids=["body", "event"])
 async def test_a_second_response_on_a_kept_connection_is_refused(era: Era, case: str, form: Any) -> None:
     """C-02: the call that reads it fails, is carried out once, and no later one uses that connection."""
-    async with faulty(era) as (server, ref):
+    async with faulty(era, http_client=httpx2.AsyncClient) as (server, ref):
         for way in WAYS:
             # By the other way, the SDK closes the connection of a stream of events after the answer.
             assert await call(ref, "own", "raw", Raw(form(200, answer()) + SURPLUS[case], "keep")._asdict()) == "fine"
@@ -191,6 +197,22 @@ async def test_a_second_response_on_a_kept_connection_is_refused(era: Era, case:
                 assert await call(ref, way, "sleep", {"seconds": 0}) == "slept 0"
         # Not in this order: the refused call is carried out on another connection than those after it.
         assert sorted(each["seconds"] for each in server.used) == sorted([1 / 8, 0, 0, 0] * len(WAYS))
+        assert ref.statistics().incarnation == 1
+
+
+@pytest.mark.skipif(os.environ.get("HTTP") == "httpx2", reason="httpx2's own transport keeps such a connection")
+@pytest.mark.parametrize(("case", "era"), one_era_each(SURPLUS))
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "TLS"])
+async def test_no_call_reads_a_second_response(era: Era, case: str, secure: bool, tmp_path: Path) -> None:
+    """C-02: our own transport drops the connection with it, so that no call fails or is carried out twice."""
+    certificate = self_signed(tmp_path) if secure else None
+    async with faulty(era, certificate, verify=certificate) as (server, ref):
+        for form in (response, lambda status, body: in_event(body)):
+            assert await call(ref, "own", "raw", Raw(form(200, answer()) + SURPLUS[case], "keep")._asdict()) == "fine"
+            await wait_all_tasks_blocked()
+            for _ in range(3):
+                assert await call(ref, "own", "sleep", {"seconds": 0}) == "slept 0"
+        assert server.used == [{"seconds": 0}] * 6
         assert ref.statistics().incarnation == 1
 
 

@@ -163,25 +163,28 @@ class Reads:
     A server may send a second response right after one that was asked for. If both come in one read, the HTTP library
     keeps the second in its buffer, where the pool does not see it, and takes it as the response to the next request. No
     read is needed for it then, and only that shows what it is: a status or a redirect has no id.
+
+    Attributes:
+        count: how often.
     """
 
     _read: Callable[..., Awaitable[bytes]]
-    _count: int = field(default=0, init=False)
+    count: int = field(default=0, init=False)
     _at_response: int = field(default=-1, init=False)
 
     async def __call__(self, *args: object, **options: object) -> bytes:
         data = await self._read(*args, **options)
-        self._count += 1
+        self.count += 1
         return data
 
     @property
     def is_surplus(self) -> bool:
         """True if nothing was read since the last response, so a new one was not asked for."""
-        return self._count == self._at_response
+        return self.count == self._at_response
 
     def note_response(self) -> None:
         """Note that a part of a response has come. Not at its end: another request may have the connection then."""
-        self._at_response = self._count
+        self._at_response = self.count
 
 
 def reads_of(response: httpx2.Response) -> Reads | None:

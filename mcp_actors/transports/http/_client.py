@@ -30,6 +30,7 @@ from .._credentials import Credentials, Masker, Renewal, resolve_credentials
 from .._link import Certificates, missing_certificates, not_open
 from ._bodies import note_refusal, refuse_surplus
 from ._proxies import EnvironmentProxies, UnusableProxy, proxy_of
+from ._transport import KeepAliveTransport
 
 if TYPE_CHECKING:
     from ...config import ServerConfig
@@ -192,10 +193,11 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
     try:
         verify = context_of(config.name, transport, certificates)
         limits, url = limits_of(config, transport), httpx2.URL(transport.url)
+        ours = KeepAliveTransport(verify, limits)
         # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it.
         if is_loopback(url.host) or not getproxies().keys() - {"no"}:
-            return httpx2.AsyncClient(verify=verify, timeout=TIMEOUT, limits=limits, trust_env=False)
-        proxies = EnvironmentProxies(lambda proxy: httpx2.AsyncHTTPTransport(verify, limits=limits, proxy=proxy))
+            return httpx2.AsyncClient(transport=ours, timeout=TIMEOUT, trust_env=False)
+        proxies = EnvironmentProxies(ours, lambda proxy: httpx2.AsyncHTTPTransport(verify, limits=limits, proxy=proxy))
         proxies.transport_for(url)
         return httpx2.AsyncClient(transport=proxies, timeout=TIMEOUT)
     except UnusableProxy as error:

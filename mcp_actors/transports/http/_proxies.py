@@ -4,7 +4,7 @@ httpx2 reads all proxy variables when a client is made, and an unusable proxy en
 Here variables are read for each request: none for this machine, then ``NO_PROXY``, the variable of the scheme, and
 ``ALL_PROXY``.
 
-Owns: the transports of a client, one for each proxy.
+Owns: the transports of one client: one for each proxy, and the one that needs none.
 Writes: nothing. Reads ``os.environ`` and the settings of the system.
 Calls: config.
 """
@@ -22,7 +22,7 @@ import httpx2
 
 from ...config import is_loopback
 
-Make: TypeAlias = Callable[[httpx2.Proxy | None], httpx2.AsyncBaseTransport]
+Make: TypeAlias = Callable[[httpx2.Proxy], httpx2.AsyncBaseTransport]
 
 SCHEMES: Final = ("http", "https", "socks5", "socks5h")
 
@@ -59,11 +59,16 @@ def _is_exempt(url: httpx2.URL, exempt: str) -> bool:
 
 
 class EnvironmentProxies(httpx2.AsyncBaseTransport):
-    """Sends each request through the proxy for the URL, or directly. `make` makes a transport for a proxy or None."""
+    """Sends each request through the proxy for the URL, or directly.
 
-    def __init__(self, make: Make) -> None:
+    Args:
+        direct: sends a request directly.
+        make: makes a transport for a proxy.
+    """
+
+    def __init__(self, direct: httpx2.AsyncBaseTransport, make: Make) -> None:
         self._make = make
-        self._made: dict[tuple[str, str] | None, httpx2.AsyncBaseTransport] = {}
+        self._made: dict[tuple[str, str] | None, httpx2.AsyncBaseTransport] = {None: direct}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         return await self.transport_for(request.url).handle_async_request(request)
@@ -79,11 +84,11 @@ class EnvironmentProxies(httpx2.AsyncBaseTransport):
             UnusableProxy: the proxy cannot be used.
         """
         found = proxy_of(url)
-        if found not in self._made:
+        if found is not None and found not in self._made:
             try:
-                self._made[found] = self._make(found and _proxy(*found))
+                self._made[found] = self._make(_proxy(*found))
             except ImportError as error:  # of the package that a proxy needs
-                raise UnusableProxy(f"the proxy variable {found and found[0]} cannot be used: {error}") from None
+                raise UnusableProxy(f"the proxy variable {found[0]} cannot be used: {error}") from None
         return self._made[found]
 
 
