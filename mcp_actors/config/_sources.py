@@ -290,7 +290,10 @@ class _Manifest:
         return bad(self.source, path, f"found {found(value)}; write {remedy}")
 
     def _unknown(self, path: str, key: str, keys: tuple[str, ...]) -> ConfigError:
-        if 0 < len(keys) <= _NAMED_IN_ERRORS:
+        homes = {"spec": _OF_SPEC, "spec.configuration": _OF_CONFIGURATION, "spec.discovery": _OF_DISCOVERY}
+        if home := next((home for home, known in homes.items() if key in known), None):
+            problem = f"this key belongs in {home!r}; move it there"
+        elif 0 < len(keys) <= _NAMED_IN_ERRORS:
             problem = f"this key is not known; the keys here are {', '.join(map(repr, keys))}"
         else:
             problem = f"this key has no effect here{did_you_mean(key, keys)}; remove it"

@@ -153,7 +153,7 @@ def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
 def _unquoted(attribute: attrs.Attribute[Any], value: object) -> str:
     """Return the end of the remedy for a number given as text."""
     example = attribute.default if is_positive(attribute.default) else 30
-    return f"; for example {example:g}, without quotes" if isinstance(value, str) else ""
+    return f"; for example {example:.15g}, without quotes" if isinstance(value, str) else ""
 
 
 def count(lowest: int, remedy: str, *, highest: float = math.inf) -> Validator:

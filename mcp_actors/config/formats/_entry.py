@@ -24,8 +24,8 @@ from .._template import EXPANDED, INTERPRETERS, RESOLVED, Kind, SourceFile, Tran
 from .._values import FROM_FILE, INPUT, Written, literal, parse, references
 from . import _keys
 from ._file import as_object, bad, child, did_you_mean, found, nearest, shown_key
-from ._keys import IN_PYTHON, SETTABLE, Fields, Surroundings, is_oauth, read_oauth, read_settings, read_tools
-from ._programs import FOREIGN, SUBSTITUTION, Program
+from ._keys import IN_PYTHON, SETTABLE, Fields, Surroundings, home_of, is_oauth, read_oauth, read_settings, read_tools
+from ._programs import FOREIGN, SUBSTITUTION, Program, looks_like_entry
 
 # --- The kind of a server ---------------------------------------------------------------------------------------------
 
@@ -58,10 +58,11 @@ _REACHED_BY: Final[Mapping[Kind, str]] = {"stdio": "command", "socket": "address
 
 def _nothing_to_reach(path: str, entry: Mapping[str, Any], declared: Kind | None, word: str | None) -> str:
     for key, inner in entry.items():
-        if key not in _keys.KNOWN and isinstance(inner, Mapping) and ("command" in inner or "url" in inner):
+        if key not in _keys.TRANSPORT and looks_like_entry(inner):
             section, _, name = path.rpartition(".")
             quoted = f'in TOML a dot in a name needs quotes: [{section}."{name}.{key}"]'
-            return f"the server is one level deeper, in {shown_key(key)}; {quoted}"
+            remedy = "move its keys out of it" if key in _keys.KNOWN else quoted
+            return f"the server is one level deeper, in {shown_key(key)}; {remedy}"
     unknown = (key for key in entry if key not in _keys.KNOWN)
     near = next(filter(None, (did_you_mean(key, ("command", "url")) for key in unknown)), "")
     if declared is None:
@@ -293,12 +294,14 @@ def _as_mapping(entry: object, path: str, source: str) -> Mapping[str, Any]:
 
 def _remedy(key: object, known: Collection[str]) -> str:
     """Return where a misplaced setting belongs, or what a misspelled key may mean."""
+    if home := home_of(key):
+        return f"; set {key} as {home}"
     near = nearest(key, {*known, *SETTABLE, *IN_PYTHON})
     if near is None:
         return ""
     if near in known:
         return f" (did you mean {near!r}?)"
-    place = "only in Python" if near in IN_PYTHON else f'as "{_keys.SETTINGS}": {{"{near}": …}}'
+    place = "only in Python" if near in IN_PYTHON else f"as {home_of(near)}"
     return f"; set {near} {place}" if near == key else f" (did you mean {near!r}?); set that {place}"
 
 
@@ -307,12 +310,7 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
     if _keys.is_not_done(key, value):
         remedy = _keys.NOT_DONE[key]
         if key == "timeout" and around.program.timeout and is_number(value):
-            # The timeout of opencode and of Crush is for the start.
-            limit = "connect_timeout" if around.program.section == "mcp" else "request_timeout"
-            seconds = value / 1000 if around.program.timeout == "ms" else value
-            remedy = f'set "{_keys.SETTINGS}": {{"{limit}": {seconds:g}}}'
-            if 0 < seconds < 1 and seconds != value:
-                remedy += f", or {value:g} if it is meant in seconds, because {around.program.name} reads milliseconds"
+            remedy = _in_seconds(value, around.program)
         around.warn(child(server.path, key), f"this is not supported and has no effect; {remedy}")
     elif is_oauth(key, value):
         auth = read_oauth(value, child(transport.path, key), around)
@@ -327,8 +325,23 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
         taken = _converted(key, value, child(transport.path, key), around)
         transport.put(_keys.TRANSPORT[key], taken, key)
     elif key in _keys.SERVER:
-        in_seconds = value / 1000 if key.endswith("_ms") and type(value) in (int, float) else value
+        in_seconds = value / 1000 if key.endswith("_ms") and is_number(value) else value
+        if in_seconds is not value and 0 < in_seconds < 1:
+            problem = f"no process starts in {value:g} ms; write startup_timeout_sec if it is meant in seconds"
+            around.warn(child(server.path, key), problem)
         server.put(_keys.SERVER[key], in_seconds, key)
+
+
+def _in_seconds(value: float, program: Program) -> str:
+    """Return how to set the ``timeout`` of a program; that of opencode and of Crush is for the start."""
+    limit = "connect_timeout" if program.section == "mcp" else "request_timeout"
+    is_ms = program.timeout == "ms"
+    seconds, other = (value / 1000, value) if is_ms else (value, value / 1000)
+    remedy = f'set "{_keys.SETTINGS}": {{"{limit}": {seconds:.15g}}}'
+    if (0 < seconds < 1) if is_ms else seconds >= 1000:
+        meant, read = ("seconds", "milliseconds") if is_ms else ("milliseconds", "seconds")
+        remedy += f", or {other:g} if it is meant in {meant}, because {program.name} reads {read}"
+    return remedy
 
 
 _OPTION_AND_MORE: Final = re.compile(r"--[\w-]+ ")

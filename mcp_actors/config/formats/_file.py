@@ -175,6 +175,10 @@ def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
     raise ConfigError(f"{argument} {problem}", source=argument.partition(":")[0])
 
 
+_COMMAND_LINE: Final = re.compile(r"[\w-]{1,64}(?: .*)?", re.ASCII)
+"""A word without a folder and an ending, and perhaps its arguments."""
+
+
 def read_bytes(name: str) -> Content:
     """Read a regular file up to the size limit, without ever waiting for a writer."""
     try:
@@ -183,7 +187,7 @@ def read_bytes(name: str) -> Content:
         # the file could be replaced.
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
-        raise bad(name, "", _unreadable(error)) from None
+        raise bad(name, "", _unreadable(error, name)) from None
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
@@ -192,7 +196,7 @@ def read_bytes(name: str) -> Content:
             raise bad(name, "", f"this is {kind}, not a file; {remedy}")
         data = b"".join(_pieces(descriptor))
     except OSError as error:
-        raise bad(name, "", _unreadable(error)) from None
+        raise bad(name, "", _unreadable(error, name)) from None
     finally:
         os.close(descriptor)
     if len(data) > MAX_BYTES:
@@ -208,8 +212,15 @@ def _pieces(descriptor: int) -> Iterator[bytes]:
         yield piece
 
 
-def _unreadable(error: OSError | ValueError) -> str:
+def _unreadable(error: OSError | ValueError, name: str) -> str:
     if isinstance(error, FileNotFoundError):
+        file, marked, server = name.rpartition("#")
+        if marked and os.path.isfile(file):
+            remedy = f"so give the file as {file}, and the server {server!r} apart"
+            return f"file not found; only serve and attach take FILE#SERVER, {remedy}"
+        if _COMMAND_LINE.fullmatch(given := name.removeprefix(os.path.join(os.getcwd(), ""))):
+            problem = "file not found, and a str is the path of a configuration file"
+            return f"{problem}; for a program write ServerConfig('name', Stdio({given.split()[0]!r}, […]))"
         return "file not found; correct the path, or create the file"
     why = (error.strerror if isinstance(error, OSError) else None) or type(error).__name__
     return f"the file cannot be read ({why}); check the path and its permissions"
@@ -251,6 +262,8 @@ _KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
 """A dotted key of more than 64 parts, for which `tomllib` needs quadratic time and memory."""
 
+_TOML_BEGINS: Final = re.compile(r"\s*(\[+[A-Za-z_][\w.\"-]*\]|[\w.-]+\s*=)")
+
 _TOML_KEYS: Final = re.compile(r"'([^']*)'")
 _TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
@@ -279,7 +292,10 @@ def parse(source: str, text: str) -> Mapping[str, Any]:
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
         raise bad(source, "", "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource")
-    if suffix == "toml" or (suffix != "json" and re.match(r"\s*(\[+[\w.\"-]+\]|#|[\w.-]+\s*=)", text)):
+    begins = "json" if text.lstrip().startswith("{") else "toml" if _TOML_BEGINS.match(text) else suffix
+    if begins != suffix in ("json", "toml"):
+        raise bad(source, "", f"this file is {begins.upper()}, not {suffix.upper()}; let its name end in .{begins}")
+    if suffix == "toml" or (suffix != "json" and (begins == "toml" or text.lstrip().startswith("#"))):
         document = _parse_toml(source, text)
     else:
         document = _parse_json(source, text)

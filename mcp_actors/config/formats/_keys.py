@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from ..._errors import ConfigError
+from ..._misuse import akin
 from .._oauth import OAuth
 from .._policies import BreakerPolicy, RestartPolicy
 from .._server import ServerConfig
@@ -268,16 +269,31 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
                 source, child(path, key), f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
             )
         if key not in SETTABLE:
-            raise bad(source, path, f"{shown_key(key)} is not a setting{did_you_mean(key, SETTABLE)}")
+            hint = f" here; write {home}" if (home := home_of(key)) else did_you_mean(key, SETTABLE)
+            raise bad(source, path, f"{shown_key(key)} is not a setting{hint}")
         if key in _OF_SERVER:
             server.put(key, _value(source, child(path, key), _OF_SERVER[key], value), SETTINGS, key)
         else:
             transport.put(key, value, SETTINGS, key)
 
 
+def home_of(key: object) -> str:
+    """Return where a setting belongs, as JSON; empty if there is none, or it may be a part of several others."""
+    if key in SETTABLE:
+        return f'"{SETTINGS}": {{"{key}": …}}'
+    if len(akin(str(key), SETTABLE)) > 1:
+        return ""
+    kinds = {name: _class_of(each) for name, each in _OF_SERVER.items() if name in SETTABLE}
+    homes = [name for name, kind in kinds.items() if attrs.has(kind) and key in attrs.fields_dict(kind)]
+    return " or ".join(f'"{SETTINGS}": {{"{home}": {{"{key}": …}}}}' for home in homes)
+
+
+def _class_of(attribute: attrs.Attribute[Any]) -> type:
+    return _KINDS.get(attribute.name, type(attribute.default))
+
+
 def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: object) -> object:
-    kind: type = _KINDS.get(attribute.name, type(attribute.default))
-    if attrs.has(kind):
+    if attrs.has(kind := _class_of(attribute)):
         return value if value is None and attribute.default is None else _object(source, path, kind, value)
     return tuple(value) if isinstance(value, list) else value
 
@@ -287,7 +303,8 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     given = {}
     for key, value in _items(source, path, settings):
         if key not in attributes:
-            raise bad(source, path, f"{shown_key(key)} is not a setting{did_you_mean(key, attributes)}; remove it")
+            hint = f" here; write {home}" if (home := home_of(key)) else f"{did_you_mean(key, attributes)}; remove it"
+            raise bad(source, path, f"{shown_key(key)} is not a setting{hint}")
         given[key] = _value(source, child(path, key), attributes[key], value)
     try:
         return kind(**given)

@@ -47,9 +47,11 @@ from ._keys import COMMANDS, SERVER, SETTABLE, SETTINGS, SWITCHES, TRANSPORT, Su
 from ._programs import (
     OF_CLAUDE,
     OF_VS_CODE,
+    SECTION_WRITERS,
     find_sections,
     inputs_of,
     is_comment,
+    looks_like_entry,
     name_of,
     predefined,
     program_of,
@@ -199,10 +201,6 @@ CONNECT_TIMEOUT: Final = "MCP_ACTORS_CONNECT_TIMEOUT"
 """The environment variable that overrides the connect timeout of every server, in seconds; 0 disables the limit."""
 
 
-_COMMAND_LINE: Final = re.compile(r"[\w-]{1,64}(?: .*)?", re.ASCII)
-"""A word without folder and ending, and perhaps its arguments."""
-
-
 @explained
 def load_config(
     config: str | os.PathLike[str] | Mapping[str, Any],
@@ -256,9 +254,6 @@ def load_servers(
     if isinstance(config, Mapping):
         return _Loading(source, None, ask, only, variables).load(lambda: config)
     name = file_name(config, "load_config: config", "give the path of a file, or a mapping")
-    if content is None and _COMMAND_LINE.fullmatch(name) and not os.path.lexists(name):
-        problem = "file not found, and a str is the path of a configuration file"
-        raise bad(name, "", f"{problem}; for a program write ServerConfig('name', Stdio({name.split()[0]!r}, […]))")
     data, status = read_bytes(name) if content is None else content
     loading = _Loading(name, name, ask, only, variables)
     loading.warnings += permission_warnings(name, status)
@@ -361,6 +356,8 @@ class _Loading:
     def load(self, read: Callable[[], Mapping[str, Any]]) -> LoadedConfig:
         with self._whole():
             document = read()
+            if problem := _misplaced(SETTINGS, document.get(SETTINGS)):
+                raise bad(self.source, SETTINGS, problem)
             sections = find_sections(self.source, document)
             for path, section in (*sections, ("inputs", inputs_of(document))):
                 check_size(self.source, path, section)
@@ -443,8 +440,8 @@ class _Loading:
         twice = repeated_keys(section)
         for key, value in section.items():
             place = child(path, key)
-            problem = "two servers have this name; rename one of them"
-            entry = bad(self.source, place, problem) if key in twice else value
+            problem = "two servers have this name; rename one of them" if key in twice else _misplaced(key, value)
+            entry = bad(self.source, place, problem) if problem else value
             if not is_comment(key) and key not in hidden:
                 self._load_entry(Entry(key, entry, self.source, path, place), around)
             elif is_comment(key) and isinstance(value, Mapping):
@@ -493,6 +490,16 @@ class _Loading:
         while name in self.failed:
             name += "'"
         self.failed[name] = _detached(error)
+
+
+def _misplaced(key: object, value: object) -> str | None:
+    """Return the problem of a key at the wrong level, among the servers or next to their section."""
+    if key == SETTINGS and isinstance(value, Mapping) and not looks_like_entry(value):
+        return f'settings are not read here; write them in each entry: {{"command": …, "{SETTINGS}": {{…}}}}'
+    is_section = key in SECTION_WRITERS and isinstance(value, Mapping) and any(map(looks_like_entry, value.values()))
+    if is_section or (key == "inputs" and isinstance(value, list)):
+        return "this is not a server, but one level too deep; move it one level up"
+    return None
 
 
 def _detached(error: ConfigError) -> ConfigError:

@@ -154,7 +154,7 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
     if of_claude:
         given = [*_for_this_folder(document), *given]
     entries = {key: value for key, value in document.items() if not is_comment(key)}
-    if not given and entries and all(map(_looks_like_entry, entries.values())):
+    if not given and entries and all(map(looks_like_entry, entries.values())):
         return [("", document)]
     if not given and not of_claude:
         raise _nothing_found(source, document)
@@ -227,7 +227,8 @@ def inputs_of(document: Mapping[str, Any]) -> object:
     return document["inputs"] if "inputs" in document else within.get("inputs") if isinstance(within, Mapping) else None
 
 
-def _looks_like_entry(value: object) -> bool:
+def looks_like_entry(value: object) -> bool:
+    """Return whether a value says how a server is reached."""
     return isinstance(value, Mapping) and any(key in value for key in _LIKE_ENTRIES)
 
 
@@ -237,11 +238,15 @@ def is_comment(key: object) -> bool:
 
 
 def _nothing_found(source: str, document: Mapping[str, Any]) -> ConfigError:
-    within = document.get("mcp")
-    for name, entry in within.items() if isinstance(within, Mapping) else ():
-        if _looks_like_entry(entry):
-            remedy = 'add "type": "local" for a command, or "type": "remote" for a URL'
-            return bad(source, child("mcp", name), f"'type' is missing; {remedy}")
+    for key, within in islice(document.items(), _LOOKED_AT):
+        for name, each in islice(within.items() if isinstance(within, Mapping) else (), _LOOKED_AT):
+            if name in SECTION_WRITERS and isinstance(each, Mapping):
+                return bad(source, child(key, name), f"this is one level too deep; move {name!r} to the top level")
+            if looks_like_entry(each):
+                problem = f'{shown_key(key)} is not a key for servers; write "mcpServers": {{"NAME": {{…}}}}'
+                if key == "mcp":
+                    problem = '\'type\' is missing; add "type": "local" for a command, or "type": "remote" for a URL'
+                return bad(source, child(key, name), problem)
     first = list(islice(document, _LOOKED_AT))
     near = next(filter(None, (did_you_mean(key, SECTION_WRITERS) for key in first if key not in SECTION_WRITERS)), "")
     expected = ", ".join(f"{key!r} ({who})" for key, who in SECTION_WRITERS.items())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import pytest
 
@@ -206,6 +206,34 @@ class TestNamesInToml:
         said("TOML: a dot in a name", str(error).removeprefix(f"{tmp_path / 'mcp.toml'}: "))
 
 
+SERVERS: Final = {"docs": {"command": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("row", "document"),
+    [
+        ("level: settings for all", {"mcp_actors": {"request_timeout": 9}, "mcpServers": SERVERS}),
+        ("level: settings among the servers", {"mcpServers": {"mcp_actors": {"request_timeout": 9}}}),
+        ("level: inputs", {"servers": {**SERVERS, "inputs": [{"id": "a", "type": "promptString"}]}}),
+        ("level: a section", {"mcpServers": {"mcpServers": SERVERS}}),
+        ("level: a section in another object", {"mcp": {"mcpServers": SERVERS}, "editor.fontSize": 14}),
+        ("level: an entry", {"name": "a", "server": {"type": "python", "mcp_config": SERVERS["docs"]}}),
+        ("level: a command", {"context_servers": {"docs": {"source": "custom", "settings": {"command": "x"}}}}),
+    ],
+)
+def test_a_known_key_at_another_level_is_an_error_that_says_where_it_belongs(
+    row: str, document: dict[str, Any], said: Said
+) -> None:
+    [error] = load_config(document).errors
+    said(row, str(error))
+
+
+def test_a_server_may_be_called_like_a_key() -> None:
+    assert (
+        load_config({"mcpServers": {name: {"command": "x"} for name in ("mcp_actors", "inputs", "mcp")}}).errors == ()
+    )
+
+
 class TestAWholeFile:
     @pytest.mark.parametrize(
         ("content", "name", "row"),
@@ -260,6 +288,8 @@ class TestAWholeFile:
                 "the file is not valid TOML: Invalid date",
             ),
             ("mcpServers: {}\n", "mcp.yaml", "YAML is not supported"),
+            ("{}", "mcp.toml", "JSON in a file for TOML"),
+            ("[mcp_servers.a]\ncommand = 'x'\n", "mcp.json", "TOML in a file for JSON"),
             (b'{"a": "\xff"}', "mcp.json", "the file is not valid UTF-8 (at byte 7)"),
         ],
     )

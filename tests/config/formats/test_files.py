@@ -57,10 +57,19 @@ def test_a_missing_file_is_refused_with_its_name(tmp_path: Path) -> None:
     """S4-41."""
     path = tmp_path / "nowhere" / "mcp.json"
     assert refusal(path) == f"{path}: file not found; correct the path, or create the file"
+    (tmp_path / "mcp.json").write_text("{}")
+    assert refusal(tmp_path / "mcp.json#docs") == (
+        f"{tmp_path}/mcp.json#docs: file not found; only serve and attach take FILE#SERVER, so give the file as "
+        f"{tmp_path}/mcp.json, and the server 'docs' apart"
+    )
+
+
+@pytest.mark.parametrize("made", [lambda line: load_config(line), lambda line: FileSource(line).read()])
+def test_a_command_line_is_refused_as_a_file(made: Callable[[str], object]) -> None:
     with pytest.raises(ConfigError) as caught:
-        load_config("mcp-server-nowhere --local-timezone UTC")
-    assert str(caught.value) == (
-        "mcp-server-nowhere --local-timezone UTC: file not found, and a str is the path of a configuration file; "
+        made("mcp-server-nowhere @some/server")
+    assert str(caught.value).endswith(
+        "mcp-server-nowhere @some/server: file not found, and a str is the path of a configuration file; "
         "for a program write ServerConfig('name', Stdio('mcp-server-nowhere', […]))"
     )
 

@@ -355,6 +355,30 @@ class TestKeysThatChangeNothing:
         remedy = """(did you mean 'max_in_flight'?); set that as "mcp_actors": {"max_in_flight": …}"""
         assert warning == f'mcpServers.docs: unknown key "maxInFlight" has no effect {remedy}'
 
+    def test_a_setting_of_another_in_the_entry_itself_is_named_with_both(self, tmp_path: Path) -> None:
+        _, warning = warned(tmp_path, {"command": "x", "max_restarts": 2})
+        assert warning.endswith('has no effect; set max_restarts as "mcp_actors": {"restarts": {"max_restarts": …}}')
+
+    @pytest.mark.parametrize(
+        ("section", "entry", "warning"),
+        [
+            (
+                "mcp",
+                {"type": "stdio", "timeout": 30000},
+                'timeout: this is not supported and has no effect; set "mcp_actors": {"connect_timeout": 30000}, or 30 '
+                "if it is meant in milliseconds, because Crush reads seconds",
+            ),
+            (
+                "mcp_servers",
+                {"startup_timeout_ms": 20},
+                "startup_timeout_ms: no process starts in 20 ms; write startup_timeout_sec if it is meant in seconds",
+            ),
+        ],
+    )
+    def test_a_limit_in_the_other_unit_is_a_warning(self, section: str, entry: dict[str, Any], warning: str) -> None:
+        loaded = load_config({section: {"docs": {"command": "x", **entry}}})
+        assert loaded.warnings == (f"a mapping: {section}.docs.{warning}",)
+
     @pytest.mark.parametrize(
         ("extra", "remedy"),
         [

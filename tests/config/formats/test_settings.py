@@ -106,6 +106,10 @@ def test_nothing_of_a_server_was_forgotten() -> None:
         ({"stop_timeout": 0}, "mcp_actors.stop_timeout: stop_timeout=0 is not valid"),
         ({"restarts": 3}, "mcp_actors.restarts: found an int"),
         ({"restarts": {"max": 3}}, "mcp_actors.restarts: unknown setting"),
+        ({"backoff": {"initial": 1}}, "mcp_actors: a setting of two others"),
+        ({"restarts": {"attempts": 3}}, "mcp_actors.restarts: a setting of another"),
+        ({"restarts": {"request_timeout": 3}}, "mcp_actors.restarts: a setting one level higher"),
+        ({"limits": {"max_list_bytes": "8MB"}}, "mcp_actors.limits: an int in quotes"),
         ({"restarts": {"backoff": {"factor": 0}}}, "mcp_actors.restarts.backoff: factor=0 is not valid"),
         (
             {"retry": {"attempts": 0}},

@@ -252,6 +252,8 @@ def test_several_manifests_may_be_in_one_file(write: Write) -> None:
             manifest("command: x", "  tools: [{name: x, parameters: {city: {required: yes}}}]\n"),
         ),
         ("manifest: an unknown key", "kind: MCPServer\nstatus: {}\n"),
+        ("manifest: a key of the configuration", manifest("args: [a]", "  command: x\n")),
+        ("manifest: a key of the specification", manifest("command: x\nprovider: http")),
         ("manifest: no name", "kind: MCPServer\nmetadata: {}\n"),
         ("manifest: no configuration", "kind: MCPServer\nmetadata: {name: x}\nspec: {}\n"),
         ("manifest: a doubled key", manifest("command: x\ncommand: y")),
