@@ -113,11 +113,13 @@ def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
 def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | None:
     """Return the server and the tool in a word like ``SERVER`` or ``SERVER/TOOL``; None if no known server is named.
 
+    A dot or a colon, as in other programs, is as good as the slash.
+
     Names of servers in a file, and names of tools, may have a slash in them. The longest name of a server counts.
     """
     if name_here(word) in known:
         return word, None
-    for place in (place for place in range(len(word) - 1, 0, -1) if word[place] == "/"):
+    for place in (place for place in range(len(word) - 1, 0, -1) if word[place] in "/.:"):
         if name_here(word[:place]) in known:
             return word[:place], word[place + 1 :]
     return None

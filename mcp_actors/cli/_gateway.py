@@ -74,6 +74,8 @@ async def serve_file(
         )
     config, network = expanded(config), _network(socket, secret_file)
     log_to_stderr()
+    if stdio and os.isatty(0):
+        sys.stderr.write("serving one client over stdin; give this command to a program, or press Ctrl-D to end it\n")
     async with serving() as daemon:
         try:
             loaded, naming = load(config)

@@ -25,7 +25,7 @@ from ..catalog._pins import CatalogStore, RememberedCatalog, default_directory, 
 from ..config import LoadedConfig, ServerConfig
 from ..servers._admission import fingerprint
 from ._configuration import name_here, split_tool, survey
-from ._output import Failure, Output, unknown
+from ._output import Failure, Misuse, Output, unknown
 
 
 @attrs.frozen(kw_only=True)
@@ -138,7 +138,8 @@ def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfi
     named: dict[str, list[str]] = {}
     for word in words:
         if (split := split_tool(word, known)) is None:
-            raise unknown(f"{loaded.source}: there is no server {word!r}", word.partition("/")[0], known, "servers")
+            error = unknown(f"{loaded.source}: there is no server {word!r}", word.partition("/")[0], known, "servers")
+            raise Misuse(f"{error}; a tool of {[*named][-1]!r} is written {[*named][-1]}/{word}") if named else error
         server, tool = split
         named.setdefault(name_here(server), []).append(tool or "")
     return [(known[name], () if "" in tools else tuple(dict.fromkeys(tools))) for name, tools in named.items()]

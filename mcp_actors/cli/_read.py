@@ -9,6 +9,7 @@ Calls: servers, _configuration, _connect, _output.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from itertools import product
@@ -63,7 +64,12 @@ async def _list(
     *lists: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
 ) -> int:
     """Print what the servers list. A list that a server does not have is empty, and hides no other."""
-    loaded = load(config, names, output)
+    try:
+        loaded = load(config, names, output)
+    except Misuse as error:
+        one = {"prompts": "prompt", "resources": "read"}[kind]
+        hint = f"; to print one: mcp-actors {one} {shlex.join(names)}" if names[1:] else ""
+        raise Misuse(f"{error}{hint}") from None
     async with open_once(loaded, output) as group:
         entries: list[dict[str, Any]] = []
         failed: set[str] = set()

@@ -67,6 +67,20 @@ OTHERS_SAY: Final = {
 LISTED_BY: Final = {"call": "tools", "read": "resources", "prompt": "prompts", "pins approve": "pins show"}
 """Commands that need a name → the command that lists names."""
 
+INSTEAD: Final = (
+    ("logs", "--follow -f", "run logs again for newer lines, or mcp-actors ui, which shows them as they come"),
+    ("logs", "--tail --lines -n", "logs prints the last lines; for fewer: mcp-actors logs SERVER | tail -n 20"),
+    ("watch", "--interval -n", "the seconds between two looks are --every"),
+    (
+        "ui",
+        "--port --host -p",
+        "for a fixed port: mcp-actors serve --config FILE --http 127.0.0.1:8080",
+    ),
+    ("", "--all -a", "without a server, this is for all"),
+    ("", "--output --out -o", "to write to a file, add: > FILE"),
+)
+"""A command (empty: any), options that people type for it, and what to do instead."""
+
 RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
 """Programs that run servers; people copy such command lines."""
 
@@ -182,8 +196,10 @@ def _separated(words: Sequence[str]) -> str | None:
 def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionError) -> str:
     if words[0] == "call":
         return f"{problem}; write the tool's arguments as key=value, without dashes, or as one JSON object"
-    if words[0] == "logs" and {"--follow", "-f"} & {*words}:
-        return f"{problem}; run logs again for newer lines, or mcp-actors ui, which shows them as they come"
+    given = {word.partition("=")[0] for word in words}
+    for command, options, remedy in INSTEAD:
+        if command in ("", words[0]) and given & {*options.split()}:
+            return f"{problem}; {remedy}"
     if "Did you mean" in problem:
         return problem
     names = [name for each in error.argument_collection for name in each.names if name.startswith("-")]

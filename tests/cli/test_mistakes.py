@@ -71,6 +71,11 @@ class TestUnknownWords:
             (["check", "--verbos"], "misspelled option"),
             (["check", "-xy"], "unknown short options"),
             (["logs", "--follow", "time"], "logs that follow"),
+            (["logs", "time", "--tail", "20"], "logs of a length"),
+            (["watch", "-n", "2"], "option of another watch"),
+            (["ui", "--port", "8080"], "port of a page"),
+            (["restart", "--all"], "option for all servers"),
+            (["graph", "--output", "tree.svg"], "option for a file"),
             (["call", "a", "b", "--timeout", "5s"], "seconds with a unit"),
             (["serve", "-c", "a.json", "--idle", "5m"], "minutes with a unit"),
         ],
@@ -131,6 +136,9 @@ class TestNamesThatAreNoServers:
             (["call", "cook", "soup"], "word that is no server"),
             (["check", "kitchen,other"], "servers with a comma"),
             (["tools", "kitchen", "cook", "dish=soup"], "tools with the arguments of a call"),
+            (["prompts", "kitchen", "plan"], "prompts with a prompt"),
+            (["resources", "kitchen", "note://a"], "resources with a resource"),
+            (["pins", "approve", "kitchen", "cook"], "pins with a tool after its server"),
         ],
     )
     def test_the_error_shows_how_to_name_them(
@@ -141,6 +149,12 @@ class TestNamesThatAreNoServers:
         done = run(*words)
         assert (done.returncode, done.stdout) == (2, "")
         said(row, done.stderr, folder=tmp_path, python=sys.executable)
+
+
+@pytest.mark.usefixtures("kitchen")
+@pytest.mark.parametrize("mark", ["/", ".", ":"])
+def test_a_tool_follows_its_server_after_any_usual_mark(run: Run, mark: str) -> None:
+    assert "dish" in run("tools", f"kitchen{mark}cook").stdout
 
 
 @pytest.mark.usefixtures("kitchen")

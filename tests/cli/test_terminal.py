@@ -111,6 +111,14 @@ def test_watch_ends_when_its_terminal_is_closed_and_sighup_is_ignored(tmp_path: 
     assert not is_running(int(pids.read_text()))
 
 
+def test_serve_says_what_it_waits_for(tmp_path: Path) -> None:
+    write(tmp_path, {"a": scripted()})
+    with terminal(tmp_path, "serve", "--stdio") as shown:
+        shown.wait_for("serving one client over stdin; give this command to a program, or press Ctrl-D to end it")
+        shown.type("\x04")
+        assert shown.process.wait(PATIENCE) == 0
+
+
 def test_questions_are_asked_and_a_password_is_not_shown(tmp_path: Path) -> None:
     inputs = [
         {"id": "name", "type": "promptString", "description": "Your name"},
