@@ -154,7 +154,7 @@ def _explanation(
         signature.bind(*args, **given)
     except TypeError as error:
         subject = f"{who}: {error}; "
-        return TypeError(subject + _listing(subject, who, known))
+        return TypeError(subject + (_ELSEWHERE.get((who, str(error))) or _listing(subject, who, known)))
     return None
 
 
@@ -208,12 +208,12 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
         in_threads = "in threads: `with mcp_actors.sync.fail_after(seconds):`"
         return f"set ServerConfig(request_timeout=…), or {limit}; {in_threads})"
     near = akin(word, known) or [name for name in known if word.startswith(name)] or nearest(word, known)
-    if near:
-        *others, last = near[:_LISTED]
-        return f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?"
-    if who == "call_tool()":
-        return f"pass the tool's own arguments as one mapping: call_tool(name, {{{word[:_SHOWN]!r}: …}})"
-    return None
+    *others, last = near[:_LISTED] or [""]
+    meant = f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if near else None
+    if who in ("call_tool()", "get_prompt()"):
+        own = f"own arguments are one mapping: {who[:-2]}(name, {{{word[:_SHOWN]!r}: …}})"
+        return f"{meant} The {who.split('_')[1][:-2]}'s {own}" if meant else f"the {who.split('_')[1][:-2]}'s {own}"
+    return meant
 
 
 _ELSEWHERE: Final = {
@@ -222,8 +222,21 @@ _ELSEWHERE: Final = {
         for word in ("backoff", "max_restarts", "on_limit", "strategy", "window")
     },
     **{("Supervisor", word): f"give it to ChildSpec(…, {word}=…)" for word in ("restart", "significant")},
+    **{("ServerConfig", word): "it belongs in Stdio(command, args, …)" for word in ("command", "args", "env", "cwd")},
+    **{("ServerConfig", word): "it belongs in Http(url, …)" for word in ("url", "headers", "auth")},
+    **{
+        ("ServerConfig", word): "ask in a middleware, or set the approval of an agent's adapter"
+        for word in ("approval", "require_approval")
+    },
+    **{(kind, word): "write auth=…" for kind in ("Http", "Sse") for word in ("token", "bearer_token")},
+    **{(kind, "api_key"): "write headers={…}" for kind in ("Http", "Sse")},
+    ("Stdio", "too many positional arguments"): 'its arguments are one list: Stdio("command", ["--option", "value"])',
+    ("Socket", "too many positional arguments"): 'the address is one str: Socket("HOST:PORT")',
+    ("open_actor()", "missing a required argument: 'name'"): "it opens a block: async with open_actor(…, name=…)",
+    ("open_servers()", "stop_on"): "in threads, call sys.exit in a handler of the signal",
+    ("open_servers()", "reload_on"): "in threads, call servers.reload() in a handler of the signal",
 }
-"""A class and an option that another has → where to write it."""
+"""A class or function, and an option that another has, or a problem → where to write it, or what."""
 
 
 def akin(word: str, known: Iterable[str]) -> list[str]:
@@ -405,6 +418,20 @@ def outside_trio(subject: str) -> RuntimeError:
     )
 
 
+_OF_OTHER_LOOP: Final = {
+    "no running event loop": "note: this runs on Trio, also if it is called from asyncio; write: await trio.sleep(…)",
+    "must be called from async context": "note: this runs on asyncio, not on Trio; write: await asyncio.sleep(…)",
+    "Task got bad yield": "note: this runs on asyncio, not on Trio; write: await asyncio.sleep(…)",
+}
+
+
+def note_loop(error: BaseException) -> None:
+    """Add to the error of a function of another event loop on which one it was called."""
+    if type(error) is RuntimeError and error.args and isinstance(error.args[0], str):
+        for note in (note for text, note in _OF_OTHER_LOOP.items() if error.args[0].startswith(text)):
+            error.add_note(note)
+
+
 # --- Check numbers and other options; a bool is never a number --------------------------------------------------------
 
 # Python counts ``True`` as an int, but ``connect_timeout=True`` is a mistake and does not mean one second.
@@ -434,6 +461,25 @@ def is_whole(value: object, lowest: int) -> TypeGuard[int]:
 def is_function(value: object) -> TypeGuard[Callable[..., Any]]:
     """Return True for a callable, but False for a class given in place of its object."""
     return callable(value) and not isinstance(value, type)
+
+
+def is_plain(value: object) -> TypeGuard[Callable[..., Any]]:
+    """Return True for a function that is not async."""
+    call: Any = type(value).__call__ if is_function(value) else None
+    return call is not None and not any(map(inspect.iscoroutinefunction, (value, call)))
+
+
+def takes(value: Callable[..., Any], count: int) -> bool:
+    """Return False for a function that cannot be called with so many positional arguments."""
+    try:
+        signature = inspect.signature(value)
+    except (TypeError, ValueError):  # it has none, being written in C, or its class has an odd `__eq__`
+        return True
+    try:
+        signature.bind(*range(count))
+    except TypeError:
+        return False
+    return True
 
 
 def type_of(value: object) -> str:

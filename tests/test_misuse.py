@@ -13,6 +13,7 @@ from typing import Any, Final
 import attrs
 import pytest
 import trio
+import trio.lowlevel
 from mcp.server.mcpserver import MCPServer
 
 import mcp_actors
@@ -20,6 +21,8 @@ from mcp_actors import (
     Http,
     InProcess,
     ServerConfig,
+    ServerUnavailable,
+    Socket,
     Stdio,
     ToolFilter,
     auth,
@@ -34,7 +37,7 @@ from mcp_actors import (
 )
 from mcp_actors._misuse import LONGEST, explained
 from mcp_actors.bridge import open_supervisor
-from mcp_actors.kernel import Actor, Call, ChildSpec, Later
+from mcp_actors.kernel import Actor, ActorStopped, Call, ChildSpec, Later
 from mcp_actors.observe import Metrics
 
 LIMIT: Final = (
@@ -65,6 +68,10 @@ def sentence(error: BaseException) -> str:
     assert len(str(error)) < LONGEST
     assert not getattr(error, "__notes__", ())
     return str(error)
+
+
+class Ask(Call[int]):
+    pass
 
 
 def configured() -> ServerConfig:
@@ -114,6 +121,35 @@ def test_each_class_names_the_option_that_a_misspelled_one_may_mean(name: str) -
             f"ServerConfig: unknown argument '{'y' * 40}'; see help(ServerConfig)",
         ),
         (
+            lambda: ServerConfig("a", command="x"),  # type: ignore[call-arg]  # the mistake
+            "ServerConfig: unknown argument 'command'; it belongs in Stdio(command, args, …)",
+        ),
+        (
+            lambda: ServerConfig("a", url="x"),  # type: ignore[call-arg]  # the mistake
+            "ServerConfig: unknown argument 'url'; it belongs in Http(url, …)",
+        ),
+        (
+            lambda: ServerConfig("a", Stdio("x"), require_approval="always"),  # type: ignore[call-arg]  # the mistake
+            "ServerConfig: unknown argument 'require_approval'; ask in a middleware, or set the approval of an agent's "
+            "adapter",
+        ),
+        (
+            lambda: Http("https://example.com/mcp", token="x"),  # type: ignore[call-arg]  # the mistake
+            "Http: unknown argument 'token'; write auth=…",
+        ),
+        (
+            lambda: Stdio("x", "--local-timezone", "UTC"),  # type: ignore[call-arg, arg-type]  # the mistake
+            'Stdio: too many positional arguments; its arguments are one list: Stdio("command", ["--option", "value"])',
+        ),
+        (
+            lambda: Socket("localhost", 8000),  # type: ignore[call-arg, arg-type]  # the mistake
+            'Socket: too many positional arguments; the address is one str: Socket("HOST:PORT")',
+        ),
+        (
+            lambda: sync.open_servers({}, stop_on=15),  # type: ignore[call-arg]  # the mistake
+            "open_servers(): unknown argument 'stop_on'; in threads, call sys.exit in a handler of the signal",
+        ),
+        (
             lambda: load_config({}, envfile=".env"),  # type: ignore[call-arg]  # the mistake
             "load_config(): unknown argument 'envfile'; did you mean env_file?",
         ),
@@ -144,14 +180,18 @@ CALLS: Final[dict[str, tuple[Callable[[Any], Awaitable[object]], str]]] = {
     "list_tools of a group": (lambda group: group.list_tools(timeout=5), LIMIT),
     "read_resource": (lambda group: group["a"].read_resource("x://y", timeout=5), LIMIT),
     "get_prompt": (lambda group: group["a"].get_prompt("x", timeout=5), LIMIT),
+    "get_prompt of a prompt": (
+        lambda group: group["a"].get_prompt("x", meal="lunch"),
+        "did you mean meta? The prompt's own arguments are one mapping: get_prompt(name, {'meal': …})",
+    ),
     "wait_ready": (lambda group: group["a"].wait_ready(timeout=5), LIMIT),
     "reconnect": (lambda group: group.reconnect(failed=True), "did you mean failed_only?"),
 }
 IN_THREADS: Final = " (in code without it, use mcp_actors.sync)"
 
 ARGUMENTS: Final = {
-    "text": "pass the tool's own arguments as one mapping: call_tool(name, {'text': …})",
-    "argument": "did you mean arguments?",
+    "text": "the tool's own arguments are one mapping: call_tool(name, {'text': …})",
+    "argument": "did you mean arguments? The tool's own arguments are one mapping: call_tool(name, {'argument': …})",
 }
 
 
@@ -161,7 +201,7 @@ async def use_wrongly(group: Any) -> None:
         with pytest.raises(TypeError) as caught:
             await call(group)
         said = sentence(caught.value)
-        assert said.startswith(f"{name.removesuffix(' of a group')}(): unknown argument ")
+        assert said.startswith(f"{name.partition(' of ')[0]}(): unknown argument ")
         assert said.endswith(f"; {remedy}")
     for argument, remedy in ARGUMENTS.items():
         with pytest.raises(TypeError) as caught:
@@ -249,6 +289,74 @@ def test_a_block_on_asyncio_explains_its_use() -> None:
             await misuse(group.watch_events, gives="events")
 
     asyncio.run(events())
+
+
+async def test_events_cannot_be_watched_after_the_block() -> None:
+    async with open_servers(configured()) as group:
+        early = group.watch_events()
+    for events in (early, group.watch_events()):
+        with pytest.raises(ServerUnavailable, match=r"^this group of servers has no more events because its open_serv"):
+            async with events:
+                pass
+    async with kernel.open_supervisor() as supervisor:
+        pass
+    with pytest.raises(ActorStopped, match=r"^actor 'supervisor': has stopped .* \(its tree has ended\)"):
+        async with supervisor.watch_events():
+            pass
+
+
+async def test_a_snapshot_of_tools_is_searched_by_find() -> None:
+    async with open_servers(configured()) as group:
+        with pytest.raises(
+            TypeError, match=r"^tools are found by number, not by 'echo'; write find\(public_name\), or"
+        ):
+            _ = group.tools["echo"]  # type: ignore[call-overload]  # the mistake
+        with pytest.raises(KeyError, match="no tool has the public name 'echo'; did you mean 'mcp__a__echo'"):
+            group.tools.find("echo")
+
+
+class Listens:
+    async def __call__(self, event: object) -> None:
+        pass
+
+
+@pytest.mark.parametrize("observer", [Listens().__call__, Listens()])
+async def test_an_async_observer_is_refused(observer: Any) -> None:
+    async def main() -> None:
+        with pytest.raises(TypeError, match=problem):
+            async with bridge.open_servers(observers=[observer]):
+                pass
+
+    problem = r"^observers must not be async, as Listens(\.__call__)? is; write a plain def, or read watch_events\(\)$"
+    with pytest.raises(TypeError, match=problem):
+        async with open_servers(observers=[observer]):
+            pass
+    await trio.to_thread.run_sync(asyncio.run, main())
+
+
+class Sleeps(Actor[Ask]):
+    @kernel.handles(Ask)
+    async def ask(self, message: Ask) -> int:
+        await asyncio.sleep(1)
+        return 1
+
+
+async def test_an_error_of_another_event_loop_has_a_note() -> None:
+    async def think(request: Any, call_next: Any) -> Any:
+        await trio.lowlevel.checkpoint()
+
+    async def main() -> None:
+        async with bridge.open_servers(attrs.evolve(configured(), middleware=[think])) as group:
+            with pytest.raises(RuntimeError) as caught:
+                await group["a"].call_tool("echo", {"text": "x"})
+        assert caught.value.__notes__ == ["note: this runs on asyncio, not on Trio; write: await asyncio.sleep(…)"]
+
+    await trio.to_thread.run_sync(asyncio.run, main())
+    async with kernel.open_actor(Sleeps(), name="a") as ref:
+        with pytest.raises(RuntimeError, match="no running event loop") as raised:
+            await ref.call(Ask())
+    [note] = raised.value.__notes__
+    assert note == "note: this runs on Trio, also if it is called from asyncio; write: await trio.sleep(…)"
 
 
 def look_for(owner: object, name: str, hint: str) -> None:
@@ -343,10 +451,6 @@ async def limit_actors(supervisor: Any) -> None:
         assert who == "actor 'a'" or who.endswith(f"Ref.{name}()")
         assert said == f"unknown argument 'timeout'; {limit}"
     assert await actor.call(message) == 1
-
-
-class Ask(Call[int]):
-    pass
 
 
 class Answering(Actor[Ask]):
@@ -516,7 +620,7 @@ async def test_wrong_children_options_and_observers_of_a_supervisor_are_named() 
         r"^Supervisor: every child is a ChildSpec, not \[Child.{,60}; pass each one as an argument$": (
             lambda: kernel.Supervisor([spec])  # type: ignore[arg-type]  # the mistake
         ),
-        r"^open_actor\(\): missing a required argument: 'name'; its arguments are: actor, name": (
+        r"^open_actor\(\): missing a required argument: 'name'; it opens a block: async with open_actor\(": (
             lambda: kernel.open_actor(Answering())  # type: ignore[call-arg]  # the mistake
         ),
     }

@@ -37,7 +37,7 @@ from mcp.shared.message import SessionMessage
 
 from .._errors import ServerUnavailable
 from .._foreign import Log, answer_of
-from .._misuse import is_function
+from .._misuse import is_function, is_plain, note_loop
 from .._tasks import Signals
 from ..config import AdaptedExtension, Callbacks, Http, InProcess, OAuth, ServerConfig, Socket, Sse, Stdio
 from ..kernel import Reply
@@ -121,6 +121,7 @@ class _Callback(Reply[R], Generic[R]):
         if task.cancelled():
             answer = outcome.Error(RuntimeError(f"{_name(self._fn)}: was cancelled on its event loop"))
         elif (error := task.exception()) is not None:
+            note_loop(error)
             answer = outcome.Error(error)
         else:
             answer = outcome.Value(task.result())
@@ -286,8 +287,7 @@ def observers_from_loop(bridge: Bridge, observers: Any) -> Any:
     if not isinstance(observers, Iterable):
         return observers
     return tuple(
-        _Observer(bridge, each) if is_function(each) and not isinstance(each, CallObserver) else each
-        for each in observers
+        _Observer(bridge, each) if is_plain(each) and not isinstance(each, CallObserver) else each for each in observers
     )
 
 

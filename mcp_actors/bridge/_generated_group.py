@@ -213,5 +213,8 @@ class AsyncioServerGroup(GroupView[AsyncioServerRef]):
         Args:
             size: how many events may wait for the reader. When full, the oldest is dropped and counted (see
                 ``EventStream.missed``).
+
+        Raises:
+            ServerUnavailable: the block of the group has exited.
         """
         return open_stream(self._bridge, self, partial(self._target.watch_events, size=size))

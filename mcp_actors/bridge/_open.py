@@ -17,7 +17,8 @@ import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, ExitStack, asynccontextmanager
 from functools import partial
-from typing import Any, TypeVar, TypeVarTuple, Unpack, overload
+from inspect import iscoroutine
+from typing import Any, TypeVar, TypeVarTuple, Unpack, cast, overload
 
 import trio
 from mcp import MCPError
@@ -156,6 +157,10 @@ class AsyncioLoop(Handle):
         Raises:
             Exception: raised by the function.
         """
+        if iscoroutine(given := cast("Any", async_fn)):
+            given.close()
+            name = given.__name__
+            raise TypeError(f"run() takes an async function and its arguments, not a coroutine; write run({name}, …)")
         loop: Any = self._bridge.loop
         result: R = await loop.run_aio_coroutine(_awaited(async_fn, *args))
         return result

@@ -323,7 +323,12 @@ class CatalogSnapshot(Sequence[CatalogTool]):
         Raises:
             KeyError: no tool has this name.
         """
-        server, name = self._parts.book.keys[public_name]
+        try:
+            server, name = self._parts.book.keys[public_name]
+        except KeyError:
+            near = [tool.public_name for tool in self.tools if tool.name == public_name]
+            hint = f"; did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
+            raise KeyError(f"no tool has the public name {public_name!r}{hint}") from None
         return self._parts.sections[server].tools[name]
 
     def _schema_of(self, public_name: str) -> Mapping[str, Any] | None:
@@ -347,7 +352,11 @@ class CatalogSnapshot(Sequence[CatalogTool]):
     def __getitem__(self, index: slice) -> Sequence[CatalogTool]: ...
 
     def __getitem__(self, index: int | slice) -> CatalogTool | Sequence[CatalogTool]:
-        return self.tools[index]
+        try:
+            return self.tools[index]
+        except TypeError:
+            problem = f"tools are found by number, not by {index!r:.80}"
+            raise TypeError(f"{problem}; write find(public_name), or of(server) for those of a server") from None
 
     def __repr__(self) -> str:
         servers = len({tool.server for tool in self.tools})

@@ -10,7 +10,6 @@ Calls: nothing.
 
 from __future__ import annotations
 
-import inspect
 import math
 import operator
 import sys
@@ -20,7 +19,7 @@ from typing import Any, Final, Protocol, TypeVar
 import attrs
 
 from .._errors import ConfigError
-from .._misuse import is_function as is_function, is_number, is_whole, type_of
+from .._misuse import is_function as is_function, is_number, is_whole, takes, type_of
 
 Value = TypeVar("Value")
 
@@ -201,19 +200,6 @@ def kind(*types: type, remedy: str = "", more: str = "") -> Validator:
             raise refused_text(instance, attribute.name, f"<{type_of(value)}>", write)
 
     return check
-
-
-def takes(value: Callable[..., Any], count: int) -> bool:
-    """Return False for a function that cannot be called with `count` positional arguments."""
-    try:
-        signature = inspect.signature(value)
-    except (TypeError, ValueError):  # there is none (written in C), or its class has an odd `__eq__`
-        return True
-    try:
-        signature.bind(*range(count))
-    except TypeError:
-        return False
-    return True
 
 
 def made(kind: type) -> str:

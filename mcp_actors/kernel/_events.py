@@ -23,7 +23,7 @@ from attrs import define, field, fields, frozen
 
 from .._collapse import is_exit
 from .._foreign import Log, shown
-from .._misuse import is_function, is_whole
+from .._misuse import is_function, is_plain, is_whole
 from .._pickling import Handle, pack, unpack
 
 _log: Final = Log("mcp_actors.kernel")
@@ -221,7 +221,10 @@ class Observer(Protocol):
 
 def _checked(given: object) -> tuple[Observer, ...]:
     found = tuple(given) if isinstance(given, Iterable) else (None,)
-    if wrong := [each for each in found if not is_function(each)]:
+    if wrong := [each for each in found if not is_plain(each)]:
+        if is_function(wrong[0]):
+            name = getattr(wrong[0], "__qualname__", type(wrong[0]).__name__)
+            raise TypeError(f"observers must not be async, as {name} is; write a plain def, or read watch_events()")
         write = f"{wrong[0].__name__}()" if isinstance(wrong[0], type) else "function"
         raise TypeError(f"observers must be functions in a list, not {given!r:.60}; write observers=[{write}]")
     return found
@@ -332,15 +335,16 @@ class EventHub(Handle):
         self.observers = tuple(other for other in self.observers if other is not observer)
 
     @asynccontextmanager
-    async def subscribe(self, *, size: int = 1024) -> AsyncIterator[EventStream]:
+    async def subscribe(self, ended: Callable[[], Exception], *, size: int = 1024) -> AsyncIterator[EventStream]:
         """Yield a stream of all later events, until the block or the tree of actors ends.
 
         Args:
+            ended: returns the error to raise if the tree has ended already.
             size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
         """
         stream = EventStream(size=size)
         if self._closed:
-            stream.close()
+            raise ended()
         self.add(stream)
         try:
             yield stream

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, TypeVar, cast, overload
 
 import trio
@@ -36,6 +37,7 @@ from ._record import (
     Spec as ChildSpec,
     TreeNode,
     elsewhere,
+    stopped,
     tree_of,
 )
 
@@ -658,10 +660,11 @@ class SupervisorRef(ActorRef[Any]):
             size: how many events may wait for the reader; one more drops the oldest (see `EventStream.missed`).
 
         Raises:
+            ActorStopped: the tree has ended.
             RuntimeError: as for `call`.
         """
         self._check_run()
-        return self._record.hub.subscribe(size=size)
+        return self._record.hub.subscribe(partial(stopped, self.name, "its tree has ended"), size=size)
 
 
 def _class_of(record: Record) -> str:

@@ -44,6 +44,7 @@ import trio
 from .._collapse import collapse, is_a
 from .._errors import ActorError
 from .._foreign import shown
+from .._misuse import note_loop
 from . import _events as events
 from ._actor import Actor, NotSent, Postpone, StopActor
 from ._circles import serving
@@ -196,6 +197,7 @@ class Answers(Holder):
         )
 
     def _failed(self, envelope: Envelope, exc: Exception) -> None:
+        note_loop(exc)
         if not (envelope.is_call and envelope.settle(outcome.Error(exc))):
             self._unhandled(envelope, exc)
         try:

@@ -49,6 +49,7 @@ from pydantic_core import ValidationError, to_json, to_jsonable_python
 
 from .._errors import ServerError
 from .._foreign import Log, answer_of
+from .._misuse import takes
 from .._tasks import open_background
 from .._text import plain_text
 from ..transports import CLOSED, PROGRESS, ConnectionOver, RequestUnderWay, comparable_id
@@ -491,7 +492,8 @@ class Reports:
         try:
             await answer_of(self._callback(progress, total, message))
         except Exception:
-            logger.exception("server %r: a progress callback raised; the request continues", self._server)
+            taken = "" if takes(self._callback, 3) else "; write it as (progress, total, message)"
+            logger.exception("server %r: a progress callback raised; the request continues%s", self._server, taken)
 
     def answered(self, later: Later[Any], value: Any, waiting: dict[Reports, None]) -> None:
         """Settle a message once the callback has seen every report, or after `LAST_REPORTS` seconds.

@@ -217,8 +217,8 @@ class ThreadBridge(Bridge):
         refuse_patched(who)
         if trio.lowlevel.in_trio_run():
             raise RuntimeError(
-                f"{who}: would block Trio, which runs in this thread; use mcp_actors instead of mcp_actors.sync, or "
-                "another thread: trio.to_thread.run_sync(...)"
+                f"{who}: would block Trio, which runs in this thread; from an observer, send the event to another "
+                "thread, as with queue.put(event); in a Trio program, use mcp_actors, or trio.to_thread.run_sync(...)"
             )
         try:
             self._running_loop()

@@ -22,6 +22,10 @@ async def on_asyncio() -> None:
 async def main() -> None:
     async with open_asyncio_loop() as loop:
         await loop.run(on_asyncio)
+        try:
+            await loop.run(on_asyncio())  # type: ignore[arg-type]  # the mistake
+        except TypeError as error:
+            print(error)
     await trio.lowlevel.checkpoint()
     print("went on")
 

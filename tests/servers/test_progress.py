@@ -69,6 +69,17 @@ async def test_a_callback_that_raises_is_logged_and_has_no_effect(caplog: pytest
     assert "the progress bar is broken" in caplog.text
 
 
+async def test_a_callback_that_takes_no_report_is_logged_with_its_arguments(caplog: pytest.LogCaptureFixture) -> None:
+    async with open_servers(server("a", "--progress", "1")) as servers:
+        await servers["a"].call_tool("add", {"a": 1, "b": 2}, progress=print_one)  # type: ignore[arg-type]  # the mistake
+    said = "server 'a': a progress callback raised; the request continues; write it as (progress, total, message)"
+    assert [record.message for record in caplog.records] == [said]
+
+
+async def print_one(progress: float) -> None:
+    pass
+
+
 async def test_a_callback_that_hangs_delays_no_other_request_and_ends_with_its_own() -> None:
     ended: list[str] = []
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 import trio
@@ -312,8 +313,11 @@ class ServerGroup(GroupFacts[ServerRef]):
         Args:
             size: how many events may wait for the reader. When full, the oldest is dropped and counted (see
                 ``EventStream.missed``).
+
+        Raises:
+            ServerUnavailable: the block of the group has exited.
         """
-        return self._hub.subscribe(size=size)
+        return self._hub.subscribe(partial(closed, self._roster, "this group of servers has no more events"), size=size)
 
 
 def _check_config(config: object, method: str) -> None:

@@ -318,12 +318,10 @@ async def test_watching_and_waiting_end_with_the_group() -> None:
         with pytest.raises(ServerUnavailable, match=r"'a' is stopped because its open_servers\(\) block"):
             await ref.wait_state("backoff")
 
-    async with trio.open_nursery() as outer:
-        async with open_servers(server("a")) as group:
-            outer.start_soon(watch, group.watch_events())
-            outer.start_soon(wait, group["a"])
-            await wait_all_tasks_blocked()
+    async with trio.open_nursery() as outer, open_servers(server("a")) as group:
         outer.start_soon(watch, group.watch_events())
+        outer.start_soon(wait, group["a"])
+        await wait_all_tasks_blocked()
     assert seen[-1] == "Stopped"
 
 
