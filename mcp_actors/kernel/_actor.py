@@ -486,8 +486,10 @@ def names_running(actor: Actor | None, error: BaseException) -> BaseException:
     trace = error.__traceback__ and error.__traceback__.tb_next
     if trace is None or trace.tb_next is not None:  # raised within the function, which names itself
         return error
-    if actor is None and isinstance(error, TypeError):
+    if actor is None and isinstance(error, TypeError) and (words := words_of(error)):
         remedy = "give the factory its arguments: ChildSpec(…, args=(…,), kwargs={…})"
-        return TypeError(f"{words_of(error)}; {remedy}").with_traceback(error.__traceback__)
+        if "not 'coroutine'" in words:
+            remedy = "write def __init__, and await in running(), before its yield"
+        return TypeError(f"{words}; {remedy}").with_traceback(error.__traceback__)
     problem = _YIELDS.get(words_of(error).removesuffix(" after athrow()")) if isinstance(error, RuntimeError) else None
     return error if problem is None else RuntimeError(f"{type(actor).__name__}.running() {problem}")

@@ -187,8 +187,14 @@ class Mailbox(Home):
 
     def check(self, message: object) -> None:
         if not isinstance(message, Message):
-            of_class = isinstance(message, type)
-            remedy = "send an instance of it" if of_class else "derive its class from Message or Call[...]"
+            remedy = "derive its class from Message or Call[...]"
+            if callable(message):
+                is_class = isinstance(message, type)
+                remedy = (
+                    "send an instance of it"
+                    if is_class
+                    else "send a message object, and write @handles above its handler"
+                )
             raise TypeError(f"actor {self.name!r}: {shown(message)} is not a message; {remedy}")
         if self.accepts is not None:
             self.accepts(self.name, type(message))

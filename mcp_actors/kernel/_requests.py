@@ -349,8 +349,7 @@ class Requests(Plain):
                     self._watch_slow()
                 serving.set(envelope)
                 handle = self._handle_observed if self._observed else self._handle
-                result = await interruptible(handle, envelope.message)
-                self._answer(envelope, result)
+                self._answer(envelope, await interruptible(handle, envelope.message))
         except BaseException as exc:
             # A cancellation of the slot stops here too: its scope is left next.
             self._in_flight.discard(envelope)

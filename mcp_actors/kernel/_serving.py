@@ -37,6 +37,7 @@ from contextlib import contextmanager
 from contextvars import Context
 from logging import ERROR, WARNING
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from weakref import ref
 
 import outcome
 import trio
@@ -341,16 +342,19 @@ class Taken(Answers):
         """Warn once of each message handled for longer than ``slow_after``. Return when to check again."""
         now, limit = self._now(), self._actor.slow_after
         assert limit is not None
-        in_flight = self.in_flight
-        self._reported.intersection_update(in_flight)
-        others = [each for each in in_flight if each not in self._reported]
+        self._reported.intersection_update(self.in_flight)
         # Sums: a rounded difference could ask for the next check in no time.
-        for envelope in [each for each in others if each.since + limit <= now]:
+        for envelope in [each for each in self.in_flight if each not in self._reported and each.since + limit <= now]:
+            self._fail_dropped(envelope)
+            if envelope.scope is None:
+                continue
             self._reported.add(envelope)
-            others.remove(envelope)
             waits = " and ".join(envelope.waits_for) or "no actor"
-            text = "actor %r: %s has been handled for %g s (it waits for %s); set a deadline there, or raise slow_after"
-            self._record.hub.log(WARNING, text, self.name, type(envelope.message).__name__, now - envelope.since, waits)
+            remedy = "call its reply() or fail()" if isinstance(envelope.scope, Later) else "set a deadline there"
+            text = "actor %r: %s has been handled for %g s (it waits for %s); %s, or raise slow_after"
+            facts = type(envelope.message).__name__, now - envelope.since, waits, remedy
+            self._record.hub.log(WARNING, text, self.name, *facts)
+        others = [each for each in self.in_flight if each not in self._reported]
         self._watched = bool(others)
         return min(each.since for each in others) + limit - now if others else None
 
@@ -552,18 +556,32 @@ class Taken(Answers):
 
     def _handler_ended(self, envelope: Envelope) -> None:
         """Free the slot after a handler, unless the returned `Later` keeps it."""
-        later = envelope.scope
-        if not isinstance(later, Later):
+        if not isinstance(envelope.scope, Later):
             self._finish(envelope)
             return
-        if envelope.message.control:
-            self.free_control += 1
-        elif not later.keep_slot:
-            self.free += 1
-        else:
+        if not envelope.message.control and envelope.scope.keep_slot:
             self._watch_deferred()
+        else:
+            if envelope.message.control:
+                self.free_control += 1
+            else:
+                self.free += 1
+            self._record.mailbox.feed()
+        self._fail_dropped(envelope)
+
+    def _fail_dropped(self, envelope: Envelope) -> None:
+        """Answer with an error if nothing but the envelope refers to the `Later` that is to answer."""
+        later = envelope.scope
+        if not isinstance(later, Later) or not later.open or later.on_cancel is not None:
             return
-        self._record.mailbox.feed()
+        began, keep_slot, kept = later._began, later.keep_slot, ref(later)
+        envelope.scope = envelope.later = later = None
+        envelope.scope = envelope.later = later = kept()
+        if later is None:
+            envelope.scope = envelope.later = later = Later(envelope, self, keep_slot)
+            later._began = began
+            what = f"actor {self.name!r}: the Later of {type(envelope.message).__name__} was dropped without an answer"
+            self._fails(later, TypeError(f"{what}; keep it until you call its reply() or fail(), as in a LaterQueue"))
 
     def _finish(self, envelope: Envelope) -> None:
         """Free the slot of a finished message, and take the next."""

@@ -563,6 +563,10 @@ class Supervisor(Actor[M_contra]):
         return self._children.change(request, partial(self.defer, message, keep_slot=False), begin, rest)
 
     def _find(self, id: str) -> Child:
+        given: object = id
+        if not isinstance(given, str):
+            problem = f"the id of a child is a str, not {shown(given)}; write {shown(getattr(given, 'name', '…'))}"
+            raise TypeError(f"supervisor {self._life.record.name!r}: {problem}")
         child = self._children.table.get(id)
         if child is None:
             raise change_refused(self._life.record.name, id, "not_found")

@@ -210,7 +210,7 @@ class Later(Handle, Generic[T]):
         keep_slot: False if the slot is free as soon as the handler has returned.
     """
 
-    __slots__ = ("_began", "_envelope", "_settles", "keep_slot", "message", "on_cancel")
+    __slots__ = ("__weakref__", "_began", "_envelope", "_settles", "keep_slot", "message", "on_cancel")
 
     def __init__(self, envelope: Envelope, settles: Settles, keep_slot: bool = True) -> None:
         self._envelope = envelope

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import pytest
 import trio
 from attrs import frozen
-from trio.testing import wait_all_tasks_blocked as settle
+from trio.testing import MockClock, wait_all_tasks_blocked as settle
 
 from mcp_actors.kernel import (
     Actor,
@@ -23,6 +23,7 @@ from mcp_actors.kernel import (
     RequestFinished,
     RequestStarted,
     Unhandled,
+    handles,
     open_actor,
 )
 
@@ -440,3 +441,73 @@ async def test_a_deferred_message_leaves_nothing_for_the_garbage_collector() -> 
             assert gone() is None
     finally:
         gc.enable()
+
+
+class Dropping(Actor):
+    """Drops each `Later`: in its handler, or `drop` does."""
+
+    slow_after = 5.0
+
+    def __init__(self, *, in_handler: bool) -> None:
+        self.in_handler = in_handler
+        self.later: Later[int] | None = None
+
+    @handles(Defer)
+    async def defer_it(self, message: Defer) -> Later[int]:
+        return self.made(message)
+
+    @handles(DeferNow)
+    def defer_now(self, message: DeferNow) -> Later[int]:
+        return self.made(message)
+
+    @handles(Get)
+    def get(self, message: Get) -> int:
+        self.later = None
+        return message.number
+
+    def made(self, message: Defer) -> Later[int]:
+        later = self.defer(message, keep_slot=message.keep_slot)
+        self.later = None if self.in_handler else later
+        return later
+
+
+@pytest.mark.parametrize("in_handler", [True, False])
+@pytest.mark.parametrize("kind", [Defer, DeferNow])
+async def test_the_caller_of_a_later_that_is_dropped_gets_an_error(
+    kind: type[Defer], in_handler: bool, autojump_clock: MockClock, said: Said
+) -> None:
+    """At once if its handler drops it, else when it has been slow."""
+    events: list[Event] = []
+    actor = Dropping(in_handler=in_handler)
+    async with open_actor(actor, name="host", observers=[events.append]) as ref, trio.open_nursery() as nursery:
+        for keep_slot in (False, True):
+            began = trio.current_time()
+            if not in_handler:
+                nursery.start_soon(drop, actor)
+            with pytest.raises(TypeError) as caught:
+                await ref.call(kind(keep_slot=keep_slot))
+            said("a dropped Later", str(caught.value), kind=kind.__name__)
+            assert trio.current_time() - began == (0 if in_handler else 5)
+            assert await ref.call(Get(3)) == 3
+            assert ref.statistics().in_flight == 0
+    finished = [type(event.error) for event in events if isinstance(event, RequestFinished)]
+    assert finished == [TypeError, type(None)] * 2
+
+
+async def drop(actor: Dropping) -> None:
+    await settle()
+    actor.later = None
+
+
+async def test_a_later_that_something_keeps_is_not_dropped(autojump_clock: MockClock) -> None:
+    """Its ``on_cancel`` gets it back."""
+    actor = Dropping(in_handler=False)
+    async with open_actor(actor, name="host") as ref:
+        pending = ref.send_request(Defer())
+        await trio.sleep(10)
+        assert actor.later is not None
+        actor.later.on_cancel = lambda later: later.reply(1)
+        actor.later = None
+        await settle()
+        pending.withdraw()
+        assert await ref.call(Get(3)) == 3

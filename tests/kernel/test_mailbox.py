@@ -364,6 +364,7 @@ async def test_an_accepted_tell_that_is_dropped_is_a_dead_letter() -> None:
     [
         (42, "not a message"),
         (Get, "class instead of a message"),
+        (abs, "function instead of a message"),
     ],
 )
 async def test_an_object_that_is_not_a_message_is_refused(message: Any, row: str, said: Said) -> None:

@@ -26,6 +26,7 @@ from mcp_actors.kernel import (
     Down,
     Event,
     Later,
+    LaterQueue,
     MailboxFull,
     Message,
     NotSent,
@@ -479,7 +480,8 @@ async def test_its_start_and_end_are_events() -> None:
     """C-38."""
     events: list[Event] = []
     message: list[Act] = []
-    message.append(Act(lambda actor: actor.defer(message[0])))
+    laters = LaterQueue[object]()
+    message.append(Act(lambda actor: laters.add(actor.defer(message[0]))))
     async with open_actor(Plain(max_in_flight=2), name="plain", observers=[events.append]) as ref:
         await ref.call(Act())
         with pytest.raises(Boom):

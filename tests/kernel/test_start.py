@@ -469,6 +469,11 @@ class Named(Actor):
         self.name = name
 
 
+class Awaiting(Actor):
+    async def __init__(self) -> None:  # type: ignore[misc]  # the mistake
+        await trio.lowlevel.checkpoint()
+
+
 class Early(Actor):
     def __init__(self) -> None:
         self.after(1, Get(1))
@@ -484,6 +489,13 @@ class Early(Actor):
         (Within, "start: Within"),
         (Early, "start: Early"),
         (Named, "start: Named"),
+        pytest.param(
+            Awaiting,
+            "start: Awaiting",
+            marks=pytest.mark.filterwarnings(
+                "ignore:.*Awaiting.__init__", "ignore::pytest.PytestUnraisableExceptionWarning"
+            ),
+        ),
     ],
 )
 async def test_a_running_of_the_wrong_form_is_named(kind: Callable[[], Actor], row: str, said: Said) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable
 from functools import partial
+from typing import Any
 
 import pytest
 import trio
@@ -121,6 +122,11 @@ async def test_a_change_that_does_not_fit_is_refused_with_its_reason(autojump_cl
             assert refused.value.actor == "top"
             [id] = re.findall("child '([a-z]+)'", str(refused.value))
             said(row, str(refused.value), id=f"'{id}'")
+        ref: Any = supervisor.child("up")
+        for change in (partial(supervisor.stop_child, ref), partial(supervisor.restart_child, ref)):
+            with pytest.raises(TypeError) as wrong:
+                await change()
+            said("a ref for the id of a child", str(wrong.value))
         assert await states(supervisor) == ["running", "stopped", "backoff"]
 
 

@@ -20,6 +20,7 @@ import re
 import shutil
 import sys
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import cache
 from glob import iglob
 from pathlib import PureWindowsPath
@@ -161,6 +162,12 @@ def _check_program(server: str, command: str, program: str) -> str:
     return program
 
 
+def _is_binary(program: str) -> bool:
+    with suppress(OSError), open(program, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+    return False
+
+
 def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
     """Return the error for a program that could not be started, or looked for without a thread."""
     reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
@@ -168,6 +175,8 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError |
     match getattr(error, "errno", None):
         case errno.ENOENT:
             reason, remedy = "its '#!' line names an interpreter that does not exist", "install that interpreter"
+            if _is_binary(getattr(error, "filename", None) or command):
+                reason, remedy = "it needs a loader that does not exist here", "use a build for this system's libc"
         case errno.ENOEXEC:
             reason, remedy = "exec format error", "give a script a '#!/bin/sh' line, or use a program for this system"
         case errno.EPERM:

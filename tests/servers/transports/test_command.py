@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 from typing import Any, Final
@@ -226,6 +227,20 @@ async def test_a_program_that_this_system_cannot_run_says_why(
     said(row, str(error), path=program)
     assert isinstance(error.__cause__, OSError)
     assert error.hopeless
+
+
+def without_loader(program: Path) -> Path:
+    """Write a program that names a loader which does not exist."""
+    built = Path(shutil.which("true") or "/bin/true").read_bytes()
+    program.write_bytes(re.sub(rb"/lib([^\0]*/ld-[^\0]*\0)", rb"/bil\1", built))
+    program.chmod(0o755)
+    return program
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="programs of other systems name their loader otherwise")
+async def test_a_program_for_another_libc_says_so(tmp_path: Path, said: Said) -> None:
+    program = without_loader(tmp_path / "server")
+    said("loader of command does not exist", str(await refusal(github(str(program)))), path=program)
 
 
 async def test_arguments_that_are_too_long_are_hopeless(said: Said) -> None:
