@@ -83,16 +83,17 @@ MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
 
 _REMEDY_URL: Final = "check that this is the URL of an MCP endpoint"
+_REMEDY_HEADERS: Final = f"{_REMEDY_URL}, and that no proxy changes the headers of requests"
 _REMEDIES: Final = {
     400: _REMEDY_URL,
     401: "check the credentials",
     403: "check what the credentials allow",
     404: "check the path of the URL",
     405: "check the path of the URL",
-    406: _REMEDY_URL,
+    406: _REMEDY_HEADERS,
     407: "set the credentials of the proxy in the proxy variables of the environment",
     413: "send less data in one request",
-    415: _REMEDY_URL,
+    415: _REMEDY_HEADERS,
     501: "check the path of the URL",
     421: "it refuses the host name in the URL; use one that it allows, or add this one to its allowed hosts",
     429: "send fewer requests at a time",
@@ -108,6 +109,7 @@ _REMEDY_NO_TOKEN: Final = (
     "it requires a bearer token and none was sent; sign in with the provider and set the header Authorization to "
     "'Bearer ${TOKEN}', or pass an httpx2.Auth in Python"
 )
+_REMEDY_BASIC: Final = "it requires a user and a password; write both in the URL, or set the header Authorization"
 _REMEDY_REQUEST: Final = (
     "it has answered other requests, so check the arguments of this one, and the rules of any gateway before the server"
 )
@@ -300,8 +302,8 @@ class HttpFailures:
 
     def _remedy(self, response: httpx2.Response, wait: float | None) -> str:
         status = response.status_code
-        if status == HTTPStatus.UNAUTHORIZED and _wants_token(response):
-            return _REMEDY_NO_TOKEN
+        if status == HTTPStatus.UNAUTHORIZED and (wanted := _wanted(response)) is not None:
+            return wanted
         if status == HTTPStatus.UNAUTHORIZED and self.credentials:
             return f"check the credentials ({self.credentials})"
         remedy = _REMEDIES.get(status, REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
@@ -356,6 +358,8 @@ class HttpFailures:
         remedy = REMEDY_SERVER if shortage is None else shortage.remedy
         if _wants_certificate(_system_error(cause)):
             remedy = REMEDY_CERTIFICATE
+        elif isinstance(cause, httpx2.RemoteProtocolError) and self.url.startswith("http://"):
+            remedy += ", and whether this port speaks only https"
         return self.lost(f"the connection broke during the request ({describe(cause, self.masker)}); {remedy}", cause)
 
     def not_sent(self, cause: Exception) -> ServerError:
@@ -370,6 +374,8 @@ class HttpFailures:
         root = _system_error(cause)
         if isinstance(root, ssl.SSLCertVerificationError):
             remedy = "check the certificate of the server, or set verify to a file of CA certificates to trust"
+            if "mismatch" in str(root.verify_message):
+                remedy = "write the name or address that the certificate is for in the URL"
         elif _wants_certificate(root):
             remedy = REMEDY_CERTIFICATE
         elif isinstance(root, ssl.SSLError):
@@ -469,6 +475,10 @@ def _title(status: int) -> str:
         return f"status {status}"
 
 
-def _wants_token(response: httpx2.Response) -> bool:
-    challenge = response.headers.get("www-authenticate", "")
-    return "bearer" in challenge.lower() and "authorization" not in response.request.headers
+def _wanted(response: httpx2.Response) -> str | None:
+    """Return the remedy for a 401 that asks for other credentials than the request had, or None."""
+    challenge = response.headers.get("www-authenticate", "").lower()
+    given = response.request.headers.get("authorization", "").lower()
+    if "bearer" in challenge:
+        return None if given else _REMEDY_NO_TOKEN
+    return _REMEDY_BASIC if challenge.startswith("basic") and not given.startswith("basic") else None

@@ -241,7 +241,8 @@ class HttpExchange:
         refusal = session.failures.status(response, datetime.now(UTC), error, body, answered=session.negotiated)
         if session.negotiated and await session.refusals.end_all(response, error, body):
             session.lifeline.lose(refusal)
-        if error is not None and response.status_code not in OF_HTTP:
+        # 406 and 415 are about headers, which the client of a user does not see.
+        if error is not None and response.status_code not in (*OF_HTTP, 406, 415):
             return JSONRPCError(jsonrpc="2.0", id=self._request.id, error=error.error)
         raise refusal
 

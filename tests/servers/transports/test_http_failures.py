@@ -114,7 +114,9 @@ def test_the_error_of_a_refusal_names_the_sources_of_the_credentials(said: Said)
         ('Bearer resource_metadata="https://example.com/.well-known/oauth"', None, "http status 401 without a token"),
         ('Basic realm="x", bearer', None, "http status 401 without a token"),
         ('Bearer error="invalid_token"', "Bearer x", "http status 401"),
-        ("Basic", None, "http status 401"),
+        ("Basic", None, "http status 401 for a password"),
+        ('Basic realm="x"', "Bearer x", "http status 401 for a password"),
+        ("Basic", "Basic x", "http status 401"),
         (None, None, "http status 401"),
     ],
 )
@@ -157,6 +159,11 @@ def of_tls(kind: type[ssl.SSLError], **values: str) -> ssl.SSLError:
 CERTIFICATE = of_tls(
     ssl.SSLCertVerificationError, reason="CERTIFICATE_VERIFY_FAILED", verify_message="self-signed certificate"
 )
+OTHER_NAME = of_tls(
+    ssl.SSLCertVerificationError,
+    reason="CERTIFICATE_VERIFY_FAILED",
+    verify_message="Hostname mismatch, certificate is not valid for 'example.com'.",
+)
 NO_TLS = of_tls(ssl.SSLError, reason="WRONG_VERSION_NUMBER")
 NO_NAME = socket.gaierror(-2, "Name or service not known")
 REFUSED = OSError("all attempts to connect to example.com:443 failed")
@@ -167,6 +174,7 @@ REFUSED.__cause__ = ExceptionGroup("two addresses", [ConnectionRefusedError(errn
     ("row", "cause"),
     [
         ("http could not connect: certificate", CERTIFICATE),
+        ("http could not connect: certificate of another name", OTHER_NAME),
         ("http could not connect: TLS", NO_TLS),
         ("http could not connect: name", NO_NAME),
         ("http could not connect: refused", REFUSED),
@@ -234,6 +242,8 @@ def test_the_proxy_of_a_server_is_the_one_that_its_url_uses(
 
 def test_each_way_to_lose_a_response_has_a_message_of_its_own(said: Said) -> None:
     said("http connection broke during the request", str(FAILURES.broken(httpx2.ReadError("reset"))))
+    unencrypted = HttpFailures("docs", "http://example.com/mcp").broken(httpx2.RemoteProtocolError("disconnected"))
+    said("http connection broke without TLS", str(unencrypted))
     said("http request failed before it was sent", str(FAILURES.not_sent(RuntimeError("hunter2"))))
     said("http response is not MCP", str(FAILURES.no_answer("it answered with 'text/html', which is not MCP")))
     said(

@@ -106,6 +106,20 @@ async def test_an_error_of_the_server_that_names_the_session_ends_it_if_all_requ
                 assert servers["web"].statistics().incarnation == incarnation
 
 
+@pytest.mark.parametrize("status", [406, 415])
+async def test_a_refusal_of_headers_names_the_url_and_the_status(status: int) -> None:
+    refusal = '{"jsonrpc":"2.0","error":{"code":-32600,"message":"Client must accept text/event-stream"},"id":null}'
+    with faulty_server("legacy") as server:
+        server.scripts["initialize"] = Raw(response(status, refusal), "keep")
+        async with open_servers(ServerConfig("web", Http(server.url()), protocol="legacy")) as servers:
+            said = str(servers.errors["web"])
+    assert f"{server.url()} answered with {status} " in said
+    assert said.endswith(
+        "(Client must accept text/event-stream); check that this is the URL of an MCP endpoint, and that no proxy "
+        "changes the headers of requests"
+    )
+
+
 @pytest.mark.parametrize("code", [-32600, -32002])
 async def test_a_response_with_an_error_of_its_own_leaves_the_session(code: int) -> None:
     """B-03: the server answers a ping."""
