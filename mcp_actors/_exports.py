@@ -84,15 +84,16 @@ def fetch_later(namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable
 
     Args:
         namespace: the ``globals()`` of the folder's ``__init__``, which keeps fetched names.
-        homes: name → module, relative to the folder (``".formats"``).
+        homes: module, relative to the folder (``".formats"``) → its names, with spaces between.
     """
     folder = str(namespace["__name__"])
 
     def fetch(name: str) -> object:
-        if name not in homes:
+        module = next((each for each, names in homes.items() if name in names.split()), None)
+        if module is None:
             raise AttributeError(f"module {folder!r} has no attribute {name!r}")
-        home = import_module(homes[name], folder)
-        fetched = {each: getattr(home, each) for each in homes if homes[each] == homes[name]}
+        home = import_module(module, folder)
+        fetched = {each: getattr(home, each) for each in homes[module].split()}
         publish(folder, fetched)
         namespace.update(fetched)
         return fetched[name]

@@ -154,7 +154,7 @@ def _explanation(
         signature.bind(*args, **given)
     except TypeError as error:
         subject = f"{who}: {error}; "
-        return TypeError(subject + (_ELSEWHERE.get((who, str(error))) or _listing(subject, who, known)))
+        return TypeError(subject + (_elsewhere(who, str(error)) or _listing(subject, who, known)))
     return None
 
 
@@ -165,9 +165,7 @@ CALL: Final = ("name", "arguments", "progress", "meta", "idempotent")
 def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
     """Return the error for an argument that `who`, a class or a function with ``()``, does not have."""
     subject = f"{who}: unknown argument {word[:_SHOWN]!r}; "
-    return TypeError(
-        subject + (_ELSEWHERE.get((who, word)) or _remedy(who, word, known) or _listing(subject, who, known))
-    )
+    return TypeError(subject + (_elsewhere(who, word) or _remedy(who, word, known) or _listing(subject, who, known)))
 
 
 def _listing(subject: str, who: str, known: Collection[str]) -> str:
@@ -216,27 +214,26 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
     return meant
 
 
-_ELSEWHERE: Final = {
-    **{
-        ("ChildSpec", word): f"give it to open_supervisor(…, {word}=…)"
-        for word in ("backoff", "max_restarts", "on_limit", "strategy", "window")
-    },
-    **{("Supervisor", word): f"give it to ChildSpec(…, {word}=…)" for word in ("restart", "significant")},
-    **{("ServerConfig", word): "it belongs in Stdio(command, args, …)" for word in ("command", "args", "env", "cwd")},
-    **{("ServerConfig", word): "it belongs in Http(url, …)" for word in ("url", "headers", "auth")},
-    **{
-        ("ServerConfig", word): "ask in a middleware, or set the approval of an agent's adapter"
-        for word in ("approval", "require_approval")
-    },
-    **{(kind, word): "write auth=…" for kind in ("Http", "Sse") for word in ("token", "bearer_token")},
-    **{(kind, "api_key"): "write headers={…}" for kind in ("Http", "Sse")},
-    ("Stdio", "too many positional arguments"): 'its arguments are one list: Stdio("command", ["--option", "value"])',
-    ("Socket", "too many positional arguments"): 'the address is one str: Socket("HOST:PORT")',
-    ("open_actor()", "missing a required argument: 'name'"): "it opens a block: async with open_actor(…, name=…)",
-    ("open_servers()", "stop_on"): "in threads, call sys.exit in a handler of the signal",
-    ("open_servers()", "reload_on"): "in threads, call servers.reload() in a handler of the signal",
-}
-"""A class or function, and an option that another has, or a problem → where to write it, or what."""
+_ELSEWHERE: Final = (
+    ("ChildSpec", "backoff max_restarts on_limit strategy window", "give it to open_supervisor(…, *=…)"),
+    ("Supervisor", "restart significant", "give it to ChildSpec(…, *=…)"),
+    ("ServerConfig", "command args env cwd", "it belongs in Stdio(command, args, …)"),
+    ("ServerConfig", "url headers auth", "it belongs in Http(url, …)"),
+    ("ServerConfig", "approval require_approval", "ask in a middleware, or set the approval of an agent's adapter"),
+    ("Http Sse", "token bearer_token", "write auth=…"),
+    ("Http Sse", "api_key", "write headers={…}"),
+    ("Stdio", "too many positional arguments", 'its arguments are one list: Stdio("command", ["--option", "value"])'),
+    ("Socket", "too many positional arguments", 'the address is one str: Socket("HOST:PORT")'),
+    ("open_actor()", "missing a required argument: 'name'", "it opens a block: async with open_actor(…, name=…)"),
+    ("open_servers()", "stop_on", "in threads, call sys.exit in a handler of the signal"),
+    ("open_servers()", "reload_on", "in threads, call servers.reload() in a handler of the signal"),
+)
+"""Classes or functions, options that others have (or a problem), and where to write them (or what to write)."""
+
+
+def _elsewhere(who: str, word: str) -> str | None:
+    fitting = (what for whose, words, what in _ELSEWHERE if who in whose.split() and word in (words, *words.split()))
+    return next((what.replace("*", word) for what in fitting), None)
 
 
 def akin(word: str, known: Iterable[str]) -> list[str]:
@@ -291,11 +288,10 @@ class Unopened:
     def __getitem__(self, key: object) -> NoReturn:
         raise self._refuse("nothing is open before the block")
 
-    def __aiter__(self) -> NoReturn:
-        raise self._refuse("this cannot be iterated")
-
     def __iter__(self) -> NoReturn:
         raise self._refuse("this cannot be iterated")
+
+    __aiter__ = __iter__
 
     if not TYPE_CHECKING:  # it would hide misspelled attributes from them
 

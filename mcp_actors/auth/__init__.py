@@ -42,14 +42,10 @@ if not TYPE_CHECKING:
     __getattr__ = fetch_later(
         globals(),
         {
-            "Exchange": "._exchange",
-            "FileTokenStore": "._stores",
-            "KeyringTokenStore": "._stores",
-            "OAuthTokens": "._tokens",
-            "SignedIn": "._stores",
-            "open_browser": "._receiver",
-            "sign_in": "._sign_in",
-            "sign_out": "._sign_in",
-            "signed_in": "._sign_in",
+            "._exchange": "Exchange",
+            "._receiver": "open_browser",
+            "._sign_in": "sign_in sign_out signed_in",
+            "._stores": "FileTokenStore KeyringTokenStore SignedIn",
+            "._tokens": "OAuthTokens",
         },
     )

@@ -501,12 +501,8 @@ EARLY: Final = 60.0
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")  # RFC 6749, A.12
 
 _KEPT: Final = {
-    "issuer",
-    "authorization_endpoint",
-    "token_endpoint",
-    "token_endpoint_auth_methods_supported",
-    "revocation_endpoint",
-    "scopes_supported",
+    *("issuer", "authorization_endpoint", "revocation_endpoint", "scopes_supported"),
+    *("token_endpoint", "token_endpoint_auth_methods_supported"),
 }
 """Metadata that a refresh or a revocation needs. Keyrings limit the size of a value."""
 

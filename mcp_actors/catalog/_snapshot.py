@@ -327,8 +327,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
             server, name = self._parts.book.keys[public_name]
         except KeyError:
             near = [tool.public_name for tool in self.tools if tool.name == public_name]
-            hint = f"; did you mean {' or '.join(map(repr, near[:3]))}?" if near else ""
-            raise KeyError(f"no tool has the public name {public_name!r}{hint}") from None
+            raise KeyError(f"no tool has the public name {public_name!r}; similar: {near[:3]}") from None
         return self._parts.sections[server].tools[name]
 
     def _schema_of(self, public_name: str) -> Mapping[str, Any] | None:

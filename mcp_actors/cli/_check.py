@@ -172,11 +172,8 @@ _Change: TypeAlias = StateChanged | ConfigRejected
 _STYLES = {
     "ready": "green",
     "degraded": "yellow",
-    "unhealthy": "red",
-    "failed": "red",
-    "needs_auth": "red",
-    "backoff": "red",
     "stopped": "dim",
+    **dict.fromkeys(("unhealthy", "failed", "needs_auth", "backoff"), "red"),
 }
 
 

@@ -127,15 +127,8 @@ if not TYPE_CHECKING:
     __getattr__ = fetch_later(
         globals(),
         {
-            "Ask": ".formats",
-            "DirectorySource": "._sources",
-            "FileSource": "._sources",
-            "Input": ".formats",
-            "PostgresSource": "._tables",
-            "SqliteSource": "._tables",
-            "TableSource": "._tables",
-            "check_overrides": ".formats",
-            "dump_config": ".formats",
-            "load_config": ".formats",
+            ".formats": "Ask Input check_overrides dump_config load_config",
+            "._sources": "DirectorySource FileSource",
+            "._tables": "PostgresSource SqliteSource TableSource",
         },
     )

@@ -181,18 +181,8 @@ KIND: Final = "MCPServer"
 
 TYPED_KEYS: Final = frozenset(
     {
-        "annotations",
-        "disabled",
-        "enabled",
-        "fallbackToStatic",
-        "inputSchema",
-        "mcp_actors",
-        "onStartup",
-        "outputSchema",
-        "parameters",
-        "required",
-        "retries",
-        "timeout",
+        *("annotations", "disabled", "enabled", "fallbackToStatic", "inputSchema", "mcp_actors"),
+        *("onStartup", "outputSchema", "parameters", "required", "retries", "timeout"),
     }
 )
 """Keys of a manifest below which values may be numbers, booleans or null."""
@@ -343,17 +333,14 @@ class _Manifest:
         given = self.mapping(path, authentication, _OF_AUTHENTICATION)
         if (kind := given.get("type")) not in ("bearer", "api-key", "none"):
             raise self.wrong(f"{path}.type", kind, "'bearer', 'api-key' or 'none'")
+        marks, header, secret = {"type"}, "header", "key"
         if "credentials" in given:
-            # Within ``credentials``, ``key`` is the name of the header. Next to ``type`` it is the secret.
-            keys = {"bearer": ("token",), "api-key": ("key", "value"), "none": ()}[kind]
             self.mapping(path, given, ("type", "credentials"))
-            path = f"{path}.credentials"
-            given = self.mapping(path, given["credentials"], keys)
-            header, secret = "key", "value"
-        else:
-            keys = {"bearer": ("token",), "api-key": ("key", "header"), "none": ()}[kind]
-            self.mapping(path, given, ("type", *keys))
-            header, secret = "header", "key"
+            # In here, ``key`` is the name of the header. Next to ``type`` it is the secret.
+            path, given = f"{path}.credentials", given["credentials"]
+            marks, header, secret = set(), "key", "value"
+        keys = {"bearer": ("token",), "api-key": (header, secret), "none": ()}[kind]
+        given = self.mapping(path, given, (*marks, *keys))
         if kind == "bearer":
             entry["auth"] = self._text(path, given, "token")
         elif kind == "api-key":

@@ -23,7 +23,7 @@ from attrs import define, field, fields, frozen
 
 from .._collapse import is_exit
 from .._foreign import Log, shown
-from .._misuse import is_function, is_plain, is_whole
+from .._misuse import is_plain, is_whole
 from .._pickling import Handle, pack, unpack
 
 _log: Final = Log("mcp_actors.kernel")
@@ -222,11 +222,9 @@ class Observer(Protocol):
 def _checked(given: object) -> tuple[Observer, ...]:
     found = tuple(given) if isinstance(given, Iterable) else (None,)
     if wrong := [each for each in found if not is_plain(each)]:
-        if is_function(wrong[0]):
-            name = getattr(wrong[0], "__qualname__", type(wrong[0]).__name__)
-            raise TypeError(f"observers must not be async, as {name} is; write a plain def, or read watch_events()")
         write = f"{wrong[0].__name__}()" if isinstance(wrong[0], type) else "function"
-        raise TypeError(f"observers must be functions in a list, not {given!r:.60}; write observers=[{write}]")
+        problem = f"observers must be plain functions (not async) in a list, not {given!r:.60}"
+        raise TypeError(f"{problem}; write observers=[{write}]")
     return found
 
 

@@ -398,7 +398,10 @@ class Taken(Answers):
             envelope.context.run(serving.set, envelope)
             taken = envelope.context.run(take, later)
             if not isinstance(taken, bool):
-                raise TypeError(_no_bool(self._record.name, taken))
+                raise TypeError(
+                    f"actor {self._record.name!r}: take() returned {shown(taken)}; return True if it has taken the "
+                    "message, False for handle()"
+                )
         except BaseException as exc:
             if not self._fails(later, exc):
                 self._raised(envelope, exc)  # logged: the actor has answered already
@@ -658,8 +661,3 @@ def _unanswered(name: str, envelope: Envelope) -> ActorError:
     kind = type(envelope.message).__name__
     what = f"actor {name!r}: handling {kind} ended without an answer, and its effect is unknown"
     return ActorError(f"{what}; report this as a defect of mcp_actors", actor=name)
-
-
-def _no_bool(name: str, taken: object) -> str:
-    remedy = "return True if it has taken the message, False for handle()"
-    return f"actor {name!r}: take() returned {shown(taken)}; {remedy}"

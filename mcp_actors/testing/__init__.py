@@ -67,9 +67,8 @@ if not TYPE_CHECKING:
     __getattr__ = fetch_later(
         globals(),
         {
-            name: "._server" if name == "ScriptedServer" else "._behavior"
-            for name in __all__
-            if name not in {"EventRecorder", "Probe", "Snapshot", "run_seeded"}
+            "._behavior": " ".join({*__all__} - {"EventRecorder", "Probe", "ScriptedServer", "Snapshot", "run_seeded"}),
+            "._server": "ScriptedServer",
         },
     )
 

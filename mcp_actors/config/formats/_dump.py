@@ -39,7 +39,7 @@ from .._values import (
     references,
     variables_in,
 )
-from ._keys import SETTINGS
+from ._keys import OF_OAUTH, SETTINGS
 from ._programs import predefined
 
 _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
@@ -52,16 +52,9 @@ _NAMES: Final = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*[=:]\s*){0,2}")
 _USER_INFO: Final = re.compile(r"://(?P<text>[^/?#]*)@")
 
 _OAUTH: Final = {
-    "account": "account",
-    "assume_pkce": "assumePkce",
-    "client_id": "clientId",
-    "client_metadata_url": "clientMetadataUrl",
-    "client_secret": "clientSecret",
+    **{name: re.sub("_(.)", lambda letter: letter[1].upper(), name) for name in OF_OAUTH},
     "grant": "grantType",
-    "issuer": "issuer",
     "redirect": "redirectUri",
-    "scopes": "scopes",
-    "send_resource": "sendResource",
 }
 """Argument of `OAuth` → the key to write."""
 

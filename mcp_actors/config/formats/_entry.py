@@ -295,14 +295,11 @@ def _as_mapping(entry: object, path: str, source: str) -> Mapping[str, Any]:
 def _remedy(key: object, known: Collection[str]) -> str:
     """Return where a misplaced setting belongs, or what a misspelled key may mean."""
     if home := home_of(key):
-        return f"; set {key} as {home}"
+        return f"; set {key} {home}"
     near = nearest(key, {*known, *SETTABLE, *IN_PYTHON})
     if near is None:
         return ""
-    if near in known:
-        return f" (did you mean {near!r}?)"
-    place = "only in Python" if near in IN_PYTHON else f"as {home_of(near)}"
-    return f"; set {near} {place}" if near == key else f" (did you mean {near!r}?); set that {place}"
+    return f" (did you mean {near!r}?)" + ("" if near in known else f"; set that {home_of(near)}")
 
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
@@ -409,15 +406,13 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
 _CONVERTERS: Final[Mapping[str, Callable[[object, str, Surroundings], object]]] = {
     "args": _args,
     "env": _texts,
-    "environment": _texts,
-    "env_vars": _names,
+    "env_from": _names,
     "headers": _texts,
-    "http_headers": _texts,
 }
 
 
 def _converted(key: str, value: object, place: str, around: Surroundings) -> object:
-    convert = _CONVERTERS.get(key)
+    convert = _CONVERTERS.get(_keys.TRANSPORT.get(key, ""))
     return value if convert is None else convert(value, place, around)
 
 

@@ -31,39 +31,26 @@ from ._programs import ANY, Program, is_comment
 SETTINGS: Final = "mcp_actors"
 """The key of this package's settings in an entry."""
 
-KINDS: Final[Mapping[str, Kind]] = {
-    "stdio": "stdio",
-    "local": "stdio",
-    "http": "http",
-    "streamable": "http",
-    "streamablehttp": "http",
+_OF_KIND: Final[Mapping[Kind, str]] = {
+    "stdio": "stdio local",
+    "http": "http streamable streamablehttp",
     "sse": "sse",
-    "remote": "url",
+    "url": "remote",
     "socket": "socket",
 }
+KINDS: Final[Mapping[str, Kind]] = {word: kind for kind, words in _OF_KIND.items() for word in words.split()}
 """The values of ``type``, in lower case and without ``-`` and ``_``."""
 
-TRANSPORT: Final[Mapping[str, str]] = {
-    "args": "args",
-    "cwd": "cwd",
-    "env": "env",
-    "environment": "env",
-    "env_vars": "env_from",
-    "url": "url",
-    "baseUrl": "url",
-    "endpoint": "url",
-    "httpUrl": "url",
-    "serverUrl": "url",
-    "uri": "url",
-    "headers": "headers",
-    "http_headers": "headers",
-    "auth": "auth",
-    "bearer_token": "auth",
-    "socket": "address",
-    "server": "server",
-    "secret": "secret",
-    "secret_file": "secret_file",
+_OF_FIELD: Final = {
+    **{name: name for name in ("args", "cwd", "server", "secret", "secret_file")},
+    "env": "env environment",
+    "env_from": "env_vars",
+    "url": "url baseUrl endpoint httpUrl serverUrl uri",
+    "headers": "headers http_headers",
+    "auth": "auth bearer_token",
+    "address": "socket",
 }
+TRANSPORT: Final[Mapping[str, str]] = {key: field for field, keys in _OF_FIELD.items() for key in keys.split()}
 """Key → field of `Stdio`, `Http`, `Sse` or `Socket`."""
 
 SERVER: Final[Mapping[str, str]] = {
@@ -79,11 +66,8 @@ COMMANDS: Final = ("command", "cmd")
 """The keys of the program to start."""
 
 SWITCHES: Final[Mapping[str, bool]] = {
-    "enabled": True,
-    "isActive": True,
-    "active": True,
-    "disabled": False,
-    "disable": False,
+    **dict.fromkeys(("enabled", "isActive", "active"), True),
+    **dict.fromkeys(("disabled", "disable"), False),
 }
 """Key → the value that enables the server."""
 
@@ -269,8 +253,7 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
                 source, child(path, key), f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
             )
         if key not in SETTABLE:
-            hint = f" here; write {home}" if (home := home_of(key)) else did_you_mean(key, SETTABLE)
-            raise bad(source, path, f"{shown_key(key)} is not a setting{hint}")
+            raise _unknown(source, path, key, SETTABLE)
         if key in _OF_SERVER:
             server.put(key, _value(source, child(path, key), _OF_SERVER[key], value), SETTINGS, key)
         else:
@@ -278,14 +261,20 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
 
 
 def home_of(key: object) -> str:
-    """Return where a setting belongs, as JSON; empty if there is none, or it may be a part of several others."""
-    if key in SETTABLE:
-        return f'"{SETTINGS}": {{"{key}": …}}'
+    """Return where a setting belongs; empty if there is none, or it may be a part of several others."""
+    if key in SETTABLE or key in IN_PYTHON:
+        return "only in Python" if key in IN_PYTHON else f'as "{SETTINGS}": {{"{key}": …}}'
     if len(akin(str(key), SETTABLE)) > 1:
         return ""
     kinds = {name: _class_of(each) for name, each in _OF_SERVER.items() if name in SETTABLE}
     homes = [name for name, kind in kinds.items() if attrs.has(kind) and key in attrs.fields_dict(kind)]
-    return " or ".join(f'"{SETTINGS}": {{"{home}": {{"{key}": …}}}}' for home in homes)
+    return " or ".join(f'as "{SETTINGS}": {{"{home}": {{"{key}": …}}}}' for home in homes)
+
+
+def _unknown(source: str, path: str, key: object, known: Collection[str]) -> ConfigError:
+    home = home_of(key)
+    hint = f" here; write it {home}" if home else did_you_mean(key, known) or "; remove it"
+    return bad(source, path, f"{shown_key(key)} is not a setting{hint}")
 
 
 def _class_of(attribute: attrs.Attribute[Any]) -> type:
@@ -303,8 +292,7 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
     given = {}
     for key, value in _items(source, path, settings):
         if key not in attributes:
-            hint = f" here; write {home}" if (home := home_of(key)) else f"{did_you_mean(key, attributes)}; remove it"
-            raise bad(source, path, f"{shown_key(key)} is not a setting{hint}")
+            raise _unknown(source, path, key, attributes)
         given[key] = _value(source, child(path, key), attributes[key], value)
     try:
         return kind(**given)
@@ -325,13 +313,13 @@ def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]
 # --- Sign-in ----------------------------------------------------------------------------------------------------------
 
 
-_OF_OAUTH: Final = (
+OF_OAUTH: Final = (
     *("account", "client_id", "client_secret", "client_metadata_url"),
     *("scopes", "issuer", "assume_pkce", "send_resource"),
 )
 
 FIELDS: Final[Mapping[str, str]] = {
-    **{name.replace("_", ""): name for name in _OF_OAUTH},
+    **{name.replace("_", ""): name for name in OF_OAUTH},
     **dict.fromkeys(("redirecturi", "redirecturl", "callbackport"), "redirect"),
     "scope": "scopes",
     "granttype": "grant",

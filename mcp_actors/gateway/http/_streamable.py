@@ -441,10 +441,6 @@ def _meta(message: Json) -> Json:
     return meta if type(meta) is dict else {}
 
 
-def _is_modern(message: Json) -> bool:
-    return PROTOCOL_VERSION_META_KEY in _meta(message)
-
-
 def _mismatch(head: Head, message: Json) -> InboundLadderRejection | None:
     """Return how a request and its headers disagree: like the SDK, but faster."""
     headers, method = head.headers, message["method"]

@@ -225,11 +225,8 @@ again."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",
-    Started: "ready",
-    Recovered: "ready",
-    HealthChanged: "ready",
-    Crashed: "backoff",
-    Restarting: "backoff",
+    **dict.fromkeys((Started, Recovered, HealthChanged), "ready"),
+    **dict.fromkeys((Crashed, Restarting), "backoff"),
     GaveUp: "failed",
     Stopping: "stopping",
     Stopped: "stopped",

@@ -19,11 +19,9 @@ else:  # hidden from type checkers, which would otherwise accept every misspelle
     __getattr__ = fetch_later(
         globals(),
         {
-            "SseLink": "._sse",
-            "StreamableHttpLink": "._streamable",
-            "exchange_of": "._client",
-            "make_client": "._client",
-            "oauth_of": "._client",
-            "open_link_over_http": "._link",
+            "._client": "exchange_of make_client oauth_of",
+            "._link": "open_link_over_http",
+            "._sse": "SseLink",
+            "._streamable": "StreamableHttpLink",
         },
     )

@@ -83,18 +83,14 @@ MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
 
 _REMEDY_URL: Final = "check that this is the URL of an MCP endpoint"
-_REMEDY_HEADERS: Final = f"{_REMEDY_URL}, and that no proxy changes the headers of requests"
 _REMEDIES: Final = {
     400: _REMEDY_URL,
     401: "check the credentials",
     403: "check what the credentials allow",
-    404: "check the path of the URL",
-    405: "check the path of the URL",
-    406: _REMEDY_HEADERS,
+    **dict.fromkeys((404, 405, 501), "check the path of the URL"),
+    **dict.fromkeys((406, 415), f"{_REMEDY_URL}, and that no proxy changes the headers of requests"),
     407: "set the credentials of the proxy in the proxy variables of the environment",
     413: "send less data in one request",
-    415: _REMEDY_HEADERS,
-    501: "check the path of the URL",
     421: "it refuses the host name in the URL; use one that it allows, or add this one to its allowed hosts",
     429: "send fewer requests at a time",
 }

@@ -47,16 +47,11 @@ _ELSEWHERE: Final = (
 )
 """Where people have programs that the PATH of a service, an editor or a desktop lacks. ``*`` is any version."""
 
-_NODE: Final = "install Node.js (https://nodejs.org)"
-_UV: Final = "install uv (https://docs.astral.sh/uv)"
 _INSTALL: Final = {
     "bunx": "install Bun (https://bun.sh)",
     "docker": "install Docker (https://docs.docker.com/get-docker)",
-    "node": _NODE,
-    "npm": _NODE,
-    "npx": _NODE,
-    "uv": _UV,
-    "uvx": _UV,
+    **dict.fromkeys(("node", "npm", "npx"), "install Node.js (https://nodejs.org)"),
+    **dict.fromkeys(("uv", "uvx"), "install uv (https://docs.astral.sh/uv)"),
 }
 """Program → how to install it. Most shared configurations begin with one of them."""
 
@@ -162,12 +157,6 @@ def _check_program(server: str, command: str, program: str) -> str:
     return program
 
 
-def _is_binary(program: str) -> bool:
-    with suppress(OSError), open(program, "rb") as file:
-        return file.read(4) == b"\x7fELF"
-    return False
-
-
 def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
     """Return the error for a program that could not be started, or looked for without a thread."""
     reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
@@ -175,8 +164,9 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError |
     match getattr(error, "errno", None):
         case errno.ENOENT:
             reason, remedy = "its '#!' line names an interpreter that does not exist", "install that interpreter"
-            if _is_binary(getattr(error, "filename", None) or command):
-                reason, remedy = "it needs a loader that does not exist here", "use a build for this system's libc"
+            with suppress(OSError), open(getattr(error, "filename", None) or command, "rb") as program:
+                if program.read(4) == b"\x7fELF":
+                    reason, remedy = "it needs a loader that does not exist here", "use a build for this system's libc"
         case errno.ENOEXEC:
             reason, remedy = "exec format error", "give a script a '#!/bin/sh' line, or use a program for this system"
         case errno.EPERM:
