@@ -51,13 +51,6 @@ _NAMES: Final = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*[=:]\s*){0,2}")
 
 _USER_INFO: Final = re.compile(r"://(?P<text>[^/?#]*)@")
 
-_OAUTH: Final = {
-    **{name: re.sub("_(.)", lambda letter: letter[1].upper(), name) for name in OF_OAUTH},
-    "grant": "grantType",
-    "redirect": "redirectUri",
-}
-"""Argument of `OAuth` → the key to write."""
-
 _SECTION: Final = "mcpServers"
 
 
@@ -194,12 +187,12 @@ class _Dumping:
             return self._credential("auth", value)
         details = {}
         for name, each in changed(value).items():
-            if name not in _OAUTH:
+            if name not in OF_OAUTH:
                 self._refuse(f"auth.{name}", "has no key in a file; set it in Python")
             elif name == "client_secret":
-                details[_OAUTH[name]] = self._credential(f"auth.{name}", each)
+                details[OF_OAUTH[name]] = self._credential(f"auth.{name}", each)
             else:
-                details[_OAUTH[name]] = self._plain(f"auth.{name}", each)
+                details[OF_OAUTH[name]] = self._plain(f"auth.{name}", each)
         return details or True
 
     def _check_url(self, url: str) -> None:

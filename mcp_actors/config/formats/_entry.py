@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -85,8 +85,8 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
     of_others = [(field, what) for what, fields in _keys.ONLY.items() if what != reached for field in fields]
     for field, what in of_others:
         if field in transport.values and _keys.SETTINGS not in transport.keys[field]:
-            place = transport.keys[field]
-            if transport.drop(field):
+            place = transport.keys.pop(field)
+            if transport.values.pop(field):
                 warn(place, f"this has no effect, because it is only for a server with {what}")
 
 
@@ -161,13 +161,14 @@ def _check_notation(fields: Fields, around: Surroundings) -> None:
 
     Arguments may be meant for a shell, and are left alone unless the program of the file expands them.
     """
-    for field, place, text in _all_texts(fields):
-        where = fields.keys[field] + place.removeprefix(field)
-        if (field != "args" or around.program.is_shell) and SUBSTITUTION.search(text):
-            problem = "'$(…)' is a command of a shell, which is never run; write ${NAME} for the value of a variable"
-            raise bad(fields.source, where, problem)
-        if field in ("env", "headers", "url", "auth") and FOREIGN.search(text):
-            around.warn(where, "a variable in this notation is not expanded here; write ${NAME} for its value")
+    for field in EXPANDED:
+        for key, text in texts_in(fields.values.get(field)):
+            where = fields.keys[field] if key is None else child(fields.keys[field], key)
+            if (field != "args" or around.program.is_shell) and SUBSTITUTION.search(text):
+                problem = "'$(…)' is a command of a shell, which is never run"
+                raise bad(fields.source, where, f"{problem}; write ${{NAME}} for the value of a variable")
+            if field in ("env", "headers", "url", "auth") and FOREIGN.search(text):
+                around.warn(where, "a variable in this notation is not expanded here; write ${NAME} for its value")
 
 
 def _pass_on(fields: Fields, around: Surroundings) -> None:
@@ -178,13 +179,6 @@ def _pass_on(fields: Fields, around: Surroundings) -> None:
         if ours:
             fields.values["env_from"] = [name for name in names if name not in ours]
             fields.values["env"] = {**{name: f"${{{name}}}" for name in ours}, **fields.values.get("env", {})}
-
-
-def _all_texts(fields: Fields) -> Iterator[tuple[str, str, str]]:
-    """Yield each string that may contain variables, with its field and place."""
-    for field in EXPANDED:
-        for key, text in texts_in(fields.values.get(field)):
-            yield field, field if key is None else child(field, key), text
 
 
 def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: bool) -> dict[str, str]:
@@ -237,8 +231,9 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
             server.values[field] = None
     server.values.update(around.connect_timeout)
     enabled = is_enabled(entry, path, around.source) and not around.is_off
+    wanted = enabled if around.only is None else name in around.only
     try:
-        made = transport_of(kind, transport, around, wanted=around.is_wanted(name, enabled=enabled))
+        made = transport_of(kind, transport, around, wanted=wanted)
     except ConfigError as error:
         if error.source == around.source:
             raise

@@ -170,9 +170,6 @@ class Surroundings:
         if len(unknown) > _NAMED:
             self.warn(place, f"{len(unknown) - _NAMED} more unknown keys have no effect")
 
-    def is_wanted(self, name: str, *, enabled: bool) -> bool:
-        return enabled if self.only is None else name in self.only
-
 
 # --- The values of an entry -------------------------------------------------------------------------------------------
 
@@ -207,10 +204,6 @@ class Fields:
             later = place.removeprefix(self.path).lstrip(".")
             raise bad(self.source, self.path, f"{earlier!r} and {later!r} set the same option; remove one of them")
         self.values[field], self.keys[field] = value, place
-
-    def drop(self, field: str) -> Any:
-        self.keys.pop(field)
-        return self.values.pop(field)
 
     def translated(self, error: ConfigError, server: str) -> ConfigError:
         """Move an error of a class to the place of the key that set the value."""
@@ -313,16 +306,24 @@ def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]
 # --- Sign-in ----------------------------------------------------------------------------------------------------------
 
 
-OF_OAUTH: Final = (
-    *("account", "client_id", "client_secret", "client_metadata_url"),
-    *("scopes", "issuer", "assume_pkce", "send_resource"),
-)
+OF_OAUTH: Final[Mapping[str, str]] = {
+    "account": "account",
+    "assume_pkce": "assumePkce",
+    "client_id": "clientId",
+    "client_metadata_url": "clientMetadataUrl",
+    "client_secret": "clientSecret",
+    "grant": "grantType",
+    "issuer": "issuer",
+    "redirect": "redirectUri",
+    "scopes": "scopes",
+    "send_resource": "sendResource",
+}
+"""Argument of `OAuth` → its key in an entry."""
 
 FIELDS: Final[Mapping[str, str]] = {
-    **{name.replace("_", ""): name for name in OF_OAUTH},
-    **dict.fromkeys(("redirecturi", "redirecturl", "callbackport"), "redirect"),
+    **{key.lower(): name for name, key in OF_OAUTH.items()},
+    **dict.fromkeys(("redirecturl", "callbackport"), "redirect"),
     "scope": "scopes",
-    "granttype": "grant",
 }
 """Key, in lower case and without underscores → the argument of `OAuth`."""
 

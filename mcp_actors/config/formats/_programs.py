@@ -13,7 +13,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Callable, Collection, Container, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final
@@ -151,8 +151,8 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
     if isinstance(within, Mapping) and isinstance(within.get("servers"), Mapping | list):
         given = [("mcp.servers", within["servers"])]  # VS Code's settings.json
     of_claude = os.path.basename(source) == OF_CLAUDE
-    if of_claude:
-        given = [*_for_this_folder(document), *given]
+    if of_claude and (servers := _project(document).get("mcpServers")):
+        given = [(f"{child('projects', os.getcwd())}.mcpServers", servers), *given]
     entries = {key: value for key, value in document.items() if not is_comment(key)}
     if not given and entries and all(map(looks_like_entry, entries.values())):
         return [("", document)]
@@ -162,11 +162,6 @@ def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, M
         if section is not None and not isinstance(section, Mapping):
             raise bad(source, key, f'found {found(section)}; write an object: {{"name": {{"command": …}}}}')
     return [(key, section) for key, section in given if section is not None]
-
-
-def _for_this_folder(document: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    if servers := _project(document).get("mcpServers"):
-        yield f"{child('projects', os.getcwd())}.mcpServers", servers
 
 
 def _project(document: Mapping[str, Any]) -> Mapping[str, Any]:
