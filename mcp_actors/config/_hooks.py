@@ -198,10 +198,9 @@ def effective_callbacks(
     if "logging" in effective:
         effective.setdefault("log_level", DEFAULT_LOG_LEVEL)
     elif "message" not in effective and (level := effective.pop("log_level", None)) is not None and not declines:
-        what = (
-            f"server {server!r}: Callbacks(log_level={level!r}) has no callback that receives the log messages; "
-            f"add logging=…, a function (context, params), or logging=False for a server that needs none"
-        )
+        problem = f"Callbacks(log_level={level!r}) has no callback that receives the log messages"
+        remedy = "add logging=…, a function (context, params), or logging=False for a server that needs none"
+        what = f"server {server!r}: {problem}; {remedy}"
         raise ConfigError(what, source="Callbacks", path="log_level")
     return EffectiveCallbacks(**effective)
 

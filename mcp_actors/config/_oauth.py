@@ -22,7 +22,7 @@ import attrs
 
 from .._misuse import explained
 from . import _validators as check
-from ._values import MASK, ConfigValue, Secret, mask_url
+from ._values import ConfigValue, Secret, mask_url, shown_secret
 
 # --- Judge the host of a URL ------------------------------------------------------------------------------------------
 
@@ -257,9 +257,7 @@ class OAuth:
 
     scopes: tuple[str, ...] = attrs.field(default=(), converter=_to_scopes, validator=_check_scopes)
     client_id: str | None = attrs.field(default=None, validator=_check_client)
-    client_secret: ConfigValue | None = attrs.field(
-        default=None, validator=_check_secret, repr=lambda value: "None" if value is None else MASK
-    )
+    client_secret: ConfigValue | None = attrs.field(default=None, validator=_check_secret, repr=shown_secret)
     client_metadata_url: str | None = attrs.field(default=None, validator=_check_document)
     redirect: str = attrs.field(default="http://127.0.0.1:0/callback", validator=_check_redirect)
     issuer: str | None = attrs.field(default=None, validator=_check_issuer)

@@ -160,13 +160,10 @@ def _check_reachable(instance: RestartPolicy, attribute: attrs.Attribute[Any], v
         return
     total = value.total(instance.max_restarts)
     if total >= window:
-        raise check.refused(
-            "RestartPolicy",
-            "window",
-            f"max_restarts={instance.max_restarts} can never be reached within window={window}, because the back-off "
-            f"alone takes {total:g} s, so a failing server would be restarted forever; make "
-            f"window longer than {total:g}, or max_restarts or the back-off smaller",
-        )
+        problem = f"max_restarts={instance.max_restarts} can never be reached within window={window}"
+        why = f"because the back-off alone takes {total:g} s, so a failing server would be restarted forever"
+        remedy = f"make window longer than {total:g}, or max_restarts or the back-off smaller"
+        raise check.refused("RestartPolicy", "window", f"{problem}, {why}; {remedy}")
 
 
 @explained
@@ -221,8 +218,7 @@ _DECIMALS: Final = 3
 
 
 def _check_token_ratio(instance: RetryBudget, attribute: attrs.Attribute[Any], value: Any) -> None:
-    fits = is_number(value) and 0 < value <= _MOST_TOKENS and round(value, _DECIMALS) == value
-    if not fits:
+    if not (is_number(value) and 0 < value <= _MOST_TOKENS and round(value, _DECIMALS) == value):
         remedy = f"give a number from 0.001 to {_MOST_TOKENS} with at most {_DECIMALS} decimals"
         raise check.refused_value(instance, attribute.name, value, remedy)
 

@@ -15,7 +15,7 @@ from enum import IntEnum
 from typing import Any, Final, Literal, Protocol, get_args, runtime_checkable
 
 import attrs
-from attrs import field, frozen
+from attrs import Factory, field, frozen
 from mcp.client import ClientExtension
 from mcp.types import Implementation, Tool
 
@@ -97,9 +97,8 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
         return
     if kind != "stdio":
         what = {"inprocess": "a server in this process", "socket": "a gateway"}.get(kind, "a server over HTTP")
-        remedy = (
-            f"replicas are processes, and {what} has none to start; leave it out, and raise max_in_flight if needed"
-        )
+        problem = f"replicas are processes, and {what} has none to start"
+        remedy = f"{problem}; leave it out, and raise max_in_flight if needed"
     elif instance.max_in_flight == 1:
         remedy = "max_in_flight=1 says that requests depend on those before them, which another process does not get; "
         remedy += "remove one of the two"
@@ -112,7 +111,7 @@ def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 @explained
 @check.brief
-@attrs.frozen
+@frozen
 class ServerConfig:
     """One server of a group. Nothing is connected, looked up or resolved before use.
 
@@ -195,72 +194,60 @@ class ServerConfig:
     """
 
     # The name comes first, because the messages of all other validators show it.
-    name: str = attrs.field(validator=_check_name)
-    transport: Transport = attrs.field(validator=_check_transport)
-    required: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    tool_filter: ToolFilter = attrs.field(default=ToolFilter(), validator=_check_tools, kw_only=True)
-    request_timeout: float | None = attrs.field(default=60.0, validator=_check_optional_seconds, kw_only=True)
-    connect_timeout: float | None = attrs.field(default=30.0, validator=_check_optional_seconds, kw_only=True)
-    connect: Literal["eager", "lazy"] = attrs.field(
+    name: str = field(validator=_check_name)
+    transport: Transport = field(validator=_check_transport)
+    required: bool = field(default=False, validator=check.flag, kw_only=True)
+    tool_filter: ToolFilter = field(default=ToolFilter(), validator=_check_tools, kw_only=True)
+    request_timeout: float | None = field(default=60.0, validator=_check_optional_seconds, kw_only=True)
+    connect_timeout: float | None = field(default=30.0, validator=_check_optional_seconds, kw_only=True)
+    connect: Literal["eager", "lazy"] = field(
         default="eager", validator=[check.one_of("eager", "lazy"), _check_lazy], kw_only=True
     )
-    when_down: Literal["wait", "fail"] = attrs.field(
-        default="wait", validator=check.one_of("wait", "fail"), kw_only=True
-    )
-    max_in_flight: int = attrs.field(default=64, validator=check.at_least_one, kw_only=True)
-    restarts: RestartPolicy = attrs.field(
-        default=attrs.Factory(_restarts, takes_self=True), validator=_check_restart, kw_only=True
-    )
-    retry: RetryPolicy = attrs.field(default=RetryPolicy(), validator=_check_retry, kw_only=True)
-    callbacks: Callbacks | None = attrs.field(default=None, validator=check.kind(Callbacks, type(None)), kw_only=True)
-    middleware: tuple[Middleware, ...] = attrs.field(
+    when_down: Literal["wait", "fail"] = field(default="wait", validator=check.one_of("wait", "fail"), kw_only=True)
+    max_in_flight: int = field(default=64, validator=check.at_least_one, kw_only=True)
+    restarts: RestartPolicy = field(default=Factory(_restarts, takes_self=True), validator=_check_restart, kw_only=True)
+    retry: RetryPolicy = field(default=RetryPolicy(), validator=_check_retry, kw_only=True)
+    callbacks: Callbacks | None = field(default=None, validator=check.kind(Callbacks, type(None)), kw_only=True)
+    middleware: tuple[Middleware, ...] = field(
         default=(), converter=to_middleware, validator=check_middleware, repr=check.shown_functions, kw_only=True
     )
-    protocol: Literal["auto", "legacy", "2026-07-28"] = attrs.field(
-        default="auto", validator=_check_protocol, kw_only=True
+    protocol: Literal["auto", "legacy", "2026-07-28"] = field(default="auto", validator=_check_protocol, kw_only=True)
+    enabled: bool = field(default=True, validator=check.flag, kw_only=True)
+    title: str | None = field(default=None, validator=_check_title, kw_only=True)
+    on_failure: Literal["park", "raise"] = field(default="park", validator=check.one_of("park", "raise"), kw_only=True)
+    startup_timeout: float | None = field(
+        default=Factory(_startup_timeout, takes_self=True), validator=_check_optional_seconds, kw_only=True
     )
-    enabled: bool = attrs.field(default=True, validator=check.flag, kw_only=True)
-    title: str | None = attrs.field(default=None, validator=_check_title, kw_only=True)
-    on_failure: Literal["park", "raise"] = attrs.field(
-        default="park", validator=check.one_of("park", "raise"), kw_only=True
-    )
-    startup_timeout: float | None = attrs.field(
-        default=attrs.Factory(_startup_timeout, takes_self=True), validator=_check_optional_seconds, kw_only=True
-    )
-    progress_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
-    idle_timeout: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
-    max_lifetime: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
-    stop_timeout: float = attrs.field(default=5.0, validator=_check_seconds, kw_only=True)
-    replicas: int = attrs.field(default=1, validator=_check_replicas, kw_only=True)
-    mailbox_size: int = attrs.field(default=256, validator=check.at_least_one, kw_only=True)
-    overflow: Literal["wait", "fail"] = attrs.field(
-        default="wait", validator=check.one_of("wait", "fail"), kw_only=True
-    )
-    health: HealthPolicy = attrs.field(default=HealthPolicy(), validator=_check_health, kw_only=True)
-    breaker: BreakerPolicy | None = attrs.field(default=None, validator=_check_breaker, kw_only=True)
-    validate: Literal["required", "schema", "off"] = attrs.field(
+    progress_timeout: float | None = field(default=None, validator=_check_optional_seconds, kw_only=True)
+    idle_timeout: float | None = field(default=None, validator=_check_optional_seconds, kw_only=True)
+    max_lifetime: float | None = field(default=None, validator=_check_optional_seconds, kw_only=True)
+    stop_timeout: float = field(default=5.0, validator=_check_seconds, kw_only=True)
+    replicas: int = field(default=1, validator=_check_replicas, kw_only=True)
+    mailbox_size: int = field(default=256, validator=check.at_least_one, kw_only=True)
+    overflow: Literal["wait", "fail"] = field(default="wait", validator=check.one_of("wait", "fail"), kw_only=True)
+    health: HealthPolicy = field(default=HealthPolicy(), validator=_check_health, kw_only=True)
+    breaker: BreakerPolicy | None = field(default=None, validator=_check_breaker, kw_only=True)
+    validate: Literal["required", "schema", "off"] = field(
         default="required", validator=check.one_of("required", "schema", "off"), kw_only=True
     )
-    trust_annotations: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    static_tools: tuple[Tool, ...] = attrs.field(
+    trust_annotations: bool = field(default=False, validator=check.flag, kw_only=True)
+    static_tools: tuple[Tool, ...] = field(
         default=(), converter=to_static_tools, validator=check_static_tools, hash=False, kw_only=True
     )
-    on_tool_change: Literal["allow", "warn", "block"] = attrs.field(
+    on_tool_change: Literal["allow", "warn", "block"] = field(
         default="allow", validator=check.one_of("allow", "warn", "block"), kw_only=True
     )
-    limits: Limits = attrs.field(default=Limits(), validator=check.kind(Limits), kw_only=True)
-    refresh_interval: float | None = attrs.field(default=None, validator=_check_optional_seconds, kw_only=True)
-    keep_resources: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
-    isolation: Literal["shared", "per-session", "per-identity"] = attrs.field(
+    limits: Limits = field(default=Limits(), validator=check.kind(Limits), kw_only=True)
+    refresh_interval: float | None = field(default=None, validator=_check_optional_seconds, kw_only=True)
+    keep_resources: bool = field(default=False, validator=check.flag, kw_only=True)
+    isolation: Literal["shared", "per-session", "per-identity"] = field(
         default="shared", validator=check.one_of("shared", "per-session", "per-identity"), kw_only=True
     )
-    extensions: tuple[ClientExtension, ...] = attrs.field(
+    extensions: tuple[ClientExtension, ...] = field(
         default=(), converter=to_extensions, validator=check_extensions, repr=check.shown_functions, kw_only=True
     )
-    client_info: Implementation | None = attrs.field(
-        default=None, validator=_check_client_info, hash=False, kw_only=True
-    )
-    source: str | None = attrs.field(default=None, validator=_check_source, eq=False, kw_only=True)
+    client_info: Implementation | None = field(default=None, validator=_check_client_info, hash=False, kw_only=True)
+    source: str | None = field(default=None, validator=_check_source, eq=False, kw_only=True)
 
 
 def check_unique_names(configs: Iterable[ServerConfig]) -> None:

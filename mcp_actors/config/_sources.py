@@ -63,7 +63,7 @@ def seconds_of(interval: object, where: str) -> float:
 # --- YAML, strictly ---------------------------------------------------------------------------------------------------
 
 # YAML guesses types: ``no`` is false, ``1.10`` is 1.1, and ``12:30:00`` is 45000. Here a plain scalar is a string, but
-# below `typed_keys` it may be ``true``, ``false``, ``null`` or a number of JSON.
+# below `TYPED_KEYS` it may be ``true``, ``false``, ``null`` or a number of JSON.
 #
 # Refused, each with its line: doubled keys, of which only the last would count; aliases, by which a short file becomes
 # gigabytes; tags, which call constructors.
@@ -84,8 +84,8 @@ class Document:
     line: int
 
 
-def read_documents(source: str, text: str, typed_keys: frozenset[str]) -> list[Document]:
-    """Return the documents of a file. Below `typed_keys`, values may be numbers, booleans or null.
+def read_documents(source: str, text: str) -> list[Document]:
+    """Return the documents of a file. Below `TYPED_KEYS`, values may be numbers, booleans or null.
 
     Raises:
         ConfigError: the text is not valid YAML, or refused; the message has the line. Or PyYAML is not installed.
@@ -95,7 +95,7 @@ def read_documents(source: str, text: str, typed_keys: frozenset[str]) -> list[D
     except ImportError:
         raise bad(source, "", "PyYAML is not installed; run: pip install 'mcp-actors[yaml]'") from None
     try:
-        return list(_Reader(source, yaml.parse(text, Loader=yaml.SafeLoader), typed_keys).documents())
+        return list(_Reader(source, yaml.parse(text, Loader=yaml.SafeLoader)).documents())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}" if mark is not None else ""
@@ -109,7 +109,6 @@ def read_documents(source: str, text: str, typed_keys: frozenset[str]) -> list[D
 class _Reader:
     source: str
     events: Iterator[Any]
-    typed_keys: frozenset[str]
     nodes: int = 0
 
     def documents(self) -> Iterator[Document]:
@@ -148,8 +147,7 @@ class _Reader:
                 raise self._bad(key, "this key is empty; write a string")
             if name in made:
                 raise self._bad(key, f"the key {json.dumps(name)} appears more than once; remove all but one")
-            below = typed or name in self.typed_keys
-            made[name] = self._node(next(self.events), typed=below, depth=depth + 1)
+            made[name] = self._node(next(self.events), typed=typed or name in TYPED_KEYS, depth=depth + 1)
         return made
 
     def _until(self, end: type) -> Iterator[Any]:
@@ -551,7 +549,7 @@ def _entries(file: str, warnings: list[str]) -> Iterator[Entry]:
     warnings += permission_warnings(file, status)
     if len(data) > MAX_BYTES:
         raise bad(file, "", f"the file is larger than {MAX_BYTES // 1024} KiB; check that it is the right one")
-    for document in read_documents(file, decode(file, data), TYPED_KEYS):
+    for document in read_documents(file, decode(file, data)):
         if (entry := entry_of(file, document)) is not None:
             yield entry
 

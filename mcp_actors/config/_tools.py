@@ -179,9 +179,8 @@ class ToolFilter:
             if self._hidden is not None and self._hidden.fullmatch(name):
                 negative = (each for each in self.patterns or () if each.startswith("!"))
                 pattern = next(each for each in negative if fnmatch.fnmatchcase(name, each[1:]))
-                raise _contradiction(
-                    f"{name!r} is in allow, and the pattern {pattern!r} hides it", "remove one of them"
-                )
+                problem = f"{name!r} is in allow, and the pattern {pattern!r} hides it"
+                raise _contradiction(problem, "remove one of them")
         for pattern in self.patterns or ():
             if f"!{pattern}" in (self.patterns or ()):
                 raise _contradiction(f"patterns has both {pattern!r} and '!{pattern}'", "remove one of them")
@@ -251,10 +250,8 @@ async def permitted(
             shown.append(tool)
             continue
         if context is None:
-            what = (
-                f"server {tool.server!r}: the predicate of its ToolFilter needs to know for whom the tools are listed; "
-                "pass context=ToolContext(agent=…, run=…)"
-            )
+            problem = "the predicate of its ToolFilter needs to know for whom the tools are listed"
+            what = f"server {tool.server!r}: {problem}; pass context=ToolContext(agent=…, run=…)"
             raise ConfigError(what, source="ToolFilter", path=f"servers.{tool.server}.tools.predicate")
         try:
             if await answer_of(server_filter.predicate(tool, context)):
@@ -274,12 +271,8 @@ def _log_failures(server: str, failed: list[tuple[str, Exception]]) -> None:
     first = failed[0][1]
     if isinstance(first, AttributeError) and isinstance(first.obj, ToolContext):  # the arguments were mixed up
         names += "; it is called with (tool, context), and the context has agent and run"
-    logger.warning(
-        "server %r: the predicate of its ToolFilter raised, so these tools are hidden: %s",
-        server,
-        names,
-        exc_info=first,
-    )
+    problem = "server %r: the predicate of its ToolFilter raised, so these tools are hidden: %s"
+    logger.warning(problem, server, names, exc_info=first)
 
 
 # --- Declare tools ----------------------------------------------------------------------------------------------------
@@ -305,9 +298,8 @@ def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         name = check.shown(value["name"]) if "name" in value else f"number {number}"
-        raise ConfigError(
-            f"static_tools: tool {name}: {where}: {first['msg']}; {_REMEDY}", source="ServerConfig", path="static_tools"
-        ) from None
+        what = f"static_tools: tool {name}: {where}: {first['msg']}; {_REMEDY}"
+        raise ConfigError(what, source="ServerConfig", path="static_tools") from None
 
 
 _check_tuple: Final = check.tuple_of(lambda each: isinstance(each, Tool), _REMEDY)

@@ -38,6 +38,7 @@ from ._values import (
     mask_args,
     mask_url,
     secret_problem,
+    shown_secret,
     system_problem,
     token_problem,
 )
@@ -49,10 +50,6 @@ from ._values import (
 # checked here and the URL on the wire could name different hosts.
 _NOT_IN_URL: Final = re.compile(r"[\s\x00-\x1f\x7f\\]")
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110, a token
-
-
-def _owner(instance: _Endpoint) -> str:
-    return type(instance).__name__
 
 
 # --- url ------------------------------------------------------------------------------------------------------------
@@ -89,7 +86,7 @@ def _split_url(owner: str, url: str) -> SplitResult:
 
 
 def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
-    owner = _owner(instance)
+    owner = type(instance).__name__
     if not isinstance(value, str):
         raise check.refused_type(owner, "url", value, "give a str such as https://host/path")
     _split_url(owner, value)
@@ -97,11 +94,12 @@ def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obje
 
 def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
     check.flag(instance, attribute, value)
-    parts = _split_url(_owner(instance), instance.url)
+    owner = type(instance).__name__
+    parts = _split_url(owner, instance.url)
     if parts.scheme == "http" and not value and not is_loopback(parts.hostname or ""):
         remedy = "use https, or set allow_insecure=True if you trust the network"
         problem = f"would send everything unencrypted, including credentials; {remedy}"
-        raise _bad_url(_owner(instance), instance.url, problem)
+        raise _bad_url(owner, instance.url, problem)
 
 
 # --- credentials ----------------------------------------------------------------------------------------------------
@@ -115,7 +113,7 @@ def _to_headers(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
 def _check_headers(
     instance: _Endpoint, attribute: attrs.Attribute[Mapping[str, ConfigValue]], value: Mapping[str, ConfigValue]
 ) -> None:
-    owner = _owner(instance)
+    owner = type(instance).__name__
     check_mapping(owner, "headers", value)
     spelled: dict[str, str] = {}
     for name, each in value.items():
@@ -153,7 +151,7 @@ def _shown_auth(value: object) -> str:
 def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
-    owner = _owner(instance)
+    owner = type(instance).__name__
     for name in instance.headers:
         if name.lower() == "authorization":
             problem = f"auth is given, and headers has {name!r}; remove one of the two"
@@ -205,6 +203,7 @@ def _check_verify(instance: Http, attribute: attrs.Attribute[check.Value], value
         raise check.refused("Http", "verify", f"{problem}; {remedy}")
 
 
+_check_bytes: Final = check.count(1, "give a number of bytes, 1 or more")
 _check_max_connections: Final = attrs.validators.optional(
     check.count(2, "give 2 or more (the notification stream takes one), or None")
 )
@@ -266,9 +265,7 @@ class Http(_Endpoint):
     )
     max_connections: int | None = attrs.field(default=None, validator=_check_max_connections, kw_only=True)
     keepalive: float = attrs.field(default=60.0, validator=check.seconds(), kw_only=True)
-    max_body_bytes: int = attrs.field(
-        default=64 * 1024 * 1024, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
-    )
+    max_body_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=_check_bytes, kw_only=True)
     http_client: Callable[[], httpx2.AsyncClient] | None = attrs.field(
         default=None, validator=_check_factory, repr=check.shown_function, kw_only=True
     )
@@ -421,10 +418,8 @@ def to_sandbox(value: Sandbox | Mapping[str, Any] | None) -> Sandbox | None:
     names = [each.name for each in attrs.fields(Sandbox)]
     for key in value:
         if key not in names:
-            remedy = f"the keys here are {', '.join(map(repr, names))}"
-            raise check.refused(
-                "Stdio", "sandbox", f"sandbox has the key {check.shown(key)}, which is not known; {remedy}"
-            )
+            problem = f"sandbox has the key {check.shown(key)}, which is not known"
+            raise check.refused("Stdio", "sandbox", f"{problem}; the keys here are {', '.join(map(repr, names))}")
     return Sandbox(**value)
 
 
@@ -483,9 +478,8 @@ def _check_variable(field: str, name: object) -> None:
         # "NAME=value" in one string is a likely mistake, and the value must not be shown.
         shown = check.shown(name.partition("=")[0] + "=…" if isinstance(name, str) and "=" in name else name)
         remedy = "give a non-empty name without '=' (a value belongs in env)"
-        raise check.refused(
-            "Stdio", field, f"{field} contains {shown}, which is not a valid name of a variable; {remedy}"
-        )
+        problem = f"{field} contains {shown}, which is not a valid name of a variable"
+        raise check.refused("Stdio", field, f"{problem}; {remedy}")
 
 
 def _to_env_from(value: Iterable[str]) -> tuple[str, ...]:
@@ -546,9 +540,8 @@ class Stdio:
     env: Mapping[str, ConfigValue] = attrs.field(default=NamedValues({}), converter=_to_env, kw_only=True)
     env_from: tuple[str, ...] = attrs.field(default=(), converter=_to_env_from, validator=_check_env_from, kw_only=True)
     cwd: str | None = attrs.field(default=None, converter=_to_cwd, kw_only=True)
-    max_line_bytes: int = attrs.field(  # more than any honest message, and it still fits into memory
-        default=64 * 1024 * 1024, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
-    )
+    # More than any honest message, and it still fits into memory.
+    max_line_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=_check_bytes, kw_only=True)
     sandbox: Sandbox | None = attrs.field(default=None, converter=to_sandbox, validator=check_sandbox, kw_only=True)
     trust_outcomes: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
 
@@ -618,9 +611,8 @@ def _check_proof(instance: Socket, attribute: attrs.Attribute[str | None], value
         return
     if isinstance(parse_address(address), tuple) and instance.secret is value is None:
         remedy = "set secret or secret_file to that of the gateway's --secret-file"
-        raise check.refused(
-            "Socket", "secret", f"address {address!r} is on a network, and there is no secret; {remedy}"
-        )
+        problem = f"address {address!r} is on a network, and there is no secret"
+        raise check.refused("Socket", "secret", f"{problem}; {remedy}")
 
 
 @explained
@@ -653,13 +645,9 @@ class Socket:
         repr=lambda value: repr(value) if isinstance(value, str) else check.shown_function(value),
     )
     server: str | None = attrs.field(default=None, validator=_check_named, kw_only=True)
-    secret: ConfigValue | None = attrs.field(
-        default=None, validator=_check_secret, repr=lambda value: "None" if value is None else MASK, kw_only=True
-    )
+    secret: ConfigValue | None = attrs.field(default=None, validator=_check_secret, repr=shown_secret, kw_only=True)
     secret_file: str | None = attrs.field(default=None, converter=_to_secret_file, validator=_check_proof, kw_only=True)
-    max_line_bytes: int = attrs.field(
-        default=64 * 1024 * 1024, validator=check.count(1, "give a number of bytes, 1 or more"), kw_only=True
-    )
+    max_line_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=_check_bytes, kw_only=True)
 
     @property
     def display_address(self) -> str:

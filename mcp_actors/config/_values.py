@@ -117,9 +117,8 @@ def expand(
     """
     expanded = "".join(_values(parse(text, where=where, variables=variables), environ, variables, where))
     if len(expanded) > MAX_EXPANDED:
-        raise _bad(
-            where, f"the string is longer than {MAX_EXPANDED} characters after its variables are expanded; shorten it"
-        )
+        problem = f"the string is longer than {MAX_EXPANDED} characters after its variables are expanded"
+        raise _bad(where, f"{problem}; shorten it")
     return expanded
 
 
@@ -445,6 +444,10 @@ def _text_of_secret(value: object) -> str:
 
 ConfigValue: TypeAlias = str | Secret | Callable[[], str | Awaitable[str]]
 """A str in which ``${VAR}`` is expanded, a `Secret`, or a function (plain or async) that returns a str."""
+
+
+def shown_secret(value: object) -> str:
+    return "None" if value is None else MASK
 
 
 @final

@@ -388,9 +388,8 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
         if isinstance(name, str) and _SPACE.search(name):
             # "Authorization: Bearer …" as a name is a likely mistake. Do not show the credential.
             first = shown_key(_SPACE.split(name, maxsplit=1)[0])
-            raise bad(
-                around.source, place, f'a name that begins with {first} contains whitespace; write {{"NAME": "value"}}'
-            )
+            problem = f"a name that begins with {first} contains whitespace"
+            raise bad(around.source, place, f'{problem}; write {{"NAME": "value"}}')
         if isinstance(each, (bool, list, Mapping)):
             raise bad(around.source, child(place, name), f"found {found(each)}; write a string, in quotes")
         if each is not None:

@@ -120,9 +120,8 @@ def check_size(source: str, path: str, section: object) -> None:
     for each in _everything_in(section):
         left -= _WEIGHT + (len(each) if isinstance(each, str) else 0)
         if left < 0:
-            raise bad(
-                source, path, f"there is more than {MAX_SIZE // 1024**2} MiB here; check that this is the right file"
-            )
+            problem = f"there is more than {MAX_SIZE // 1024**2} MiB here"
+            raise bad(source, path, f"{problem}; check that this is the right file")
 
 
 def check_numbers(source: str, path: str, entry: object) -> None:
@@ -458,9 +457,8 @@ def _value(source: str, name: str, value: str) -> str:
     if value[:1] in ("'", '"') and quoted is None:
         raise bad(source, name, "the quotes are not closed, or text follows them; close them on the same line")
     if "${" in value and not value.startswith("'"):
-        raise bad(
-            source, name, "variables are not expanded here; write the value itself, or '…' for the characters '${'"
-        )
+        problem = "variables are not expanded here; write the value itself, or '…' for the characters '${'"
+        raise bad(source, name, problem)
     if quoted is None:
         return value
     text = quoted["text"]

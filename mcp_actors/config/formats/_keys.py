@@ -242,9 +242,8 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
     source, path = server.source, child(server.path, SETTINGS)
     for key, value in _items(source, path, settings):
         if key in _IN_ENTRIES:
-            raise bad(
-                source, child(path, key), f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
-            )
+            problem = f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
+            raise bad(source, child(path, key), problem)
         if key not in SETTABLE:
             raise _unknown(source, path, key, SETTABLE)
         if key in _OF_SERVER:
@@ -297,9 +296,8 @@ def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]
     """Yield the items of an object with settings; refuse keys for Python objects."""
     for key, value in as_object(source, path, settings, "an object with settings").items():
         if key in IN_PYTHON:
-            raise bad(
-                source, child(path, key), "a file cannot hold the Python objects that this takes; set it in Python"
-            )
+            problem = "a file cannot hold the Python objects that this takes; set it in Python"
+            raise bad(source, child(path, key), problem)
         yield key, value
 
 

@@ -284,13 +284,10 @@ def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
     for server in loaded.servers:
         transport = server.transport
         if isinstance(transport, Stdio) and runs_us(transport.command, transport.args):
-            problem = "this entry runs mcp-actors itself, which would start itself without end; remove it, and give its"
-            error = ConfigError(
-                f"{loaded.source}: server {server.name!r}: {problem} --config instead of this file",
-                source=loaded.source,
-                path=f"servers.{server.name}",
-            )
-            refused[server.name] = error
+            problem = "this entry runs mcp-actors itself, which would start itself without end"
+            remedy = "remove it, and give its --config instead of this file"
+            text = f"{loaded.source}: server {server.name!r}: {problem}; {remedy}"
+            refused[server.name] = ConfigError(text, source=loaded.source, path=f"servers.{server.name}")
     return with_failed(loaded, refused)
 
 
@@ -456,9 +453,8 @@ class _Loading:
             if isinstance(value, ConfigError):
                 raise value
             if name != key:
-                around.warn(
-                    place, f"this server is renamed to {name!r}; a name may have only the characters A-Z a-z 0-9 _ . -"
-                )
+                allowed = "a name may have only the characters A-Z a-z 0-9 _ . -"
+                around.warn(place, f"this server is renamed to {name!r}; {allowed}")
             check_numbers(source, place, value)
             value, variables = apply_overrides(name, value, os.environ)
             around = attrs.evolve(around, is_off=key in self.off)
