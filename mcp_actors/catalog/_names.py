@@ -46,7 +46,6 @@ DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
 
 MAX_LENGTH: Final = 64  # characters: the tightest limit of the large model providers
 
-_SEPARATOR: Final = "__"
 _HASH_LENGTH: Final = 8  # hexadecimal digits
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
 _LOOKS_HASHED: Final = re.compile(rf".*_[0-9a-f]{{{_HASH_LENGTH}}}", re.DOTALL)
@@ -101,16 +100,11 @@ def distinct(names: dict[ToolKey, str], naming: str) -> dict[ToolKey, str]:
     # Equal names are all plain or all hashed. Plain names get a hash, and equal hashes (one chance in four billion, or
     # a malicious server) another. All of them change, not all but one: otherwise a server could take over the plain
     # name of another server's tool.
-    while colliding := _colliding(names):
-        for key in colliding:
+    while len(uses := Counter(names.values())) < len(names):
+        for key in [key for key, name in names.items() if uses[name] > 1]:
             names[key] = hashed_name(*key, naming, attempts[key])
             attempts[key] += 1
     return names
-
-
-def _colliding(names: dict[ToolKey, str]) -> list[ToolKey]:
-    uses = Counter(names.values())
-    return [key for key, name in names.items() if uses[name] > 1]
 
 
 def check_naming(naming: object) -> None:
@@ -143,7 +137,7 @@ def _bad_naming(message: str) -> ConfigError:
 def plain_name(server: str, tool: str, naming: str) -> str | None:
     """Return the name without a hash, or None if it could mean another tool too."""
     name = naming.format(server=server, tool=tool)
-    blurred = _SEPARATOR in server + "_"
+    blurred = "__" in server + "_"
     legal = 0 < len(name) <= MAX_LENGTH and not _ILLEGAL.search(name)
     return name if legal and not blurred and not _LOOKS_HASHED.fullmatch(name) else None
 

@@ -36,7 +36,6 @@ OnToolChange = Literal["allow", "warn", "block"]
 
 _IDENTITY: Final = "identity"
 _TOOL: Final = "tools/"
-_DIGEST: Final = re.compile(r"[0-9a-f]{64}")
 
 
 def pin(tool: ListedTool) -> str:
@@ -128,7 +127,7 @@ class Pins:
         tools: dict[str, str] = {}
         identity = None
         for key, value in data.items():
-            if not isinstance(value, str) or not _DIGEST.fullmatch(value):
+            if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
                 raise ValueError(f"the pin {key!r:.80} is not a SHA-256 in hexadecimal")
             if key == _IDENTITY:
                 identity = value
@@ -282,9 +281,8 @@ class CatalogStore:
     """A directory of remembered catalogues, created at the first save."""
 
     def __init__(self, directory: str | os.PathLike[str]) -> None:
-        self.directory: Path = Path(
-            os.path.abspath(directory)
-        )  # absolute, because the program may change its directory
+        # Absolute, because the program may change its directory.
+        self.directory: Path = Path(os.path.abspath(directory))
 
     def __repr__(self) -> str:
         return f"CatalogStore({str(self.directory)!r})"
@@ -318,9 +316,8 @@ class CatalogStore:
             problem = f"it cannot be read ({exc.strerror})"
         except _Unusable as exc:
             problem = str(exc)
-        logger.warning(
-            "the remembered catalogue %s is ignored: %s; it is replaced when its server lists its tools", path, problem
-        )
+        text = "the remembered catalogue %s is ignored: %s; it is replaced when its server lists its tools"
+        logger.warning(text, path, problem)
         return None
 
     def save(self, fingerprint: str, catalog: RememberedCatalog) -> bool:
@@ -394,11 +391,10 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
             identity, legacy = content.get("identity"), content.get("legacy")  # older files have none
             if not isinstance(identity, str | None) or not isinstance(legacy, str | None):
                 raise _Unusable("its identity is damaged")
-            remembered = None if tools is None else tuple(tools)
             former = content.get("former")
             return RememberedCatalog(
                 server=server,
-                tools=remembered,
+                tools=None if tools is None else tuple(tools),
                 pins=_pins(content.get("pins")),
                 identity=identity,
                 legacy=legacy,

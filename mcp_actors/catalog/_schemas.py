@@ -115,7 +115,11 @@ def violation_of(error: ValidationError, mask: Callable[[str], str] = str) -> Vi
         path = (*path, value)  # the name of a member is invalid
     if isinstance(value, str) and error.validator == "enum":  # only size or kind is shown of other texts
         value = mask(value)
-    return Violation(path, *_phrases(error.validator, value, _masked(rule, mask)))
+    rule = _masked(rule, mask)
+    if error.validator in _WORDS:
+        return Violation(path, *_WORDS[error.validator](value, rule))
+    broken = f"is {kind_of(value)} that violates the rule {_shown(error.validator)}"
+    return Violation(path, broken, _clipped(f"{error.validator}: {_shown(rule)}"))
 
 
 def _masked(rule: Any, mask: Callable[[str], str]) -> Any:
@@ -129,13 +133,6 @@ def _odd(error: ValidationError) -> str:
     odd: Iterable[str] = (name for name in error.instance if name not in known)
     match = Patterns().match
     return next(name for name in odd if all(match(each, name) is False for each in patterns))
-
-
-def _phrases(keyword: Any, value: Any, rule: Any) -> tuple[str, str | None]:
-    """Return the problem and the expectation for a rule about the value itself."""
-    if keyword in _WORDS:
-        return _WORDS[keyword](value, rule)
-    return f"is {kind_of(value)} that violates the rule {_shown(keyword)}", _clipped(f"{keyword}: {_shown(rule)}")
 
 
 def _alternatives(value: Any, alternatives: list[Any]) -> tuple[str, str]:
@@ -192,23 +189,23 @@ def _step(each: str | int) -> str:
     return f"[{_clipped(repr(each))}]"
 
 
+JSON_TYPES: Final[dict[type, str]] = {
+    str: "string",
+    bool: "boolean",
+    int: "integer",
+    float: "number",
+    type(None): "null",
+    dict: "object",
+    list: "array",
+}
+"""Type of a value → its name in a schema."""
+
+
 def kind_of(value: object) -> str:
     """Return the kind of a JSON value (``"a string"``, ``"null"``), or a Python type."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"the number {value}"
     return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
-
-
-_KINDS: Final[dict[type, str]] = {
-    type(None): "null",
-    bool: "a boolean",
-    int: "an integer",
-    float: "a number",
-    str: "a string",
-    dict: "an object",
-    list: "an array",
-    tuple: "an array",
-}
 
 
 def _size_of(value: Any) -> str:
@@ -236,6 +233,9 @@ def _kinds(rule: Any) -> list[str]:
     """Return the types allowed by a rule: ``["an integer", "null"]``."""
     kinds = [rule] if isinstance(rule, str) else rule
     return ["null" if kind == "null" else f"{'an' if kind[:1] in 'aeiou' else 'a'} {_clipped(kind)}" for kind in kinds]
+
+
+_KINDS: Final = {kind: _kinds(name)[0] for kind, name in JSON_TYPES.items()} | {tuple: "an array"}
 
 
 # --- Validate within a time limit -------------------------------------------------------------------------------------
@@ -395,9 +395,6 @@ def _in_one_dialect(document: Any) -> Any:
 
 logger = Log("mcp_actors.catalog")
 
-_ENOUGH: Final = 50  # errors to collect
-_REASON: Final = 200  # characters of the reason why a schema cannot be used
-
 _LARGEST: Final = 1024 * 1024
 """Bytes of JSON of a value to check. Making errors about larger values takes too long."""
 
@@ -445,14 +442,18 @@ class Schema:
         from jsonschema.exceptions import best_match
 
         if self._compiled is None:
-            self._dialect = BoundedDialect(_dialect_of(self._document))
+            # These imports are slow; programs that never check a schema do not wait for them.
+            from jsonschema import Draft202012Validator
+            from jsonschema.validators import validator_for
+
+            self._dialect = BoundedDialect(validator_for(self._document, default=Draft202012Validator))
             self._compiled = self._dialect.compiled(self._document)
         if self._compiled is False or self._dialect is None:
             return None
         if len(to_json(value)) > _LARGEST:
             raise ValueError(f"a value of more than {_LARGEST} bytes")
         self._dialect.begin()
-        errors = list(islice(self._compiled.iter_errors(value), _ENOUGH))
+        errors = list(islice(self._compiled.iter_errors(value), 50))
         if self._dialect.unmatched:
             self._complain("has patterns that are not checked", ", ".join(sorted(self._dialect.unmatched)))
             self._dialect.unmatched.clear()
@@ -461,15 +462,7 @@ class Schema:
     def _complain(self, problem: str, reason: str) -> None:
         if not self._complained:
             self._complained = True
-            logger.warning("%s %s (%s)", self._owner, problem, plain_text(self._mask(reason), limit=_REASON))
-
-
-def _dialect_of(document: Any) -> Any:
-    # The import is slow; programs that never check a schema do not wait for it.
-    from jsonschema import Draft202012Validator
-    from jsonschema.validators import validator_for
-
-    return validator_for(document, default=Draft202012Validator)
+            logger.warning("%s %s (%s)", self._owner, problem, plain_text(self._mask(reason), limit=200))
 
 
 def required_of(schema: Mapping[str, Any]) -> tuple[str, ...]:

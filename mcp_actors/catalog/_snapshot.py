@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import chain
-from typing import Any, Final, Self, overload
+from typing import Any, Self, overload
 
 import attrs
 
@@ -31,13 +31,6 @@ from ._tools import CatalogTool, ListedTool
 def place_of(*, available: bool, deferred: bool) -> int:
     """Return the index in `CatalogEntry.variants` for these marks."""
     return available + 2 * deferred
-
-
-_PLACES: Final = 4
-_USUAL: Final = tuple(
-    place_of(available=here, deferred=late) for here, late in ((False, False), (True, False), (False, True))
-)
-"""The places for the states of a server that has listed its tools. While serving, it shows no remembered tools."""
 
 
 @attrs.frozen(eq=False)
@@ -63,7 +56,7 @@ class CatalogEntry:
             remembered: True for a tool that may never be more than remembered; `prepare` prepares the rest.
         """
         name = ToolName.of((server, tool.name), naming)
-        entry = cls(name, [None] * _PLACES)
+        entry = cls(name, [None] * 4)
         place = place_of(available=False, deferred=remembered)
         entry.variants[place] = CatalogTool.from_listing(server, tool, name.base, available=False, deferred=remembered)
         if not remembered:
@@ -72,7 +65,7 @@ class CatalogEntry:
 
     def prepare(self) -> None:
         """Prepare the tool for all usual states of a server."""
-        for place in _USUAL:
+        for place in range(3):  # not the last: a server shows no remembered tools while it serves
             self.variant(place)
 
     def variant(self, place: int) -> CatalogTool:

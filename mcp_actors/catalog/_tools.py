@@ -38,8 +38,6 @@ C = TypeVar("C", bound=type)
 
 TaskSupport = Literal["forbidden", "optional", "required"]
 
-_ADVICE: Final = "this belongs to the tool catalogue and is shared; change a copy of it: copy.deepcopy(...)"
-
 _CHANGES: Final = (
     *("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"),
     *("__iadd__", "__imul__", "append", "extend", "insert", "remove", "reverse", "sort"),
@@ -73,7 +71,7 @@ def thaw(value: Any) -> Any:
 
 
 def _refuse(self: object, *args: object, **kwargs: object) -> NoReturn:
-    raise TypeError(_ADVICE)
+    raise TypeError("this belongs to the tool catalogue and is shared; change a copy of it: copy.deepcopy(...)")
 
 
 def _thawed(self: Any, memo: object = None) -> Any:
@@ -281,9 +279,8 @@ def result_value(result: CallToolResult) -> Any:
         ToolFailed: the tool failed (``is_error``), or a binary part is not base64.
     """
     if not hasattr(result, "is_error"):
-        raise TypeError(
-            f"result_value() takes the result of call_tool(), not {type(result).__name__}; await call_tool()"
-        )
+        given = type(result).__name__
+        raise TypeError(f"result_value() takes the result of call_tool(), not {given}; await call_tool()")
     if result.is_error:
         who, hint = vars(result).get(_CALL, ("the tool", ""))
         raise ToolFailed(f"{who} failed{_said(result)}{hint}", result=result)
@@ -328,11 +325,9 @@ def _decoded(result: CallToolResult, place: int, data: str) -> bytes:
     try:
         return decoded(data)
     except ValueError as exc:
-        raise ToolFailed(
-            f"part {place + 1} of the tool's result ({result.content[place].type}) is not base64 ({exc}), so its bytes "
-            "are not known; read the part from the error's result, and report this to the server's author",
-            result=result,
-        ) from None
+        problem = f"part {place + 1} of the tool's result ({result.content[place].type}) is not base64 ({exc})"
+        remedy = "read the part from the error's result, and report this to the server's author"
+        raise ToolFailed(f"{problem}, so its bytes are not known; {remedy}", result=result) from None
 
 
 _FROM_URLS: Final = str.maketrans("-_", "+/")

@@ -22,16 +22,24 @@ from .._errors import InvalidArguments, InvalidResult
 from .._foreign import Log
 from .._misuse import OPTIONS, nearest, refuse_option, refuse_positional
 from .._text import plain_text
-from ._schemas import Path, Schema, Violation, dotted, kind_of, listed, may_name, members_named_by, required_of
+from ._schemas import (
+    JSON_TYPES,
+    Path,
+    Schema,
+    Violation,
+    dotted,
+    kind_of,
+    listed,
+    may_name,
+    members_named_by,
+    required_of,
+)
 from ._tools import ListedTool, thaw
 
 logger = Log("mcp_actors.catalog")
 
 Validation = Literal["required", "schema", "off"]
 """The extent of validation: required arguments only, everything in the schemas, or nothing."""
-
-MOST_UNKNOWN: Final = 20  # unknown arguments of a server's tools that are logged
-_DEPTH: Final = 30  # steps into unwritable arguments; some contain themselves
 
 
 def check_call(
@@ -104,7 +112,7 @@ class ToolChecks:
         new = ToolChecks(self._server, tools, self._mode, self._mask)
         new._unknown = self._unknown
         for name, check in self._checks.items():
-            if check.used and name in new._tools and check.is_of(new._tools[name]):
+            if check.used and name in new._tools and _text_of(check.tool) == _text_of(new._tools[name]):
                 new._checks[name] = check
                 if name not in self._samples:
                     new._samples.discard(name)
@@ -113,7 +121,7 @@ class ToolChecks:
     def _check(self, name: str) -> _ToolCheck | None:
         check = self._checks.get(name)
         if check is None and name in self._tools:
-            check = self._checks[name] = _ToolCheck(self._server, self._tools[name], self._mask)
+            check = self._checks[name] = _ToolCheck(self._who(name), self._tools[name], self._mask)
         return check
 
     def check_arguments(self, tool: str, arguments: Mapping[str, Any] | None) -> dict[str, Any] | None:
@@ -148,17 +156,15 @@ class ToolChecks:
         return None if arguments is None else sendable, text
 
     def _note_unknown(self, tool: str, given: Iterable[str], named: frozenset[str]) -> None:
-        """Log arguments unknown to the input schema: servers silently drop a misspelled argument."""
+        """Log up to 20 arguments unknown to the input schema: servers silently drop a misspelled argument."""
         for name in given:
-            if name in named or (tool, name) in self._unknown or len(self._unknown) == MOST_UNKNOWN:
+            if name in named or (tool, name) in self._unknown or len(self._unknown) == 20:
                 continue
             self._unknown.add((tool, name))
             near, known = nearest(name, named), [self._mask(each) for each in sorted(named)]
             listing = f"did you mean {self._mask(near[0])!r:.80}?" if near else f"it names {listed(known) or 'none'}"
-            problem = (
-                f"its input schema does not name the argument {name!r:.80}, which the server may ignore; {listing}"
-            )
-            logger.warning("%s: %s", self._who(tool), plain_text(problem))
+            problem = f"its input schema does not name the argument {name!r:.80}, which the server may ignore"
+            logger.warning("%s: %s", self._who(tool), plain_text(f"{problem}; {listing}"))
 
     def check_result(self, tool: str, result: CallToolResult) -> None:
         """Check the result of a tool, or log how a sample differs. A result with ``is_error`` may contain anything.
@@ -224,22 +230,13 @@ class ToolChecks:
         self, tool: str, violation: Violation, problems: int = 1, *, root: str = "arguments"
     ) -> InvalidArguments:
         phrase = self._phrase(root, violation, problems)
-        return InvalidArguments(
-            f"{self._who(tool)}: {phrase}; correct that and call again; nothing was sent",
-            server=self._server,
-            tool=tool,
-            path=violation.path,
-        )
+        text = f"{self._who(tool)}: {phrase}; correct that and call again; nothing was sent"
+        return InvalidArguments(text, server=self._server, tool=tool, path=violation.path)
 
     def _broken(self, tool: str, result: CallToolResult, problem: str, violation: Violation) -> InvalidResult:
-        return InvalidResult(
-            f"{self._who(tool)}: {problem}; the tool has run, and this error carries its result; use that, or set "
-            "validate='required'",
-            server=self._server,
-            tool=tool,
-            path=violation.path,
-            result=result,
-        )
+        remedy = "the tool has run, and this error carries its result; use that, or set validate='required'"
+        text = f"{self._who(tool)}: {problem}; {remedy}"
+        return InvalidResult(text, server=self._server, tool=tool, path=violation.path, result=result)
 
     def _phrase(self, root: str, violation: Violation, problems: int) -> str:
         expected = f"; expected {violation.expected}" if violation.expected is not None else ""
@@ -252,11 +249,10 @@ class ToolChecks:
 
 
 class _ToolCheck:
-    __slots__ = ("_tool", "input", "named", "output", "required")
+    __slots__ = ("input", "named", "output", "required", "tool")
 
-    def __init__(self, server: str, tool: ListedTool, mask: Callable[[str], str]) -> None:
-        owner = f"server {server!r}: tool {mask(tool.name)!r:.80}"
-        self._tool = tool
+    def __init__(self, owner: str, tool: ListedTool, mask: Callable[[str], str]) -> None:
+        self.tool = tool
         self.required = required_of(tool.input_schema)
         self.named = members_named_by(tool.input_schema)
         self.input = Schema(tool.input_schema, f"{owner}: its input schema", mask)
@@ -267,12 +263,9 @@ class _ToolCheck:
     def used(self) -> bool:
         return self.input.used or (self.output is not None and self.output.used)
 
-    def is_of(self, tool: ListedTool) -> bool:
-        """Return whether a tool has the same schemas as JSON, where ``1`` is not ``true``."""
-        return _text_of(self._tool) == _text_of(tool)
-
 
 def _text_of(tool: ListedTool) -> str:
+    """Return the schemas of a tool as JSON, where ``1`` is not ``true``."""
     return json.dumps([tool.input_schema, tool.output_schema], sort_keys=True, default=repr)
 
 
@@ -292,7 +285,7 @@ def _unwritable(value: Any) -> Violation:
     while id(value) not in around:
         around.add(id(value))
         step = next(((name, part) for name, part in _parts(value) if not _can_be_written(part)), None)
-        if step is None or len(path) == _DEPTH:
+        if step is None or len(path) == 30:  # some contain themselves
             has_parts = isinstance(value, (dict, list, tuple))
             why = " (nested too deeply, or with keys that are not strings)" if has_parts else ""
             return Violation(tuple(path), f"is {kind_of(value)}, which cannot be written as JSON{why}")
@@ -352,16 +345,6 @@ _ANNOTATIONS: Final = frozenset(
 
 _DEFINITIONS: Final = ("$defs", "definitions")
 
-_TYPES: Final[dict[type, str]] = {
-    str: "string",
-    bool: "boolean",
-    int: "integer",
-    float: "number",
-    type(None): "null",
-    dict: "object",
-    list: "array",
-}
-
 
 class _NotStrict(Exception):
     """A part of a schema without a strict form; the text says which and why."""
@@ -416,9 +399,8 @@ def strict_schema(schema: Mapping[str, Any], *, owner: str = "a tool") -> Strict
         problem = plain_text(str(exc), limit=300)
     except RecursionError:
         problem = "it is nested too deeply"
-    logger.info(
-        "the input schema of %s cannot be converted to the strict form, so it is used unchanged: %s", owner, problem
-    )
+    text = "the input schema of %s cannot be converted to the strict form, so it is used unchanged: %s"
+    logger.info(text, owner, problem)
     return StrictSchema(schema=_copied(schema), is_strict=False, problem=problem, original=schema)
 
 
@@ -548,7 +530,7 @@ class _Conversion:
                 values = [schema["const"]] if "const" in schema else schema.get("enum", ())
                 given = list(dict.fromkeys(_type_of(value) for value in values))
         types = [given] if isinstance(given, str) else given
-        if not isinstance(types, (list, tuple)) or not types or not all(each in _TYPES.values() for each in types):
+        if not isinstance(types, (list, tuple)) or not types or not all(each in JSON_TYPES.values() for each in types):
             raise self._problem("does not declare a type")
         return list(types)
 
@@ -592,7 +574,7 @@ def _kept(schema: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _type_of(value: Any) -> str | None:
-    return next((name for kind, name in _TYPES.items() if isinstance(value, kind)), None)
+    return next((name for kind, name in JSON_TYPES.items() if isinstance(value, kind)), None)
 
 
 def _unescaped(pointer: str) -> str:
