@@ -45,8 +45,6 @@ from . import _validators as check
 
 T = TypeVar("T")
 
-DEFAULT_LOG_LEVEL: Final[LoggingLevel] = "info"
-
 
 @attrs.frozen(kw_only=True)
 class CallbackContext:
@@ -86,8 +84,6 @@ LoggingCallback: TypeAlias = Callable[[CallbackContext, LoggingMessageNotificati
 
 MessageCallback: TypeAlias = Callable[[CallbackContext, IncomingMessage], Answer[None]]
 """``message(context, message)``: receive every notification and every error of the transport."""
-
-_check_timeout: Final = check.seconds(unlimited=True, optional=True)
 
 
 def _check_called_with(*parameters: str) -> check.Validator:
@@ -159,7 +155,7 @@ class Callbacks:
     sampling_capabilities: SamplingCapability | None = attrs.field(
         default=None, validator=_check_capabilities, hash=False
     )
-    timeout: float | None = attrs.field(default=None, validator=_check_timeout)
+    timeout: float | None = attrs.field(default=None, validator=check.seconds(unlimited=True, optional=True))
 
 
 @attrs.frozen(kw_only=True)
@@ -196,7 +192,7 @@ def effective_callbacks(
     # False has disabled the group's callback, and is no longer needed.
     effective = {name: value for name, value in effective.items() if value is not False}
     if "logging" in effective:
-        effective.setdefault("log_level", DEFAULT_LOG_LEVEL)
+        effective.setdefault("log_level", "info")
     elif "message" not in effective and (level := effective.pop("log_level", None)) is not None and not declines:
         problem = f"Callbacks(log_level={level!r}) has no callback that receives the log messages"
         remedy = "add logging=…, a function (context, params), or logging=False for a server that needs none"
@@ -246,9 +242,7 @@ class AdaptedExtension(ClientExtension):
         self.identifier: str = extension.identifier
         self._settings = extension.settings()
         self._claims = [replace(claim, resolve=adapt_claim(claim.resolve)) for claim in extension.claims()]
-        self._notifications = [
-            replace(binding, handler=adapt_handler(binding.handler)) for binding in extension.notifications()
-        ]
+        self._notifications = [replace(each, handler=adapt_handler(each.handler)) for each in extension.notifications()]
 
     def settings(self) -> dict[str, Any]:
         return self._settings

@@ -30,9 +30,6 @@ from ._values import ConfigValue, Secret, mask_url, shown_secret
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
 """The part of IPv6 used by the Internet. The rest is local to a link or site, or contains an IPv4 address."""
 
-_OF_THIS_MACHINE: Final = frozenset({"localhost", "localdomain", "ip6-localhost", "ip6-loopback"})
-"""Names, or ends of names, that mean this machine wherever they are resolved."""
-
 
 def is_loopback(host: str) -> bool:
     """Return whether traffic to `host` cannot leave this machine: localhost, 127.0.0.0/8 or ::1."""
@@ -56,7 +53,8 @@ def is_not_public(host: str) -> bool:
         try:
             address = ipaddress.IPv4Address(socket.inet_aton(name))
         except (OSError, ValueError):  # of a null character
-            return name.rpartition(".")[2] in _OF_THIS_MACHINE
+            # Names, or ends of names, that mean this machine wherever they are resolved.
+            return name.rpartition(".")[2] in ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
     if isinstance(address, ipaddress.IPv6Address):
         within = address.ipv4_mapped or address.sixtofour
         if within is None:
@@ -74,7 +72,6 @@ redirected to, if pasted by the person; or None to wait for the redirect.
 """
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3
-_CLIENT: Final = re.compile(r"[\x20-\x7e]+")  # RFC 6749, A.1
 
 
 @runtime_checkable
@@ -117,7 +114,7 @@ def _check_scopes(instance: OAuth, attribute: attrs.Attribute[check.Value], valu
 
 
 def _check_client(instance: OAuth, attribute: attrs.Attribute[Any], value: object) -> None:
-    if value is not None and not (isinstance(value, str) and _CLIENT.fullmatch(value)):
+    if value is not None and not (isinstance(value, str) and re.fullmatch(r"[\x20-\x7e]+", value)):  # RFC 6749, A.1
         problem = f"client_id {check.shown(value)} is not the id of a client"
         raise _bad("client_id", f"{problem}; give it as a str, as the authorization server shows it")
 

@@ -103,10 +103,8 @@ class HealthPolicy:
 # --- Limits -----------------------------------------------------------------------------------------------------------
 
 
-_DEEPEST: Final = 200
-"""Levels. Code that reads schemas, here and in other packages, is recursive."""
-
-_check_depth: Final = check.count(1, f"give a whole number from 1 to {_DEEPEST}", highest=_DEEPEST)
+# Code that reads schemas, here and in other packages, is recursive.
+_check_depth: Final = check.count(1, "give a whole number from 1 to 200", highest=200)
 
 
 @explained

@@ -39,7 +39,6 @@ _check_transport: Final = check.kind(
 _check_restart: Final = check.kind(RestartPolicy, more="; RestartPolicy(max_restarts=0) disables restarting")
 _check_retry: Final = check.kind(RetryPolicy, more="; RetryPolicy(attempts=1) disables retrying")
 _check_health: Final = check.kind(HealthPolicy, more="; HealthPolicy(interval=None) disables health checks")
-_check_breaker: Final = check.kind(BreakerPolicy, type(None))
 _check_title: Final = check.kind(str, type(None), remedy="give a str, or None")
 _check_source: Final = check.kind(str, type(None), remedy="give the path of a file as a str, or None")
 
@@ -226,7 +225,7 @@ class ServerConfig:
     mailbox_size: int = field(default=256, validator=check.at_least_one, kw_only=True)
     overflow: Literal["wait", "fail"] = field(default="wait", validator=check.one_of("wait", "fail"), kw_only=True)
     health: HealthPolicy = field(default=HealthPolicy(), validator=_check_health, kw_only=True)
-    breaker: BreakerPolicy | None = field(default=None, validator=_check_breaker, kw_only=True)
+    breaker: BreakerPolicy | None = field(default=None, validator=check.kind(BreakerPolicy, type(None)), kw_only=True)
     validate: Literal["required", "schema", "off"] = field(
         default="required", validator=check.one_of("required", "schema", "off"), kw_only=True
     )

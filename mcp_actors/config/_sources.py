@@ -185,7 +185,6 @@ TYPED_KEYS: Final = frozenset(
 )
 """Keys of a manifest below which values may be numbers, booleans or null."""
 
-_TRANSPORTS: Final = frozenset({"stdio", "http", "sse", "streamable-http"})
 _OF_DOCUMENT: Final = ("apiVersion", "kind", "metadata", "spec")
 _OF_METADATA: Final = ("name", "labels", "annotations", "namespace")
 _OF_SPEC: Final = ("provider", "configuration", "authentication", "discovery", "tools", "displayName", "description")
@@ -199,11 +198,6 @@ _SPELLINGS: Final[Mapping[str, str]] = {"baseUrl": "url", "endpoint": "url", "en
 _OF_CONFIGURATION: Final = frozenset({*WITH_EFFECT, *_SPELLINGS, "timeout", "retries"})
 _ONLY_COMMAND: Final = frozenset({"args", "cwd", "env", "env_vars"})
 _ONLY_URL: Final = frozenset({"auth", "headers"})
-
-_JITTER: Final = 0.5  # as in `RetryPolicy`
-
-_NAMED_IN_ERRORS: Final = 12
-"""Keys that an error lists; of more, only the nearest."""
 
 
 def entry_of(file: str, document: Document) -> Entry | None:
@@ -281,7 +275,7 @@ class _Manifest:
         homes = {"spec": _OF_SPEC, "spec.configuration": _OF_CONFIGURATION, "spec.discovery": _OF_DISCOVERY}
         if home := next((home for home, known in homes.items() if key in known), None):
             problem = f"this key belongs in {home!r}; move it there"
-        elif 0 < len(keys) <= _NAMED_IN_ERRORS:
+        elif 0 < len(keys) <= 12:  # of more keys, name only the nearest
             problem = f"this key is not known; the keys here are {', '.join(map(repr, keys))}"
         else:
             problem = f"this key has no effect here{did_you_mean(key, keys)}; remove it"
@@ -313,7 +307,7 @@ class _Manifest:
         if not isinstance(provider, str | None):
             raise self.wrong("spec.provider", provider, "a string")
         transport = (provider or "").removeprefix("mcp-")
-        if transport in _TRANSPORTS and not entry.keys() & {"type", "transport"}:
+        if transport in ("stdio", "http", "sse", "streamable-http") and not entry.keys() & {"type", "transport"}:
             entry["type"] = transport
 
     def _suited(self, entry: dict[str, Any], given: Mapping[str, Any]) -> None:
@@ -380,7 +374,8 @@ class _Manifest:
                 raise self.wrong(f"{path}.initialDelay", delay, "a number of milliseconds")
             factor = 2.0 if growth == "exponential" else 1.0
             first = delay / 1000
-            policy["backoff"] = {"first": first, "initial": first * factor, "factor": factor, "jitter": _JITTER}
+            # The jitter is that of `RetryPolicy`.
+            policy["backoff"] = {"first": first, "initial": first * factor, "factor": factor, "jitter": 0.5}
         self._set(path, settings, "retry", policy)
 
     def _discovery(self, discovery: object, tools: object, settings: dict[str, Any]) -> None:
@@ -439,13 +434,8 @@ class _Manifest:
 # --- Notice that a file has changed -----------------------------------------------------------------------------------
 
 
-FILE_INTERVAL: Final = 1.0
-"""Seconds between two looks at a file, each of one system call."""
-
 TICK: Final = 0.02
 """Seconds within which two changes may get the same time: kernels count in steps of up to 10 ms."""
-
-_MOST_TICKS: Final = 5  # that a look waits for a file that never stops changing
 
 Stamp: TypeAlias = tuple[int, int, int, int, int]
 """Device, inode, size, and the times of the last change of the content and of anything else.
@@ -461,7 +451,7 @@ def stamp_of(path: str) -> Stamp | None:
         # A file changed in this tick may change once more with the same times and size, after this look: the second
         # change would have the stamp of the first, and never be noticed. So wait until the tick is over, but not
         # forever for a file that is always written. A clock set back makes the age negative: do not wait for it.
-        for _ in range(_MOST_TICKS):
+        for _ in range(5):
             if not 0 <= time.time() - status.st_ctime < TICK:
                 break
             time.sleep(TICK)
@@ -480,7 +470,7 @@ MAX_BYTES: Final = 256 * 1024
 
 
 class _PathSource:
-    interval = FILE_INTERVAL
+    interval = 1.0  # seconds between two looks, each of one system call for a file
     settles = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

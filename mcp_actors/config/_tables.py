@@ -57,9 +57,8 @@ def tables_of(spec: str, enabled: str, time: str) -> tuple[str, str]:
     """Return the statements that create the two tables."""
     updated_at = f"updated_at {time} NOT NULL DEFAULT CURRENT_TIMESTAMP"
     servers = f"name text PRIMARY KEY, spec {spec} NOT NULL, enabled {enabled}, {updated_at}"
-    states = (
-        f"name text NOT NULL, instance text NOT NULL, status text NOT NULL, {updated_at}, PRIMARY KEY (name, instance)"
-    )
+    columns = "name text NOT NULL, instance text NOT NULL, status text NOT NULL"
+    states = f"{columns}, {updated_at}, PRIMARY KEY (name, instance)"
     return f"CREATE TABLE IF NOT EXISTS {SERVERS} ({servers})", f"CREATE TABLE IF NOT EXISTS {STATUS} ({states})"
 
 
@@ -170,10 +169,6 @@ def _is_enabled(source: str, place: str, enabled: object) -> bool:
 # --- PostgreSQL -------------------------------------------------------------------------------------------------------
 
 
-_POSTGRES_TABLES: Final = tables_of("jsonb", "boolean NOT NULL DEFAULT true", "timestamptz")
-_FETCHED: Final = 50  # rows at a time: at most a few MiB are in memory before they are counted
-
-
 @explained
 class PostgresSource(TableSource):
     """The table ``mcp_servers`` in PostgreSQL: ``name``, ``spec`` (JSON), ``enabled``, ``updated_at``.
@@ -211,7 +206,7 @@ class PostgresSource(TableSource):
             ConfigError: the database cannot be reached, or does not allow it.
         """
         with self._connect() as connection:
-            for statement in _POSTGRES_TABLES:
+            for statement in tables_of("jsonb", "boolean NOT NULL DEFAULT true", "timestamptz"):
                 connection.execute(statement)
 
     def write_status(self, statuses: Mapping[str, str | None]) -> None:  # as in the base class
@@ -220,7 +215,7 @@ class PostgresSource(TableSource):
 
     def _rows(self) -> Iterator[Row]:
         with self._connect(read_only=True) as connection, connection.cursor(name="mcp_actors") as cursor:
-            cursor.itersize = _FETCHED
+            cursor.itersize = 50  # at most a few MiB are in memory before they are counted
             cursor.execute(SELECT.format(spec="spec::text"))
             yield from cursor
 
@@ -281,7 +276,6 @@ _REMEDIES: Final = {
     sqlite3.SQLITE_NOTADB: "give the path of a SQLite file",
     sqlite3.SQLITE_CORRUPT: "restore the file from a backup",
 }
-_STEPS: Final = 10_000  # of SQLite's virtual machine between two looks at the clock, far below a millisecond
 
 
 @explained
@@ -342,8 +336,9 @@ class SqliteSource(TableSource):
             with closing(sqlite3.connect(uri, uri=True, timeout=TIMEOUT)) as connection:
                 connection.text_factory = _text
                 # SQLite's own timeout covers locks only. A view or a huge table could keep the thread busy for hours,
-                # and a group can only abandon the thread. So the statement itself looks at the clock, now and then.
-                connection.set_progress_handler(lambda: time.monotonic() > until, _STEPS)
+                # and a group can only abandon the thread. So the statement itself looks at the clock, after 10 000
+                # steps of SQLite's virtual machine, far below a millisecond.
+                connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
                 with connection:
                     yield connection
         except sqlite3.Error as error:

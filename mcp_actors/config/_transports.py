@@ -167,14 +167,11 @@ def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: obj
     if isinstance(value, str) and value.lower() == "oauth":  # as files and other clients have it
         raise check.refused(owner, "auth", f"auth={value!r} would be sent as a token; give auth=OAuth() to sign in")
     token = value.reveal() if isinstance(value, Secret) else value
-    problem_of_token = token_problem(token) if isinstance(token, str) else None
-    if problem_of_token is not None:
+    if isinstance(token, str) and (problem_of_token := token_problem(token)):
         raise check.refused(owner, "auth", f"auth: {problem_of_token}")
 
 
 # --- the client -----------------------------------------------------------------------------------------------------
-
-_ABOUT_THE_CLIENT: Final = ("verify", "max_connections", "keepalive")
 
 
 def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: object) -> None:
@@ -183,7 +180,7 @@ def _check_factory(instance: Http, attribute: attrs.Attribute[Any], value: objec
     if not callable(value):
         remedy = "give a function that returns a new httpx2.AsyncClient, which is closed with the connection"
         raise check.refused_type("Http", "http_client", value, remedy)
-    for name in _ABOUT_THE_CLIENT:
+    for name in ("verify", "max_connections", "keepalive"):
         if getattr(instance, name) != getattr(attrs.fields(Http), name).default:
             problem = f"http_client and {name} are both given; set it on the client that http_client makes"
             raise check.refused("Http", "http_client", problem)

@@ -32,14 +32,12 @@ class Validator(Protocol):
 
 _SHOWN: Final = 60  # characters of a value in a message
 
-_LONGEST_INT: Final = 256  # bits
-
 
 def shown(value: object) -> str:
     """Return a scalar for a message, shortened; of anything else only the type."""
     if isinstance(value, float) or value is None:
         return repr(value)
-    if isinstance(value, int) and value.bit_length() > _LONGEST_INT:
+    if isinstance(value, int) and value.bit_length() > 256:
         return f"<int of {value.bit_length()} bits>"  # Python refuses to write the longest ones
     if isinstance(value, (str, int)):
         text = repr(value)
@@ -137,10 +135,8 @@ def is_positive(value: Any, *, unlimited: bool = False) -> bool:
 
 def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:
     """Make a validator for positive seconds; `unlimited` allows infinity, `optional` None."""
-    remedy = (
-        "give a positive number of seconds, or math.inf" if unlimited else "give a positive, finite number of seconds"
-    )
-    remedy += ", or None" if optional else ""
+    number = "a positive number of seconds, or math.inf" if unlimited else "a positive, finite number of seconds"
+    remedy = f"give {number}{', or None' if optional else ''}"
 
     def check(instance: Any, attribute: attrs.Attribute[Any], value: Any) -> None:
         if not (optional and value is None) and not is_positive(value, unlimited=unlimited):

@@ -245,7 +245,6 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separator>[=:])(?!//).+", re.DOTALL)
-_END_OF_PATH: Final = re.compile(r"[?#]")
 _URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0-9+.-]*+://)")
 """A scheme counts only at the start of a word; trying every letter of a long word would take quadratic time."""
 
@@ -379,7 +378,7 @@ def _may_split_password(parts: SplitResult) -> bool:
 
 def _mask_malformed(text: str) -> str:
     _, at, rest = text.rpartition("@")
-    shown, *hidden = _END_OF_PATH.split(rest, maxsplit=1)
+    shown, *hidden = re.split("[?#]", rest, maxsplit=1)
     return (f"{MASK}@" if at else "") + shown + (f"?{MASK}" if hidden else "")
 
 

@@ -51,8 +51,6 @@ _NAMES: Final = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*[=:]\s*){0,2}")
 
 _USER_INFO: Final = re.compile(r"://(?P<text>[^/?#]*)@")
 
-_SECTION: Final = "mcpServers"
-
 
 @explained
 def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> dict[str, Any]:
@@ -79,7 +77,7 @@ def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> d
     servers = tuple(servers)
     check_unique_names(servers)
     dumping = [_Dumping(server, literals=literals) for server in servers]
-    document: dict[str, Any] = {_SECTION: {each.server.name: each.entry() for each in dumping}}
+    document: dict[str, Any] = {"mcpServers": {each.server.name: each.entry() for each in dumping}}
     if errors := [error for each in dumping for error in each.errors]:
         raise first_of(errors)
     if inputs := sorted({name for each in dumping for name in each.inputs}):
@@ -187,12 +185,11 @@ class _Dumping:
             return self._credential("auth", value)
         details = {}
         for name, each in changed(value).items():
-            if name not in OF_OAUTH:
-                self._refuse(f"auth.{name}", "has no key in a file; set it in Python")
-            elif name == "client_secret":
-                details[OF_OAUTH[name]] = self._credential(f"auth.{name}", each)
+            write = self._credential if name == "client_secret" else self._plain
+            if name in OF_OAUTH:
+                details[OF_OAUTH[name]] = write(f"auth.{name}", each)
             else:
-                details[OF_OAUTH[name]] = self._plain(f"auth.{name}", each)
+                self._refuse(f"auth.{name}", "has no key in a file; set it in Python")
         return details or True
 
     def _check_url(self, url: str) -> None:
@@ -213,9 +210,7 @@ class _Dumping:
             if "://" in arg:
                 refused = "${" not in arg or self._has_literal_user_info(arg)
             else:
-                names = _NAMES.match(arg)
-                value = arg[names.end() :] if names else arg
-                parts = self._parsed(value, f"args[{index}]")
+                parts = self._parsed(_NAMES.sub("", arg, count=1), f"args[{index}]")
                 refused = has_literal(parts)
             if refused:
                 self._refuse_literal(f"args[{index}]", parts)

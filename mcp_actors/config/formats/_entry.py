@@ -199,7 +199,6 @@ def _values_of(used: set[str], fields: Fields, around: Surroundings, *, wanted: 
 # --- Convert an entry -------------------------------------------------------------------------------------------------
 
 
-_ENVIRONMENT_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _SPACE: Final = re.compile(r"\s")
 _MAY_BE_UNBOUNDED: Final = (
     *("connect_timeout", "startup_timeout", "request_timeout", "progress_timeout"),
@@ -336,7 +335,6 @@ def _in_seconds(value: float, program: Program) -> str:
     return remedy
 
 
-_OPTION_AND_MORE: Final = re.compile(r"--[\w-]+ ")
 _IN_COMMAND: Final = {"path": "command", "args": "args", "env": "env"}
 
 
@@ -364,7 +362,7 @@ def _args(value: object, place: str, around: Surroundings) -> list[Any] | tuple[
             example = f", one for each word: {json.dumps([shown], ensure_ascii=False)}"
         raise bad(around.source, place, f"found {found(value)}; write a list of strings{example}")
     for index, each in enumerate(value):
-        if isinstance(each, str) and _OPTION_AND_MORE.match(each):
+        if isinstance(each, str) and re.match(r"--[\w-]+ ", each):
             around.warn(child(place, index), "this is an option, a space and more; write each as a string of its own")
     return value
 
@@ -432,6 +430,6 @@ def _read_credentials(entry: Mapping[str, Any], transport: Fields) -> None:
 
 
 def _variable(name: object, place: str, source: str) -> str:
-    if not isinstance(name, str) or not _ENVIRONMENT_NAME.fullmatch(name):
+    if not isinstance(name, str) or not re.fullmatch("[A-Za-z_][A-Za-z0-9_]*", name):
         raise bad(source, place, f"found {found(name)}; write the name of an environment variable")
     return name

@@ -148,8 +148,6 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 Content: TypeAlias = tuple[bytes, os.stat_result]
 """The content of a file, and its status when it was read."""
 
-_PIECE: Final = 1024 * 1024
-
 _ENCODINGS: Final = (
     (codecs.BOM_UTF8, "utf-8-sig"),
     (codecs.BOM_UTF32_LE, "utf-32"),
@@ -206,7 +204,7 @@ def read_bytes(name: str) -> Content:
 def _pieces(descriptor: int) -> Iterator[bytes]:
     """Yield the content of a file, up to one byte beyond the limit."""
     left = MAX_BYTES + 1
-    while left > 0 and (piece := os.read(descriptor, min(left, _PIECE))):
+    while left > 0 and (piece := os.read(descriptor, min(left, 1024 * 1024))):
         left -= len(piece)
         yield piece
 
@@ -249,7 +247,6 @@ def permission_warnings(name: str, status: os.stat_result) -> list[str]:
 _COMMENT: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|//[^\n]*+|/\*(?:.*?\*/|.*+)', re.DOTALL)
 _TRAILING_COMMA: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|,(?=[ \t\r\n]*+[}\]])', re.DOTALL)
 _NOT_NEWLINE: Final = re.compile(r"[^\n]")
-_SHOWN_OF_PROBLEM: Final = 120  # characters of the parser's message, which may repeat a key
 
 MAX_COMMENTED: Final = 2 * 1024 * 1024
 """Characters of JSON in which comments are removed, in about a second."""
@@ -262,8 +259,6 @@ _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_
 """A dotted key of more than 64 parts, for which `tomllib` needs quadratic time and memory."""
 
 _TOML_BEGINS: Final = re.compile(r"\s*(\[+[A-Za-z_][\w.\"-]*\]|[\w.-]+\s*=)")
-
-_TOML_KEYS: Final = re.compile(r"'([^']*)'")
 _TOML_PLACE: Final = re.compile(r"\(at (line \d+, column \d+|end of document)\)$")
 
 
@@ -384,9 +379,10 @@ def _parse_toml(source: str, text: str) -> Any:
     except tomllib.TOMLDecodeError as error:
         place = _TOML_PLACE.search(str(error))
         where = f" ({place[1]})" if place else ""
-        said = f"{_TOML_PLACE.sub('', str(error)).strip():.{_SHOWN_OF_PROBLEM}}"
+        said = f"{_TOML_PLACE.sub('', str(error)).strip():.120}"  # it may repeat a long key
         if said.endswith(" twice"):  # Cannot declare ('mcp_servers', 'time') twice
-            said, where = f"[{'.'.join(_TOML_KEYS.findall(said))}] is there twice", f"{where}; rename or remove one"
+            keys = ".".join(re.findall("'([^']*)'", said))
+            said, where = f"[{keys}] is there twice", f"{where}; rename or remove one"
         problem = f"the file is not valid TOML: {said}{where}{_PROBABLY.get(said, '')}"
     except ValueError:
         problem = "the file is not valid TOML: a number or a date is invalid"

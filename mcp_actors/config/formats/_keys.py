@@ -325,9 +325,6 @@ FIELDS: Final[Mapping[str, str]] = {
 }
 """Key, in lower case and without underscores → the argument of `OAuth`."""
 
-_MARKS: Final = frozenset({"type", "enabled"})
-"""Keys that only say that there is a sign-in."""
-
 _WORD: Final = "oauth"
 
 
@@ -355,7 +352,9 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
         if field is not None:
             fields[field] = _redirect(around.source, where, each) if _word(key) == "callbackport" else each
             places[field] = where
-    around.warn_of_unknown(place, value, {*filter(lambda key: _word(key) in FIELDS, value), *FIELDS, *_MARKS})
+    # "type" and "enabled" only say that there is a sign-in.
+    known = {*filter(lambda key: _word(key) in FIELDS, value), *FIELDS, "type", "enabled"}
+    around.warn_of_unknown(place, value, known)
     try:
         return OAuth(**fields)
     except ConfigError as error:

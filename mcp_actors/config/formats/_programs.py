@@ -129,11 +129,9 @@ OF_VS_CODE: Final = ("servers", "mcp.servers")
 OF_CLAUDE: Final = ".claude.json"
 """Claude Code's file with a person's servers, and those for single folders below ``projects``."""
 
-_LIKE_ENTRIES: Final = ("command", "url", "httpUrl", "serverUrl")
 _COMMENT_KEY: Final = re.compile(r"//|#|\$(?:comment|schema)$|_+comment", re.IGNORECASE)
 _NOT_IN_NAMES: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME: Final = 64
-_LOOKED_AT: Final = 100  # keys of a document that are searched for a misspelling
 
 
 def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
@@ -224,7 +222,7 @@ def inputs_of(document: Mapping[str, Any]) -> object:
 
 def looks_like_entry(value: object) -> bool:
     """Return whether a value says how a server is reached."""
-    return isinstance(value, Mapping) and any(key in value for key in _LIKE_ENTRIES)
+    return isinstance(value, Mapping) and any(key in value for key in ("command", "url", "httpUrl", "serverUrl"))
 
 
 def is_comment(key: object) -> bool:
@@ -233,8 +231,8 @@ def is_comment(key: object) -> bool:
 
 
 def _nothing_found(source: str, document: Mapping[str, Any]) -> ConfigError:
-    for key, within in islice(document.items(), _LOOKED_AT):
-        for name, each in islice(within.items() if isinstance(within, Mapping) else (), _LOOKED_AT):
+    for key, within in islice(document.items(), 100):
+        for name, each in islice(within.items() if isinstance(within, Mapping) else (), 100):
             if name in SECTION_WRITERS and isinstance(each, Mapping):
                 return bad(source, child(key, name), f"this is one level too deep; move {name!r} to the top level")
             if looks_like_entry(each):
@@ -242,7 +240,7 @@ def _nothing_found(source: str, document: Mapping[str, Any]) -> ConfigError:
                 if key == "mcp":
                     problem = '\'type\' is missing; add "type": "local" for a command, or "type": "remote" for a URL'
                 return bad(source, child(key, name), problem)
-    first = list(islice(document, _LOOKED_AT))
+    first = list(islice(document, 100))
     near = next(filter(None, (did_you_mean(key, SECTION_WRITERS) for key in first if key not in SECTION_WRITERS)), "")
     expected = ", ".join(f"{key!r} ({who})" for key, who in SECTION_WRITERS.items())
     keys = ", ".join(shown_key(key) for key in first[:4]) or "none"
