@@ -432,29 +432,11 @@ class Call:
             self._scope.cancel("the client has cancelled the request")
 
 
-class Question:
-    """A question to a client, and the place for its answer."""
-
-    def __init__(self) -> None:
-        self._answered = trio.Event()
-        self._message: Json = {}
-
-    def answer(self, message: Json) -> None:
-        self._message = message
-        self._answered.set()
-
-    async def wait(self) -> Json:
-        """Wait for the answer, and return its result.
-
-        Raises:
-            MCPError: the answer is an error.
-        """
-        await self._answered.wait()
-        if type(result := self._message.get("result")) is dict:
-            return result
-        error = self._message.get("error")
-        error = error if type(error) is dict else {}
-        code, message = error.get("code"), error.get("message")
-        raise MCPError(
-            code if type(code) is int else INTERNAL_ERROR, message if type(message) is str else INVALID_ANSWER
-        )
+def result_in(answer: Json) -> Json:
+    """Return the result of a client's answer, or raise its error as `MCPError`."""
+    if type(result := answer.get("result")) is dict:
+        return result
+    error = answer.get("error")
+    error = error if type(error) is dict else {}
+    code, message = error.get("code"), error.get("message")
+    raise MCPError(code if type(code) is int else INTERNAL_ERROR, message if type(message) is str else INVALID_ANSWER)

@@ -182,7 +182,6 @@ def peer_uid(connection: socket.socket) -> int:
 # --- Connect to the daemon, or start it -------------------------------------------------------------------------------
 
 START_SECONDS: Final = 60.0  # until a daemon listens; on a busy machine the imports take ten
-END_SECONDS: Final = 0.5  # for a killed daemon to be gone
 MAX_LOG: Final = 1024 * 1024  # bytes of a log; of a longer one the last half of this is kept
 
 
@@ -205,7 +204,7 @@ def open_daemon(
         names: the files of the daemon.
         command: starts the daemon.
         former: the process id of a daemon that has closed its connection. A killed process closes connections before
-            its listening socket, which is not used for `END_SECONDS` while the process has the lock.
+            its listening socket, which is not used for half a second while the process has the lock.
         look: called repeatedly while waiting. May raise.
 
     Raises:
@@ -213,7 +212,7 @@ def open_daemon(
     """
     began, start, pause = time.time(), time.monotonic(), 0.005
     while time.monotonic() < start + START_SECONDS:
-        ends = former and time.monotonic() < start + END_SECONDS and former == holder(names.lock)
+        ends = former and time.monotonic() < start + 0.5 and former == holder(names.lock)
         try:
             return (None if ends else connect(names.socket)) or _start(names, command, began, look)
         except BlockingIOError:  # the daemon starts or ends, or the backlog is full
@@ -280,7 +279,7 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
             if check_socket(path):
                 os.unlink(path)  # of a killed daemon
         size = cut_log(log)
-        ready = _spawn(names, command, (lock, log), look)
+        ready = _spawn(names, command, lock, log, look)
         if (connection := connect(names.socket)) is not None:
             return connection
         if ready is None:  # the process id stays in the file, for the user
@@ -305,9 +304,8 @@ def end_of(log: str, start: int = 0) -> str:
     return shown or "its log is empty"
 
 
-def _spawn(names: Names, command: list[str], files: tuple[int, int], look: Callable[[], object]) -> bool | None:
+def _spawn(names: Names, command: list[str], lock: int, log: int, look: Callable[[], object]) -> bool | None:
     """Start a daemon; return True once ready, False if it has ended, None if not ready in time."""
-    lock, log = files
     reads, writes = os.pipe()
     with open(reads, "rb", 0) as output:
         with open(writes, "wb", 0):

@@ -419,8 +419,7 @@ class OneServer(Front):
     def find_tool(self, public_name: str) -> tuple[ServerRef, str]:
         return self.ref, public_name
 
-    def find_prompt(self, public_name: str) -> tuple[ServerRef, str]:
-        return self.ref, public_name
+    find_prompt = find_tool
 
     def find_resource(self, uri: str) -> ServerRef:
         return self.ref

@@ -255,9 +255,8 @@ class News:
     def _check_watched(self, more: list[Any]) -> None:
         streams = sum(len(each.honored.get("resourceSubscriptions", ())) for each in self._streams.values())
         if any(len(uri) > MAX_URI for uri in more if isinstance(uri, str)):
-            raise not_sent(
-                f"the URI of a subscription has at most {MAX_URI} characters; nothing was sent", "LimitExceeded"
-            )
+            limit = f"the URI of a subscription has at most {MAX_URI} characters"
+            raise not_sent(f"{limit}; nothing was sent", "LimitExceeded")
         if len(self._watched) + streams + len(more) > MAX_WATCHED:
             raise not_sent(f"too many subscriptions ({MAX_WATCHED}); nothing was sent; end some", "LimitExceeded")
 

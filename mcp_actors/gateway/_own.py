@@ -139,9 +139,7 @@ def _callbacks_for(owner: Client, capabilities: dict[str, Any]) -> Callbacks:
 
 
 async def tell_roots_changed(front: Front) -> None:
-    refs: tuple[ServerRef, ...] = ()
     with suppress(ServerUnavailable):  # the server named by the client was removed
-        refs = front.own_servers()
-    for ref in refs:
-        with suppress(McpActorsError, MCPError):
-            await ref.send_roots_list_changed()
+        for ref in front.own_servers():
+            with suppress(McpActorsError, MCPError):
+                await ref.send_roots_list_changed()

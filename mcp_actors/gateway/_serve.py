@@ -304,7 +304,8 @@ class Connection:
     def _has_left(self) -> bool:
         """True if the client, having closed its side, waits for no answers."""
         # TCP does not distinguish a client that is gone from one that still reads. A group closes both sides at once.
-        return (self.session.only is not None and self._changed is None) or _is_gone(self._writes)
+        gone = select.POLLERR | select.POLLHUP | select.POLLNVAL
+        return (self.session.only is not None and self._changed is None) or bool(poll(self._writes, 0) & gone)
 
     def drain(self) -> None:
         if self._nursery is not None and self._changed is None:
@@ -360,10 +361,6 @@ class Connection:
 def _is_over(line: bytes | LongLine | None) -> bool:
     """Return True if a line exceeds a limit of messages, and not only the ``room`` left by the budget."""
     return isinstance(line, LongLine) and (line.excess != "room" or line.size > MAX_MESSAGE)
-
-
-def _is_gone(descriptor: int) -> bool:
-    return bool(poll(descriptor, 0) & (select.POLLERR | select.POLLHUP | select.POLLNVAL))
 
 
 # --- The door ---------------------------------------------------------------------------------------------------------

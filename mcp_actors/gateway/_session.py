@@ -49,7 +49,7 @@ from ._calls import (
     OF_A_HOP,
     QUESTIONS,
     Call,
-    Question,
+    Json,
     Refused,
     Unknown,
     Unwritable,
@@ -62,6 +62,7 @@ from ._calls import (
     not_sent,
     prompt_of,
     resource_of,
+    result_in,
     text_in,
     too_large,
     written,
@@ -79,7 +80,7 @@ if TYPE_CHECKING:
     from ..config import CallbackContext, ServerConfig
     from ..servers import ServerRef
     from ..servers.requests import Passing
-    from ._calls import Id, Json, Outlet, Prepare
+    from ._calls import Id, Outlet, Prepare
     from ._front import Changed, Front
 
 logger = Log("mcp_actors.gateway")
@@ -88,7 +89,6 @@ MAX_CALLS: Final = 1000
 """Requests of a session in flight. One more is refused as not sent."""
 
 LARGE: Final = 1024  # bytes; `OF_A_CALL` covers the copies of smaller requests
-LARGE_RESULT: Final = 64 * 1024  # bytes; a larger result needs room to wait for the client
 # Methods that do not start the session's own servers.
 SHARED_ONLY: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "server/discover"})
 
@@ -187,7 +187,7 @@ class Session:
         self._envelope: Json | None = None
         self._directory: str | None = None
         self._roots: Latest | None = None
-        self._asked: dict[str, Question] = {}
+        self._asked: dict[str, trio.MemorySendChannel[Json]] = {}
         self._questions = 0
 
     # --- messages of the client -------------------------------------------------------------------------------------
@@ -214,7 +214,7 @@ class Session:
         request_id = message.get("id")
         question = self._asked.pop(request_id, None) if type(request_id) is str else None
         if question is not None:
-            question.answer(message)
+            question.send_nowait(message)
         return question is not None or is_answer(message)
 
     def _take_notification(self, method: str, params: Json) -> None:
@@ -428,10 +428,9 @@ class Session:
     async def _report(
         self, request_id: Id, token: Id, progress: float, total: float | None, message: str | None
     ) -> None:
-        params: Json = {"progressToken": token, "progress": progress}
-        params |= {} if total is None else {"total": total}
-        params = params if message is None else {**params, "message": message}
-        self.notify("notifications/progress", params, request_id)
+        params = {"progressToken": token, "progress": progress, "total": total, "message": message}
+        known = {name: value for name, value in params.items() if value is not None}
+        self.notify("notifications/progress", known, request_id)
 
     # --- requests that this gateway answers -------------------------------------------------------------------------
 
@@ -501,7 +500,7 @@ class Session:
             logger.exception("the result of a request cannot be written: %s", method)
             self.fail(request_id, Unwritable(method, exc))
             return
-        if len(text) > LARGE_RESULT and not self.budget.passes(len(text)):
+        if len(text) > 64 * 1024 and not self.budget.passes(len(text)):  # a large result needs room to wait
             self.fail(request_id, too_large(method, len(text), WAITING))
             return
         self.outlet.answer(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (json_id(request_id), text), request_id, 0)
@@ -576,12 +575,12 @@ class Session:
         if QUESTIONS.get(method) not in self._capabilities:
             raise MCPError(METHOD_NOT_FOUND, f"this client does not answer {method}")
         self._questions += 1
-        request_id, question = f"mcp-actors:{self._questions}", Question()
-        self._asked[request_id] = question
+        request_id = f"mcp-actors:{self._questions}"
+        self._asked[request_id], answers = trio.open_memory_channel[Json](1)
         about = self.newest_call(server) if about is None else about
         self._tell({"id": request_id, "method": method, "params": params}, about)
         try:
-            return await question.wait()
+            return result_in(await answers.receive())
         except trio.Cancelled:
             self.notify("notifications/cancelled", {"requestId": request_id}, about)
             raise

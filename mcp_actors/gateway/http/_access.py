@@ -110,10 +110,8 @@ def make_token(path: str) -> str:
     except FileExistsError:
         return next(iter(tokens_in(path).values()))
     except OSError as exc:
-        problem = f"{path} cannot be made ({exc.strerror})"
-        raise ConfigError(
-            f"{problem}; name a file that exists, or a folder that this user can write", source=path
-        ) from None
+        remedy = "name a file that exists, or a folder that this user can write"
+        raise ConfigError(f"{path} cannot be made ({exc.strerror}); {remedy}", source=path) from None
     return token
 
 

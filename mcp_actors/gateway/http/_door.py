@@ -260,12 +260,9 @@ class Door:
                 raise ConnectionRefusedError
             if client.family != socket.AF_UNIX:
                 prepare(client)
-            Connection(self, client, f"connection {self._number}", self._begin)
+            Connection(self, client, f"connection {self._number}", self._nursery.start_soon)
         except OSError:  # no room, or the client has left already
             client.close()
-
-    def _begin(self, connection: Connection) -> None:
-        self._nursery.start_soon(connection.run)
 
     def _has_room(self) -> bool:
         """Return True if one more connection may be open; at the limit, close an idle one, a stranger if possible.

@@ -85,10 +85,6 @@ REMEDY: Final = "to change it, use mcp-actors restart, stop, start or reload on 
 
 HTML: Final = (Path(__file__).parent / "page.html").read_text()
 
-_ENCODER: Final = json.JSONEncoder(indent=2, ensure_ascii=False, default=str)
-
-_CAPITAL: Final = re.compile(r"[A-Z]")
-
 _COMMON: Final = {each.name for each in attrs.fields(Event)}
 
 _SLOT: Final = re.compile(r"\{(view|hide_sign_in|hide_sign_out|hide_main|problem|source|rows|tree|failed)\}")
@@ -263,9 +259,8 @@ class Page:
             Problem: the action is refused, or has failed.
         """
         if not self._actions:
-            raise Problem(
-                "this gateway was started with --no-token, so the page only shows; start it with a token to act"
-            )
+            problem = "this gateway was started with --no-token, so the page only shows"
+            raise Problem(f"{problem}; start it with a token to act")
         name, action = wish.get("server"), wish.get("do")
         try:
             if action == "reload" and self._reload is not None:
@@ -322,7 +317,7 @@ def _text_of(result: CallToolResult) -> str:
 def _indented(value: object) -> str:
     """Return JSON of slightly more than `SHOWN` characters at most: writing a large value takes a second."""
     pieces, size = [], 0
-    for piece in _ENCODER.iterencode(value):
+    for piece in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
         pieces.append(piece)
         size += len(piece)
         if size > SHOWN:
@@ -506,8 +501,7 @@ async def serve_page(
     listeners = await listen_at("127.0.0.1:0")
     token = secrets.token_urlsafe(32)
     address = f"{url_of(listeners[0])}#token={token}"
-    serving = partial(serve_http, gateway, listeners, Access({"page": token}), follow=False)
-    door = await nursery.start(serving)
+    door = await nursery.start(partial(serve_http, gateway, listeners, Access({"page": token}), follow=False))
     add_page(door, source, reload)
     file.write(f'<!doctype html><meta http-equiv="refresh" content="0; url={address}"><a href="{address}">the page</a>')
     file.flush()
@@ -586,7 +580,7 @@ def _words(event: Event) -> str:
     if isinstance(event, ToolsChanged):
         counts = ((len(event.added), "added"), (len(event.changed), "changed"), (len(event.removed), "removed"))
         return ", ".join(f"{n} {'tool' if n == 1 else 'tools'} {what}" for n, what in counts if n) or "tools reordered"
-    kind = _CAPITAL.sub(lambda letter: f" {letter[0].lower()}", type(event).__name__).strip()
+    kind = re.sub("[A-Z]", lambda letter: f" {letter[0].lower()}", type(event).__name__).strip()
     values = {each.name: getattr(event, each.name) for each in attrs.fields(type(event)) if each.name not in _COMMON}
     return kind + "".join(f", {name.replace('_', ' ')}: {_value(value)}" for name, value in values.items())
 

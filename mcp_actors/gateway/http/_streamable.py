@@ -358,9 +358,8 @@ class Mcp:
             _reject_malformed(reply, message)
             return
         if message["method"] in ("initialize", "ping"):  # exist in sessions only
-            _reject(
-                reply, request_id, METHOD_NOT_FOUND, f"{message['method']} was removed in {MODERN_PROTOCOL_VERSIONS[0]}"
-            )
+            removed = f"{message['method']} was removed in {MODERN_PROTOCOL_VERSIONS[0]}"
+            _reject(reply, request_id, METHOD_NOT_FOUND, removed)
             return
         gateway = self._alone[head.identity]
         try:

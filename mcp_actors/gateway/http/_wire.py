@@ -299,9 +299,9 @@ class Connection:
         late: seconds that the process was frozen while the next request may have arrived; else 0.
     """
 
-    def __init__(self, site: Site, sock: socket.socket, client: str, begin: Callable[[Connection], object]) -> None:
+    def __init__(self, site: Site, sock: socket.socket, client: str, begin: Callable[..., object]) -> None:
         self.site = site
-        self._begin: Callable[[Connection], object] | None = begin
+        self._begin: Callable[..., object] | None = begin
         self._socket = sock
         self._client = client
         self.local: Any = sock.getsockname()
@@ -368,10 +368,10 @@ class Connection:
         self._task = trio.lowlevel.current_task()
         await trio.lowlevel.wait_task_rescheduled(self._stop_sleeping)
 
-    def _run_soon(self, begin: Callable[[Connection], object]) -> None:
+    def _run_soon(self, begin: Callable[..., object]) -> None:
         self._begin = None
         self.site.selector.unregister(self._socket)
-        begin(self)
+        begin(self.run)
 
     def _stop_sleeping(self, _: object) -> trio.lowlevel.Abort:
         self.site.selector.unregister(self._socket)
