@@ -289,7 +289,9 @@ class Metrics(CallObserver):
             lines = (line for labels, each in list(found.items()) for line in lines_of(name, labels, each))
             yield from family(name, "histogram", what, lines)
         yield from _lines_of_servers(servers.status())
-        yield from _lines_of_sources(servers)
+        for name, what, value in OF_SOURCES:
+            lines = (sample(name, [("source", each.name)], float(value(each))) for each in servers.sources)
+            yield from family(name, "gauge", what, lines)
 
 
 def _common(config: ServerConfig, version: str | None) -> dict[str, str]:
@@ -349,9 +351,3 @@ def _processes(server: ServerStatus) -> Iterator[tuple[str, tuple[int, float]]]:
                 ticks = int(fields[11]) + int(fields[12])
                 memory = int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
                 yield replica.name, (memory, ticks / os.sysconf("SC_CLK_TCK"))
-
-
-def _lines_of_sources(servers: Observable) -> Iterator[str]:
-    for name, what, value in OF_SOURCES:
-        lines = (sample(name, [("source", each.name)], float(value(each))) for each in servers.sources)
-        yield from family(name, "gauge", what, lines)

@@ -335,9 +335,8 @@ class _HttpProcess(Connection):
         await self._thawed.wait()
         headers = dict(scope["headers"])
         if headers.get(SESSION) in self._forgotten:
-            await _respond(
-                send, 404, {}, b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
-            )
+            gone = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
+            await _respond(send, 404, {}, gone)
         elif scope["path"] == "/sse":
             server = self.behavior.server
             async with self._sse.connect_sse(scope, receive, self._watching(send)) as (reader, writer):

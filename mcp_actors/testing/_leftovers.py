@@ -91,9 +91,8 @@ def children() -> list[Child]:
 
 
 def descriptors() -> list[Descriptor]:
-    numbers = [int(name) for name in os.listdir("/dev/fd")]
     found = []
-    for number in sorted(numbers):
+    for number in sorted(map(int, os.listdir("/dev/fd"))):
         # The descriptor that listed the folder is closed by now.
         with suppress(OSError):
             found.append(Descriptor(number, _target(number)))

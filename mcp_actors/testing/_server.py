@@ -96,9 +96,8 @@ class ScriptedServer:
 
     def _open(self, way: str) -> Home:
         if not self._entered:
-            raise RuntimeError(
-                f"ScriptedServer.{way}() needs an open server; use it in `with ScriptedServer() as server:`"
-            )
+            remedy = "use it in `with ScriptedServer() as server:`"
+            raise RuntimeError(f"ScriptedServer.{way}() needs an open server; {remedy}")
         if self._home is None:
             self._home = Home(self._script)
         return self._home
