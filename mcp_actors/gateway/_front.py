@@ -53,6 +53,9 @@ FIRST_LIST: Final = 5.0
 LIST_METHODS: Final = {"prompts": "list_prompts", "resources": "list_resources", "templates": "list_resource_templates"}
 """List → the method of `ServerRef` that requests it."""
 
+KEYS: Final = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"}
+"""List → the member that tells its items apart."""
+
 
 @define(eq=False)
 class Kept:
@@ -164,45 +167,39 @@ class Front:
     # --- prompts and resources --------------------------------------------------------------------------------------
 
     def prompts(self) -> tuple[Json, ...]:
-        own = tuple({**prompt, "name": name} for name, (_, prompt) in self._named_prompts().items())
+        own = tuple({**prompt, "name": name} for name, (_, prompt) in self._owned("prompts").items())
         if self._shared is None:
             return own
         return own + self._not_hidden(own, self._shared.prompts(), self._shared.find_prompt)
 
-    def _named_prompts(self) -> Mapping[str, tuple[str, Json]]:
-        named: dict[str, tuple[str, Json]] = {}
-        for server, kept in self._all():
-            for prompt in kept.prompts:
-                self._enter(named, self.naming.format(server=server, tool=prompt["name"]), server, prompt)
-        return named
-
     def find_prompt(self, public_name: str) -> tuple[ServerRef, str] | None:
-        if (found := self._named_prompts().get(public_name)) is not None:
+        if (found := self._owned("prompts").get(public_name)) is not None:
             return self.group[found[0]], found[1]["name"]
         return None if self._shared is None else self._shared.find_prompt(public_name)
 
     def resources(self) -> tuple[Json, ...]:
-        return self._once("uri", "resources")
+        return self._once("resources")
 
     def templates(self) -> tuple[Json, ...]:
-        return self._once("uriTemplate", "templates")
+        return self._once("templates")
 
-    def _once(self, key: str, kind: str) -> tuple[Json, ...]:
-        own = self._owned(kind, key)
+    def _once(self, kind: str) -> tuple[Json, ...]:
+        own = self._owned(kind)
         shared = () if self._shared is None else getattr(self._shared, kind)()
-        return (*(item for _, item in own.values()), *(item for item in shared if item[key] not in own))
+        return (*(item for _, item in own.values()), *(item for item in shared if item[KEYS[kind]] not in own))
 
-    def _owned(self, kind: str, key: str) -> Mapping[str, tuple[str, Json]]:
+    def _owned(self, kind: str) -> Mapping[str, tuple[str, Json]]:
+        """Return name, URI or template → the first server that lists it, and its item."""
         owned: dict[str, tuple[str, Json]] = {}
         for server, kept in self._all():
             for item in getattr(kept, kind):
-                self._enter(owned, item[key], server, item)
+                name = item[KEYS[kind]]
+                if kind == "prompts":
+                    name = self.naming.format(server=server, tool=name)
+                owner = owned.setdefault(name, (server, item))[0]
+                if owner != server:
+                    self._note_hidden(server, name, f"server {owner!r}")
         return owned
-
-    def _enter(self, owned: dict[str, tuple[str, Json]], name: str, server: str, item: Json) -> None:
-        owner = owned.setdefault(name, (server, item))[0]
-        if owner != server:
-            self._note_hidden(server, name, f"server {owner!r}")
 
     def _note_hidden(self, server: str, name: str, owner: str) -> None:
         if (name, server) not in self._collisions and len(self._collisions) < 100:  # lists may grow for ever
@@ -210,15 +207,15 @@ class Front:
             logger.warning("server %r: %.200r is hidden, because %s lists it, too", server, name, owner)
 
     def find_resource(self, uri: str) -> ServerRef | None:
-        if (found := self._owned("resources", "uri").get(uri)) is not None:
+        if (found := self._owned("resources").get(uri)) is not None:
             return self.group[found[0]]
-        for text, (server, _) in self._owned("templates", "uriTemplate").items():
+        for text, (server, _) in self._owned("templates").items():
             if _matches(text, uri):
                 return self.group[server]
         return None if self._shared is None else self._shared.find_resource(uri)
 
     def find_template(self, text: str) -> ServerRef | None:
-        if (found := self._owned("templates", "uriTemplate").get(text)) is not None:
+        if (found := self._owned("templates").get(text)) is not None:
             return self.group[found[0]]
         return self.find_resource(text) if self._shared is None else self._shared.find_template(text)
 
