@@ -164,8 +164,7 @@ def _task_support(tool: ListedTool) -> TaskSupport:
     """Return a tool's support for tasks; only some versions of the protocol have any."""
     if isinstance(tool, CatalogTool):
         return tool.task_support
-    execution = getattr(tool, "execution", None)
-    return getattr(execution, "task_support", None) or "forbidden"
+    return getattr(getattr(tool, "execution", None), "task_support", None) or "forbidden"
 
 
 @attrs.frozen(kw_only=True, repr=False)

@@ -192,8 +192,7 @@ def _check_grant(instance: OAuth, attribute: attrs.Attribute[Any], value: object
     elif value == "identity_assertion":
         if not instance.send_resource:
             raise _bad("send_resource", "send_resource=False is not used with grant='identity_assertion'; remove it")
-        fields = ("issuer", "client_id", "client_secret", "assertion")
-        needed = {name: getattr(instance, name) for name in fields}
+        needed = {name: getattr(instance, name) for name in ("issuer", "client_id", "client_secret", "assertion")}
     else:
         needed = {}
         if instance.assertion is not None:

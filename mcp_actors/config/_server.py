@@ -90,8 +90,7 @@ def _check_protocol(instance: ServerConfig, attribute: attrs.Attribute[Any], val
 
 def _check_replicas(instance: ServerConfig, attribute: attrs.Attribute[Any], value: object) -> None:
     check.at_least_one(instance, attribute, value)
-    transport = instance.transport
-    kind = kind_of(transport)
+    kind = kind_of(instance.transport)
     if value == 1:
         return
     if kind != "stdio":

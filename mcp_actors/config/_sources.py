@@ -210,8 +210,7 @@ def entry_of(file: str, document: Document) -> Entry | None:
     if manifest.is_of_another_kind(document.data):
         return None
     data = manifest.mapping("", document.data, _OF_DOCUMENT)
-    metadata = manifest.mapping("metadata", data.get("metadata"), _OF_METADATA)
-    name = metadata.get("name")
+    name = manifest.mapping("metadata", data.get("metadata"), _OF_METADATA).get("name")
     if not isinstance(name, str):
         raise bad(manifest.source, "metadata.name", f"found {found(name)}; write the name of the server")
     try:

@@ -343,8 +343,7 @@ class SqliteSource(TableSource):
                     yield connection
         except sqlite3.Error as error:
             missing = "" if os.path.exists(self._path) else " (the file does not exist)"
-            code = getattr(error, "sqlite_errorcode", 0) & 0xFF
-            remedy = _REMEDIES.get(code, _REMEDY)
+            remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _REMEDY)
             raise ConfigError(f"{self.name}: SQLite failed: {error}{missing}; {remedy}", source=self.name) from None
 
 

@@ -98,8 +98,7 @@ def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: o
     parts = _split_url(owner, instance.url)
     if parts.scheme == "http" and not value and not is_loopback(parts.hostname or ""):
         remedy = "use https, or set allow_insecure=True if you trust the network"
-        problem = f"would send everything unencrypted, including credentials; {remedy}"
-        raise _bad_url(owner, instance.url, problem)
+        raise _bad_url(owner, instance.url, f"would send everything unencrypted, including credentials; {remedy}")
 
 
 # --- credentials ----------------------------------------------------------------------------------------------------
@@ -122,8 +121,7 @@ def _check_headers(
             problem = f"{spelled[name.lower()]!r} and {name!r} are the same header; remove one of them"
             raise check.refused(owner, "headers", problem)
         spelled[name.lower()] = name
-        text = check_value(owner, "headers", name, each)
-        if problem_of_value := header_problem(text or ""):
+        if problem_of_value := header_problem(check_value(owner, "headers", name, each) or ""):
             raise check.refused(owner, f"headers.{name}", f"headers[{name!r}]: {problem_of_value}")
     if "authorization" in spelled and "@" in _split_url(owner, instance.url).netloc:
         problem = "headers has 'Authorization', and url contains a user name or password; remove one of the two"
@@ -490,8 +488,7 @@ def _to_env(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
     check_mapping("Stdio", "env", value)
     for name, each in value.items():
         _check_variable("env", name)
-        text = check_value("Stdio", "env", name, each)
-        if problem := env_problem(text or ""):
+        if problem := env_problem(check_value("Stdio", "env", name, each) or ""):
             raise check.refused("Stdio", f"env.{name}", f"env[{name!r}]: {problem}")
     return NamedValues(value)
 

@@ -129,8 +129,7 @@ def refused_text(instance: Any, field: str, text: str, remedy: str) -> ConfigErr
 
 def is_positive(value: Any, *, unlimited: bool = False) -> bool:
     """Return whether `value` is a positive number, or infinity if `unlimited`. NaN is not."""
-    highest = math.inf if unlimited else sys.float_info.max
-    return is_number(value) and 0 < value <= highest
+    return is_number(value) and 0 < value <= (math.inf if unlimited else sys.float_info.max)
 
 
 def seconds(*, unlimited: bool = False, optional: bool = False) -> Validator:

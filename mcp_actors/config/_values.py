@@ -501,8 +501,7 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
     if isinstance(value, Secret):
         return value.reveal()
     try:
-        result = value()
-        text: object = await answer_of(result)
+        text: object = await answer_of(value())
     except Exception as exc:
         # The user's code may raise anything; Cancelled passes, as it is not an Exception. The text of an error may hold
         # the credential just read, so only the type goes into the message, which is logged and shown in status.

@@ -100,8 +100,7 @@ async def serve_own(
     asks = any((callbacks.elicitation, callbacks.sampling, callbacks.roots))
     if asks:  # modern servers can only ask modern clients
         configs = [*map(_legacy_in_process, configs)]
-    opening = open_in_background(configs, shared.naming, callbacks)
-    async with opening as group, trio.open_nursery() as nursery:
+    async with open_in_background(configs, shared.naming, callbacks) as group, trio.open_nursery() as nursery:
         front = Front(group, shared.naming, shared)
         declared = {name: capabilities[name] for name in ASKED if type(capabilities.get(name)) is dict}
         for ref in front.own_servers():

@@ -190,8 +190,7 @@ class Metrics(CallObserver):
         )
         series = self._shared.get(labels)
         if series is None:
-            sent = attempt.outcome != "not_sent"
-            served = self._served.setdefault(of_tool, [0] * (TOTAL + 1)) if sent else None
+            served = None if attempt.outcome == "not_sent" else self._served.setdefault(of_tool, [0] * (TOTAL + 1))
             queued = self._queued.setdefault(of_tool[:1], [0] * (TOTAL + 1))
             series = self._shared[labels] = Series(
                 labels, served, queued, self._attributes(attempt, tool), dict(labels)

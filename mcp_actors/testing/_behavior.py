@@ -353,8 +353,7 @@ class Behavior:
             return await call_next(ctx)
         self._in_flight[ctx.request_id] = request
         try:
-            fault = self._script.take(ctx.method, name)
-            return await self._commit(fault, ctx, call_next, connection)
+            return await self._commit(self._script.take(ctx.method, name), ctx, call_next, connection)
         finally:
             self._in_flight.pop(ctx.request_id, None)
 

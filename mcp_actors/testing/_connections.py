@@ -333,8 +333,7 @@ class _HttpProcess(Connection):
 
     async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
         await self._thawed.wait()
-        headers = dict(scope["headers"])
-        if headers.get(SESSION) in self._forgotten:
+        if dict(scope["headers"]).get(SESSION) in self._forgotten:
             gone = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
             await _respond(send, 404, {}, gone)
         elif scope["path"] == "/sse":
@@ -505,8 +504,7 @@ class _Exchange:
 
     async def _send(self, event: Any) -> None:
         if event["type"] == "http.response.start":
-            headers = list(event.get("headers", []))
-            await self._write(h11.Response(status_code=event["status"], headers=headers))
+            await self._write(h11.Response(status_code=event["status"], headers=list(event.get("headers", []))))
         else:
             if event.get("body"):
                 await self._write(h11.Data(event["body"]))

@@ -86,8 +86,7 @@ class Snapshot(NamedTuple):
 
 def children() -> list[Child]:
     """List all child processes, in any session or group, zombies included."""
-    found = _children_from_proc() if sys.platform == "linux" else _children_from_ps()
-    return sorted(found)
+    return sorted(_children_from_proc() if sys.platform == "linux" else _children_from_ps())
 
 
 def descriptors() -> list[Descriptor]:

@@ -313,8 +313,7 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
         problem = "this is a command, which is never run; write the header under 'headers', with ${NAME} in its value"
         raise bad(around.source, child(transport.path, key), problem)
     elif key in _keys.TRANSPORT:
-        taken = _converted(key, value, child(transport.path, key), around)
-        transport.put(_keys.TRANSPORT[key], taken, key)
+        transport.put(_keys.TRANSPORT[key], _converted(key, value, child(transport.path, key), around), key)
     elif key in _keys.SERVER:
         in_seconds = value / 1000 if key.endswith("_ms") and is_number(value) else value
         if in_seconds is not value and 0 < in_seconds < 1:

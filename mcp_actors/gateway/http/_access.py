@@ -62,8 +62,7 @@ class Access:
         if address.startswith("::ffff:") and "." in address:  # IPv4 on a socket for both
             address = address.removeprefix("::ffff:")
         # Clients use these for a port that a container publishes. DNS rebinding needs a name of the attacker's own.
-        names = {address, "localhost", "127.0.0.1", "::1", *self.host_names}
-        if name not in names:
+        if name not in {address, "localhost", "127.0.0.1", "::1", *self.host_names}:
             raise Refused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
         origin = head.headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host and origin not in self.origins:

@@ -297,8 +297,7 @@ async def _review(ref: ServerRef, tool: str, pin: str, *, approve: bool) -> Json
     if approve:
         await ref.approve_tools(ref.tool_changes, tool)
         return {}
-    lines = await trio.to_thread.run_sync(definition_lines, json_of(known.tool))
-    return {"definition": "\n".join(lines)}
+    return {"definition": "\n".join(await trio.to_thread.run_sync(definition_lines, json_of(known.tool)))}
 
 
 def _text_of(result: CallToolResult) -> str:

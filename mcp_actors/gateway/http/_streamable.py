@@ -88,8 +88,7 @@ def check_media(connection: Connection, head: Head) -> None:
         raise Refused(406, "the reply is a stream of events; send Accept: text/event-stream")
     if head.method != "POST":
         return
-    kind = head.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if head.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
         raise Refused(415, "the body is not JSON; send it as Content-Type: application/json")
     if not (accepts(head, "application/json") and accepts(head, "text/event-stream")):
         raise Refused(406, "the reply may be of two kinds; send Accept: application/json, text/event-stream")

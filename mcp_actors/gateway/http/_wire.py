@@ -417,8 +417,7 @@ class Connection:
         reply = self._reply = Reply(self, head)
         self._due = math.inf
         try:
-            answer = head.answer or self.site.admit(self, head)
-            answer(self, head, data[len(head.raw) :], reply)
+            (head.answer or self.site.admit(self, head))(self, head, data[len(head.raw) :], reply)
         except Refused as refused:
             reply.refuse(refused)
         self.late = 0.0
