@@ -41,6 +41,8 @@ from ._signals import InterruptGuard, SignalWakeup, StopNotes
 if TYPE_CHECKING:
     import asyncio
 
+    from ._bridge import Step
+
 
 # --- Trio runs --------------------------------------------------------------------------------------------------------
 
@@ -48,7 +50,6 @@ if TYPE_CHECKING:
 Host = Literal["thread", "guest"]
 """Where Trio runs."""
 
-Turn = Callable[[], object]
 OnEnded = Callable[[BaseException | None], None]
 
 
@@ -94,10 +95,7 @@ class TrioRun(ABC):
     def abandon(self) -> None:
         """End the run after its event loop. Any thread may call this."""
         if not self.bridge.is_copy:
-            self._abandon()
-
-    def _abandon(self) -> None:
-        self.abort()
+            self.abort()
 
     def at_exit(self) -> None:
         self.abandon()
@@ -186,7 +184,7 @@ class GuestRun(TrioRun):
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
         super().__init__(bridge, block, on_ended)
-        self._turns: deque[Turn] = deque()
+        self._turns: deque[Step] = deque()
         self._turn_due = threading.Event()
         self._ended = False
         self._interrupts = InterruptGuard()
@@ -218,14 +216,14 @@ class GuestRun(TrioRun):
     def abort(self) -> None:
         self.block.abort()
 
-    def _abandon(self) -> None:
-        if threading.get_ident() != self._thread:
+    def abandon(self) -> None:
+        if self.bridge.is_copy or threading.get_ident() != self._thread:
             return  # only its own thread can run its turns
         self.block.abort()
         if not self.bridge.loop.is_running():
             self._take_all_turns()
 
-    def _schedule(self, call_soon: Callable[[Turn], object], turn: Turn) -> None:
+    def _schedule(self, call_soon: Callable[[Step], object], turn: Step) -> None:
         self._turns.append(turn)
         self._turn_due.set()
         with suppress(RuntimeError):  # the event loop is closed
@@ -272,13 +270,9 @@ def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnd
     Raises:
         ValueError: the host is not valid.
     """
-    match host:
-        case "thread":
-            return ThreadRun(bridge, block, on_ended)
-        case "guest":
-            return GuestRun(bridge, block, on_ended)
-        case _:
-            raise ValueError(f"host={host!r} is not a valid host; give 'thread' or 'guest'")
+    if host not in ("thread", "guest"):
+        raise ValueError(f"host={host!r} is not a valid host; give 'thread' or 'guest'")
+    return (ThreadRun if host == "thread" else GuestRun)(bridge, block, on_ended)
 
 
 # --- The block on Trio's side -----------------------------------------------------------------------------------------

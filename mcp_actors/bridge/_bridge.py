@@ -214,7 +214,7 @@ class _Request(ABC, Generic[T]):
         answered: event loop's side only.
     """
 
-    __slots__ = ("_begun", "_bridge", "_context", "_fn", "answered", "asker", "future")
+    __slots__ = ("_begun", "_bridge", "_context", "_fn", "_pending", "_scope", "answered", "asker", "future")
 
     def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Any]) -> None:
         self._bridge = bridge
@@ -224,6 +224,8 @@ class _Request(ABC, Generic[T]):
         self.future: asyncio.Future[T] = bridge.loop.create_future()
         self.answered: bool = False
         self._begun = False
+        self._scope: trio.CancelScope | None = None
+        self._pending: Any = None
 
     def ended_error(self) -> Exception:
         """Return the asker's error with its cause; outcome ``unknown`` once the request has begun."""
@@ -272,9 +274,13 @@ class _Request(ABC, Generic[T]):
     def _begin(self) -> None:
         """Start in the caller's context. An exception is the answer."""
 
-    @abstractmethod
     def cancel(self) -> None:
         """Stop, because the caller has left."""
+        if self._scope is not None:
+            self._scope.cancel("its caller on the event loop has left")
+        if self._pending is not None:
+            self._pending.withdraw()
+            self._pending = None
 
     def _answer(self, step: Step) -> None:
         with suppress(RuntimeError):  # the event loop is closed, and its callers are gone
@@ -284,11 +290,7 @@ class _Request(ABC, Generic[T]):
 class _TaskRequest(_Request[T]):
     """Runs an async function in a task on Trio's side."""
 
-    __slots__ = ("_scope",)
-
-    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Any]) -> None:
-        super().__init__(bridge, asker, fn)
-        self._scope: trio.CancelScope | None = None
+    __slots__ = ()
 
     def _begin(self) -> None:
         self._start(self._fn)
@@ -296,10 +298,6 @@ class _TaskRequest(_Request[T]):
     def _start(self, fn: Callable[[], Awaitable[T]]) -> None:
         self._scope = trio.CancelScope()
         self._bridge.nursery.start_soon(self._serve, fn, self._scope, name="a request from asyncio")
-
-    def cancel(self) -> None:
-        if self._scope is not None:
-            self._scope.cancel("its caller on the event loop has left")
 
     async def _serve(self, fn: Callable[[], Awaitable[T]], scope: trio.CancelScope) -> None:
         act_for_caller()
@@ -318,37 +316,24 @@ class _TaskRequest(_Request[T]):
 class _MessageRequest(_Request[T]):
     """Sends a message to an actor, without a task."""
 
-    __slots__ = ("_call",)
-
-    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], PendingCall[T]]) -> None:
-        super().__init__(bridge, asker, fn)
-        self._call: PendingCall[T] | None = None
+    __slots__ = ()
 
     def _begin(self) -> None:
-        self._call = call = self._fn()
+        self._pending = call = self._fn()
         call.on_answer(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
-        self._call = None  # which refers to this request
+        self._pending = None  # which refers to this request
         if isinstance(answer, outcome.Value):
             self._answer(partial(self.succeed, answer.value))
         else:
             self._answer(partial(self.fail, answer.error))
 
-    def cancel(self) -> None:
-        if self._call is not None:
-            self._call.withdraw()
-            self._call = None
-
 
 class _ServerRequest(_TaskRequest[T]):
     """Sends a prepared request to a server, with a task only after a failure."""
 
-    __slots__ = ("_pending",)
-
-    def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], PendingRequest[T]]) -> None:
-        super().__init__(bridge, asker, fn)
-        self._pending: PendingRequest[T] | None = None
+    __slots__ = ()
 
     def _begin(self) -> None:
         self._pending = pending = self._fn()
@@ -362,12 +347,6 @@ class _ServerRequest(_TaskRequest[T]):
             self._context.copy().run(self._start, pending.finish)
         else:
             self._answer(partial(self.succeed, answer.value))
-
-    def cancel(self) -> None:
-        super().cancel()
-        if self._pending is not None:
-            self._pending.withdraw()
-            self._pending = None
 
 
 # --- Lanes between threads --------------------------------------------------------------------------------------------

@@ -353,8 +353,7 @@ def _transport(bridge: Bridge, transport: Any) -> Any:
         case InProcess(server=Server() | MCPServer() as server):
             elsewhere: Any = LoopServer(bridge, server)
             return InProcess(elsewhere)
-        case _:
-            return adapted_transport(partial(on_loop, bridge), transport)
+    return adapted_transport(partial(on_loop, bridge), transport)
 
 
 def adapted_transport(wrap: Wrap, transport: Any) -> Any:
@@ -367,8 +366,7 @@ def adapted_transport(wrap: Wrap, transport: Any) -> Any:
             return attrs.evolve(transport, address=address, secret=secret)
         case Http() | Sse():
             return attrs.evolve(transport, headers=_values(wrap, transport.headers), auth=_auth(wrap, transport.auth))
-        case _:
-            return transport
+    return transport
 
 
 def _values(wrap: Wrap, values: Mapping[str, ConfigValue]) -> dict[str, Any]:

@@ -245,7 +245,9 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
         async with trio.open_nursery() as nursery:
             with ExitStack() as after_loop:
                 async with trio_asyncio.open_loop() as loop:
-                    bridge = _bridge(loop, nursery)
+                    bridge = Bridge(loop)
+                    bridge.nursery, bridge.serving = nursery, True
+                    bridge.to_loop = bridge.to_trio = run_now  # both sides share a thread and a Trio run
                     after_loop.callback(bridge.abandon)
                     try:
                         yield AsyncioLoop(bridge)
@@ -268,15 +270,6 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
             raise from_block
     finally:
         del from_block  # whose traceback refers to this frame
-
-
-def _bridge(loop: Any, nursery: trio.Nursery) -> Bridge:
-    """Return a bridge; both sides share a thread and a Trio run."""
-    bridge = Bridge(loop)
-    bridge.nursery = nursery
-    bridge.to_loop = bridge.to_trio = run_now
-    bridge.serving = True
-    return bridge
 
 
 # --- Lists of tools ---------------------------------------------------------------------------------------------------
