@@ -44,8 +44,6 @@ if TYPE_CHECKING:
 
 _CODE: Final = re.compile(r"[\x20-\x21\x23-\x5b\x5d-\x7e]{1,60}")  # RFC 6749, 5.2
 _EXPLAINED: Final = ("error", "error_description")
-_SHOWN: Final = 200
-"""Characters of an explanation."""
 
 
 class SignInRequired(ConnectFailed, ServerUnavailable):
@@ -76,9 +74,8 @@ class SignInRequired(ConnectFailed, ServerUnavailable):
     def because(cls, server: str, why: str, challenge: str | None = None) -> Self:
         """Return the error with a remedy."""
         remedy = f"run 'mcp-actors login {server}', or await servers[{server!r}].sign_in()"
-        return cls(
-            f"server {server!r} needs_auth: {why}; {remedy}", server=server, challenge=challenge, outcome="not_sent"
-        )
+        message = f"server {server!r} needs_auth: {why}; {remedy}"
+        return cls(message, server=server, challenge=challenge, outcome="not_sent")
 
 
 class SignInFailed(ServerError):
@@ -167,7 +164,7 @@ def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str,
 
 
 def with_explanation(said: str, description: str) -> str:
-    explained = plain_text(description, limit=_SHOWN)
+    explained = plain_text(description, limit=200)
     return f"{said} ({explained})" if explained else said
 
 
@@ -204,9 +201,6 @@ MAX_BODY: Final = 1024 * 1024
 MAX_CREDENTIAL: Final = 16 * 1024
 """Characters of an issued credential. Most servers refuse longer headers."""
 
-_BUSY: Final = frozenset({408, 425, 429})
-"""Statuses below 500 of a server that may answer later."""
-
 _SECRET: Final = frozenset({"assertion", "client_assertion", "client_secret", "code", "code_verifier", "refresh_token"})
 """Fields of a form that an answer may quote."""
 
@@ -218,7 +212,7 @@ _KEPT: Final = (b"content-type", b"location", b"www-authenticate")
 
 
 def is_busy(response: httpx2.Response) -> bool:
-    return response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status_code in _BUSY
+    return response.status_code >= HTTPStatus.INTERNAL_SERVER_ERROR or response.status_code in (408, 425, 429)
 
 
 @define(eq=False, repr=False)

@@ -18,7 +18,7 @@ import warnings
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import parse_qs, unquote_plus
 
 import httpx2
@@ -59,21 +59,11 @@ if TYPE_CHECKING:
 
     from ..config import OAuth
 
-Method: TypeAlias = Literal["client_secret_basic", "client_secret_post"]
-
-DEAD: Final = frozenset({"bad_refresh_token", "invalid_grant", "invalid_refresh_token"})
-"""Errors about a worthless refresh token; the first is GitHub's."""
-
-LATER: Final = frozenset({"server_error", "slow_down", "temporarily_unavailable"})
-"""Errors that a retry may not meet."""
-
 WITHOUT_RESOURCE: Final = frozenset({"invalid_request", "invalid_target"})
 """Errors of a server that may not know the parameter ``resource``."""
 
 UNUSABLE: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
 """Errors of the SDK and httpx2 about an answer outside the protocol, or an unusable value in it."""
-
-CLIENT_NAME: Final = "mcp-actors"
 
 
 @define(eq=False, repr=False)
@@ -186,7 +176,7 @@ def _registered(exchange: Exchange, redirect: str) -> OAuthClientInformationFull
 
 
 def _metadata(redirect: str | None, scope: str | None) -> OAuthClientMetadata:
-    described = {"client_name": CLIENT_NAME, "redirect_uris": redirect and [redirect], "scope": scope}
+    described = {"client_name": "mcp-actors", "redirect_uris": redirect and [redirect], "scope": scope}
     return OAuthClientMetadata.model_validate(described)
 
 
@@ -229,7 +219,7 @@ async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn
     return _signed_in(exchange, memory, provider, challenge.resource_metadata)
 
 
-def _unattended(exchange: Exchange, memory: _Memory, method: Method, guard: _Guard) -> Any:
+def _unattended(exchange: Exchange, memory: _Memory, method: str, guard: _Guard) -> Any:
     from mcp.client.auth.extensions import client_credentials as client, identity_assertion as identity  # import PyJWT
 
     oauth = exchange.oauth
@@ -317,10 +307,11 @@ def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
     if response.is_success:
         return
     code, said = said_by(response, exchange.mask)
-    if code in LATER or response.is_redirect:
+    if code in ("server_error", "slow_down", "temporarily_unavailable") or response.is_redirect:
         raise Unreachable(f"the authorization server answered {said} to a refresh")
     problem = f"the authorization server has refused the refresh token: {said}{remedy_for(said, exchange.oauth)}"
-    raise SignInNeeded(problem, dead=code in DEAD)
+    # The first of these errors is GitHub's.
+    raise SignInNeeded(problem, dead=code in ("bad_refresh_token", "invalid_grant", "invalid_refresh_token"))
 
 
 def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
@@ -449,11 +440,10 @@ class _Guard:
             return
         known = self._issuer_of_secret
         if known is not None and not issuers_match(found or _origin(self.exchange.url), known):
-            problem = (
-                f"the server names {self._shown(found)}, and the client_secret has been used with {self._shown(known)}"
-            )
+            problem = f"the server names {self._shown(found)}"
+            used = f"the client_secret has been used with {self._shown(known)}, so it is not sent"
             remedy = "if the change is right, run 'mcp-actors logout' for this server, and sign in again"
-            raise Refused("issuer_changed", f"{problem}, so it is not sent; {remedy}")
+            raise Refused("issuer_changed", f"{problem}, and {used}; {remedy}")
 
     def _shown(self, issuer: str | None) -> str:
         return "no issuer" if issuer is None else plain_text(self.exchange.mask(issuer), limit=200)
@@ -528,12 +518,10 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
         remedy = "register a client with it, and set client_id"
         if context is not None and context.oauth_metadata is None and context.protected_resource_metadata is None:
             # The SDK then takes the host of the URL for an authorization server, whatever answers there.
-            problem = (
-                f"the host of the URL publishes no OAuth metadata, and registers no client: {said or 'invalid answer'}"
-            )
+            problem = "the host of the URL publishes no OAuth metadata, and registers no client"
             remedy = "if the server takes a key or a token, give it in headers; if it lets everybody in, do not sign in"
             remedy += "; else check its URL, or register a client there, and set client_id"
-            return Refused("registration_refused", f"{problem}; {remedy}")
+            return Refused("registration_refused", f"{problem}: {said or 'invalid answer'}; {remedy}")
         said = said or f"invalid answer{'' if last is None else problem_of(OAuthClientInformationFull, last)}"
         problem = f"the authorization server does not register this client: {said}"
         return Refused("registration_refused", f"{problem}; {remedy}")

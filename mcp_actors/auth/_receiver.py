@@ -51,13 +51,6 @@ MOST: Final = 16
 """Connections at a time."""
 
 HTTP_PORT: Final = 80
-"""The port of a URL that names none."""
-
-ATTEMPTS: Final = 10
-"""Attempts to find a port that is free for IPv4 and IPv6."""
-
-SHORTAGE: Final = 0.1
-"""Seconds until the next look at new connections, if no descriptor is left."""
 
 _SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
@@ -148,7 +141,7 @@ async def _accept(
             connection, _ = listener.accept()
         except OSError as error:  # the other side has left, or there is no descriptor
             if error.errno in _SHORT:
-                await anyio.sleep(SHORTAGE)
+                await anyio.sleep(0.1)
             continue
         connection.setblocking(False)
         # A further connection ends the oldest. If it waited for room, a flood of silent connections would keep the
@@ -218,7 +211,7 @@ def listening(host: str, port: int) -> Iterator[Sequence[socket.socket]]:
     with ExitStack() as stack:
         hosts = ("127.0.0.1", "::1") if host == "localhost" else (host,)
         listeners: list[socket.socket] = []
-        attempts = 1 if port else ATTEMPTS
+        attempts = 1 if port else 10  # to find a port that is free for IPv4 and IPv6
         while not listeners:
             attempts -= 1
             try:

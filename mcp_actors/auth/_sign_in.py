@@ -50,12 +50,6 @@ PING: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method"
 
 _HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
-_ANSWERS: Final = frozenset({"code", "error", "state"})
-"""Parameters of a redirect; a pasted text without any is a code."""
-
-PROBE: Final = " " * 1000
-"""Finds out whether an empty store keeps a value. Counts as no sign-in."""
-
 CHALLENGE: Final = 10.0
 """Seconds for the answer of the MCP server, which only saves a search for the metadata."""
 
@@ -107,7 +101,7 @@ async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | C
         with patiently(LONGEST + PATIENCE):
             async with store.lock(key):
                 text = await store.load(key)
-                await store.save(key, text or PROBE)
+                await store.save(key, text or " " * 1000)  # which counts as no sign-in
                 kept = await store.load(key)
                 if not text:
                     await store.delete(key)
@@ -125,9 +119,8 @@ async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | C
 
 def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
     if oauth.unattended:
-        return SignInFailed.because(
-            server, "unreachable", f"there are no tokens within {TIMEOUT:g} s; sign in again later"
-        )
+        why = f"there are no tokens within {TIMEOUT:g} s; sign in again later"
+        return SignInFailed.because(server, "unreachable", why)
     why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout); sign in again, or raise sign_in_timeout"
     return SignInFailed.because(server, "timed_out", why)
 
@@ -167,7 +160,7 @@ async def _with_person(
     except BaseExceptionGroup as group:
         failure = collapse(group)
         if isinstance(failure, _CallbackRaised):
-            failure = failure.error
+            [failure] = failure.args
     raise failure
 
 
@@ -176,10 +169,6 @@ class _CallbackRaised(Exception):
 
     The frames on the way hold the verifier of the code.
     """
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__()
-        self.error = error
 
 
 @define(eq=False, repr=False)
@@ -247,7 +236,7 @@ class _Visit:
     def _read(self, pasted: str) -> Mapping[str, str]:
         """Return the parameters in a pasted URL, query or code, with or without "="."""
         query = split(pasted).query if "://" in pasted else pasted.lstrip("?")
-        if "://" not in pasted and _ANSWERS.isdisjoint(parse_qs(query, keep_blank_values=True)):
+        if "://" not in pasted and {"code", "error", "state"}.isdisjoint(parse_qs(query, keep_blank_values=True)):
             return {"code": pasted}
         return parameters_of(query, self._state)
 

@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar
 from weakref import WeakValueDictionary
 
+import outcome
 import trio
 from attrs import Attribute, define, evolve, field, frozen
 from attrs.validators import instance_of, optional
@@ -115,23 +116,18 @@ class _Job(Generic[T]):
     undo: Callable[[T], object]
     token: trio.lowlevel.TrioToken | None
     done: trio.Event = field(factory=trio.Event, init=False)
-    _values: list[T] = field(factory=list, init=False)
-    _error: BaseException | None = field(default=None, init=False)
+    _found: outcome.Outcome[T] | None = field(default=None, init=False)
     _left: bool = field(default=False, init=False)
-    _ended: bool = field(default=False, init=False)
     _mutex: threading.Lock = field(factory=threading.Lock, init=False)
 
     def run(self) -> None:
         if self._left and not self.lasting:
             return
-        try:
-            self._values.append(self.fn())
-        except BaseException as error:
-            self._error = error
+        found = outcome.capture(self.fn)
         # The caller may leave at this very moment, in another thread. Under the mutex exactly one side undoes the
         # result; else an opened file could stay open, or be closed twice.
         with self._mutex:
-            self._ended = True
+            self._found = found
             if self._left:
                 self._undo()
         if self.token is not None:
@@ -141,18 +137,16 @@ class _Job(Generic[T]):
     def leave(self) -> None:
         with self._mutex:
             self._left = True
-            if self._ended:
-                self._undo()
+            self._undo()
 
     def _undo(self) -> None:
-        for value in self._values:
-            self.undo(value)
+        if isinstance(self._found, outcome.Value):
+            self.undo(self._found.value)
 
     def result(self) -> T:
-        error, self._error = self._error, None
-        if error is not None:
-            raise error
-        return self._values[0]
+        found, self._found = self._found, None
+        assert found is not None, "the call has ended"
+        return found.unwrap()
 
 
 class StoreThread:
@@ -301,10 +295,6 @@ def busy_file(path: Path, done: str, error: OSError) -> ConfigError | None:
 # --- The stores -------------------------------------------------------------------------------------------------------
 
 
-MAX_BYTES: Final = 1024 * 1024
-"""The largest file to read. A sign-in takes 2 to 8 KiB."""
-
-
 def _default_directory() -> Path:
     try:
         return user_directory("data") / "tokens"
@@ -390,7 +380,7 @@ def _read(path: Path) -> str | None:
             status = os.fstat(descriptor)
             mode = stat.S_IMODE(status.st_mode)
             if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid() and not mode & 0o077:
-                return file.read(MAX_BYTES).decode(errors="replace")
+                return file.read(1024 * 1024).decode(errors="replace")  # a sign-in takes 2 to 8 KiB
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -495,9 +485,6 @@ def _usable_keyring() -> Any:
 
 VERSION: Final = 1
 
-EARLY: Final = 60.0
-"""Seconds before the expiry at which a token is refreshed, or a tenth of its life if less."""
-
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")  # RFC 6749, A.12
 
 _KEPT: Final = {
@@ -566,7 +553,8 @@ class SignedIn:
     def due(self, now: float) -> bool:
         if self.expires_at is None:
             return False
-        return now >= self.expires_at - min(EARLY, max(self.expires_at - self.since, 0.0) / 10)
+        # A minute before the expiry, or a tenth of the token's life if less.
+        return now >= self.expires_at - min(60.0, max(self.expires_at - self.since, 0.0) / 10)
 
     def has_asked_for(self, scope: str) -> bool:
         """Return True if these scopes were granted, or asked for in vain."""
@@ -611,10 +599,8 @@ class SignedIn:
                 content[name] = content[name] and model.model_validate(content[name])
             found = cls(**content)
             # A copied or renamed file must not give the token of one server or account to another.
-            same = stored in (None, key) and resource_url_from_server_url(
-                found.resource
-            ) == resource_url_from_server_url(url)
-            return found if same else None
+            theirs, ours = map(resource_url_from_server_url, (found.resource, url))
+            return found if stored in (None, key) and theirs == ours else None
         except (ValueError, TypeError, KeyError, RecursionError):
             return None
 

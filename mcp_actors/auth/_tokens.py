@@ -37,6 +37,7 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Final, TypeVar
 
 import httpx2
+import outcome
 import trio
 from attrs import define, field
 
@@ -67,9 +68,6 @@ T = TypeVar("T")
 GRACE: Final = 2.0
 """Seconds that the end of a connection or program waits for the answer to a refresh, with the only valid refresh
 token."""
-
-ATTEMPT: Final = 1.0
-"""Seconds that a request waits for a store that has refused a token before."""
 
 PAUSE: Final = 10.0
 """Seconds until the next attempt after an early refresh, or the write of a new token, has failed."""
@@ -219,18 +217,15 @@ class OAuthTokens(httpx2.Auth):
                 return self._current
             async with self._store.lock(self._key):
                 await self._load()
-                if self._is_news(used):
-                    return self._current
+                found = self._current
+                if found is not None and not found.due(time.time()) and _token_of(found) != _token_of(used):
+                    return found
                 begin()
                 try:
                     return await self._obtain(refusal)
                 except (Refused, Unreachable) as error:
                     self._failed_last = error.again()  # without the frames, which hold tokens
                     raise
-
-    def _is_news(self, used: SignedIn | None) -> bool:
-        found = self._current
-        return found is not None and not found.due(time.time()) and _token_of(found) != _token_of(used)
 
     async def _obtain(self, refusal: httpx2.Response | None) -> SignedIn:
         """Get new tokens and store them, while the lock is held."""
@@ -281,8 +276,7 @@ class OAuthTokens(httpx2.Auth):
         self._stored, self._unsaved = text, False
 
     async def _save_again(self) -> None:
-        """Store the current sign-in, unless the store has got another one."""
-        with suppress(ConfigError), patiently(ATTEMPT):
+        with suppress(ConfigError), patiently(1.0):  # not longer: the store has refused the token before
             async with self._turn, self._store.lock(self._key):
                 await self._load()
                 if self._unsaved and self._current is not None:
@@ -326,8 +320,7 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
         StoreBusy: the store does not answer in time.
         Exception: raised by the function.
     """
-    results: list[T] = []
-    failures: list[BaseException] = []
+    found: list[outcome.Outcome[T]] = []
     begun, done = trio.Event(), trio.Event()
     # Shielded: the end of a program cancels system tasks at once, and the answer under way has the only valid refresh
     # token. Bounded: a store may hang; `begin` and `attend` move the deadline.
@@ -341,9 +334,9 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
     async def work() -> None:
         try:
             with scope:
-                results.append(await fn(begin))
+                found.append(outcome.Value(await fn(begin)))
         except BaseException as error:  # no cancellation: the scope keeps its own
-            failures.append(error)
+            found.append(outcome.Error(error))
         done.set()
 
     async def attend() -> None:
@@ -360,8 +353,6 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
     finally:
         if not begun.is_set():
             scope.cancel("the caller has left")
-    for failure in failures:
-        raise failure
-    if not results:
+    if not found:
         raise busy(LONGEST + PATIENCE)
-    return results[0]
+    return found[0].unwrap()
