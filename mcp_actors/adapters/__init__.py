@@ -58,10 +58,8 @@ if not TYPE_CHECKING:
         except ModuleNotFoundError as exc:
             if exc.name is None or exc.name.partition(".")[0] != framework:
                 raise
-            raise ImportError(
-                f"{__name__}.{name} needs the package {framework!r}, which is not installed; run: "
-                f"pip install '{requirement}'"
-            ) from exc
+            problem = f"{__name__}.{name} needs the package {framework!r}, which is not installed"
+            raise ImportError(f"{problem}; run: pip install '{requirement}'") from exc
         publish(__name__, {name: thing})
         globals()[name] = thing
         return thing

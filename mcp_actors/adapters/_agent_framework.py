@@ -92,10 +92,8 @@ class AgentFrameworkProvider(ContextProvider):
     ) -> None:
         check_options(AgentFrameworkProvider, MCP_TOOL_OPTIONS, others)
         if isinstance(approval, str) and approval not in ("always", "never"):
-            raise ValueError(
-                f"AgentFrameworkProvider: approval={approval!r} is not valid; give 'always', 'never', "
-                f"or a collection of names of tools, like approval=[{approval!r}]"
-            )
+            remedy = f"give 'always', 'never', or a collection of names of tools, like approval=[{approval!r}]"
+            raise ValueError(f"AgentFrameworkProvider: approval={approval!r} is not valid; {remedy}")
         if not isinstance(approval, Sequence | AbstractSet) or not all(isinstance(name, str) for name in approval):
             raise TypeError(f"AgentFrameworkProvider: approval={approval!r:.60} is not valid; list names of tools")
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)

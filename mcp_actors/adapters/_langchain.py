@@ -108,10 +108,8 @@ class _GroupTool(StructuredTool):
 
 
 async def _call_copy(name: str, _: dict[str, Any]) -> NoReturn:
-    problem = f"tool {name!r} was pickled, and a pickle has no connection"
-    raise ServerUnavailable(
-        f"{problem}; get the tool again by langchain_tools(group)", server="*", state="stopped", outcome="not_sent"
-    )
+    problem = f"tool {name!r} was pickled, and a pickle has no connection; get the tool again by langchain_tools(group)"
+    raise ServerUnavailable(problem, server="*", state="stopped", outcome="not_sent")
 
 
 # --- Results ----------------------------------------------------------------------------------------------------------

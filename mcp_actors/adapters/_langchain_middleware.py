@@ -11,6 +11,7 @@ Calls: bridge, config, _langchain, _offer.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from langchain.agents.middleware import AgentMiddleware
@@ -73,7 +74,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._include_instructions = include_instructions
         self._name = name or self._offer.label
-        self._handle_tool_error = handle_tool_error
+        self._tool_of = partial(tool_of, self._offer, handle_tool_error=handle_tool_error)
 
     def __repr__(self) -> str:
         return f"<LangChainMiddleware {self._name!r}: {self._offer!r}>"
@@ -91,9 +92,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         if self._include_instructions and (text := self._offer.instructions(tools)):
             request = request.override(system_message=_extended(request.system_message, text))
         taken = {tool.name for tool in request.tools if isinstance(tool, BaseTool)}
-        offered = [
-            tool_of(self._offer, tool, self._handle_tool_error) for tool in tools if tool.public_name not in taken
-        ]
+        offered = [self._tool_of(tool) for tool in tools if tool.public_name not in taken]
         return await handler(request.override(tools=[*request.tools, *offered]))
 
     async def awrap_tool_call(
@@ -104,7 +103,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
             # A model may call any name, so the tools are checked again.
             for tool in await self._offer.known_tools(_context(request)):
                 if tool.public_name == request.tool_call["name"]:
-                    request = request.override(tool=tool_of(self._offer, tool, self._handle_tool_error))
+                    request = request.override(tool=self._tool_of(tool))
         return await handler(request)
 
 

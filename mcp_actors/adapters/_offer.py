@@ -147,11 +147,9 @@ class Offer:
             ToolNotFound: the tool does not exist now, or belongs to another server.
         """
         if self.names is not None and (server := self.group.find_tool(public_name).server) not in self.names:
-            raise ToolNotFound(
-                f"tool {public_name!r} is not offered here, because it belongs to server {server!r}; add that "
-                f"to servers (now: {', '.join(self.names) or 'none'})",
-                server=server,
-            )
+            problem = f"tool {public_name!r} is not offered here, because it belongs to server {server!r}"
+            remedy = f"add that to servers (now: {', '.join(self.names) or 'none'})"
+            raise ToolNotFound(f"{problem}; {remedy}", server=server)
         return await self.group.call_tool(public_name, arguments, progress=progress, meta=meta)
 
 
@@ -160,8 +158,7 @@ def _for_models(tool: CatalogTool) -> bool:
     match tool.meta:
         case {"ui": {"visibility": list(audiences)}}:
             return "model" in audiences
-        case _:
-            return True
+    return True
 
 
 def _remedy(group: object) -> str:
@@ -427,10 +424,9 @@ class PromptsAndResources:
         group, names = self._offer.group, self._offer.names
         names = tuple(group) if names is None else names
         if len(names) != 1:
-            raise ValueError(
-                f"{kind} need an adapter of one server, and this one has {len(names)} ({', '.join(names) or 'none'}); "
-                f"make one with servers=['NAME'], or use group['NAME']"
-            )
+            problem = f"{kind} need an adapter of one server, and this one has {len(names)}"
+            remedy = "make one with servers=['NAME'], or use group['NAME']"
+            raise ValueError(f"{problem} ({', '.join(names) or 'none'}); {remedy}")
         return group[names[0]]
 
 

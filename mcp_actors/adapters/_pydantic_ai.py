@@ -15,6 +15,7 @@ import base64
 import copy
 import sys
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final, Literal, Never, NoReturn, Protocol, TypeAlias
 
 import pydantic_core
@@ -137,14 +138,11 @@ class PydanticAIToolset(DynamicToolset[Any]):
         **others: Never,
     ) -> None:
         check_options(PydanticAIToolset, MCP_TOOLSET_OPTIONS, others)
-        for name, value in (
-            ("tool_error_behavior", tool_error_behavior),
-            ("server_error_behavior", server_error_behavior),
-        ):
+        behaviors = {"tool_error_behavior": tool_error_behavior, "server_error_behavior": server_error_behavior}
+        for name, value in behaviors.items():
             if value not in _BEHAVIORS:
-                raise ValueError(
-                    f"PydanticAIToolset: {name}={value!r} is not valid; give one of {', '.join(map(repr, _BEHAVIORS))}"
-                )
+                known = ", ".join(map(repr, _BEHAVIORS))
+                raise ValueError(f"PydanticAIToolset: {name}={value!r} is not valid; give one of {known}")
         super().__init__(_itself, id=id)
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._include_instructions = include_instructions
@@ -163,9 +161,7 @@ class PydanticAIToolset(DynamicToolset[Any]):
         """Return this toolset, which any number of runs may use."""
         return self
 
-    async def for_run_step(self, ctx: RunContext[Any]) -> PydanticAIToolset:
-        """Return this toolset, which any number of runs may use."""
-        return self
+    for_run_step = for_run
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools to offer to an agent now.
@@ -302,8 +298,6 @@ def _part(part: Any) -> Any:
 
 def _text(text: str) -> Any:
     if text.startswith(("[", "{")):
-        try:
+        with suppress(ValueError):
             return pydantic_core.from_json(text)
-        except ValueError:
-            pass
     return text
