@@ -192,14 +192,12 @@ class GuestRun(TrioRun):
 
     def start(self) -> None:
         if trio.lowlevel.in_trio_run():
+            problem = "this thread already has a Trio guest run, and Trio allows only one per thread"
+            remedy = "use host='thread', or open everything in one block"
             if "trio_asyncio" in sys.modules:
-                raise RuntimeError(
-                    "host='guest': trio-asyncio, which was imported, runs this event loop on Trio; use host='thread'"
-                )
-            raise RuntimeError(
-                "host='guest': this thread already has a Trio guest run, and Trio allows only one per thread; "
-                "use host='thread', or open everything in one block"
-            )
+                problem = "trio-asyncio, which was imported, runs this event loop on Trio"
+                remedy = "use host='thread'"
+            raise RuntimeError(f"host='guest': {problem}; {remedy}")
         self.bridge.to_loop = self.bridge.to_trio = self._interrupts.step
         self.watch_signals()
         self._interrupts.install()  # last: replaced by another handler, it would count as uninstalled
@@ -438,9 +436,8 @@ class Door(Block[V_co], Generic[T, V_co]):
     async def __aenter__(self) -> V_co:
         import asyncio
 
-        check_flavor(
-            f"mcp_actors.bridge.{self._door}()", "asyncio", f"on Trio, use `from {self._on_trio} import {self._door}`"
-        )
+        remedy = f"on Trio, use `from {self._on_trio} import {self._door}`"
+        check_flavor(f"mcp_actors.bridge.{self._door}()", "asyncio", remedy)
         self._enter_once()
         self._start()
         first: list[asyncio.Future[Any]] = [self._opened, self._ended]

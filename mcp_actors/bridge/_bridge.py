@@ -163,10 +163,8 @@ class Bridge:
     def check_loop(self, asker: Asker) -> None:
         """Raise an error unless called on the bridge's event loop, in its process, in an unpatched program."""
         if self.is_copy:
-            raise RuntimeError(
-                f"{asker._who}: cannot be used in a forked process, because its connections belong to the parent; "
-                "open it again in this process"
-            )
+            problem = "cannot be used in a forked process, because its connections belong to the parent"
+            raise RuntimeError(f"{asker._who}: {problem}; open it again in this process")
         refuse_patched(asker._who)
         try:
             running = self._running_loop()
@@ -176,15 +174,12 @@ class Bridge:
                 "asyncio.run_coroutine_threadsafe(..., loop), on Trio use mcp_actors instead of mcp_actors.bridge"
             ) from None
         if running is not self.loop and self.loop.is_closed():
-            raise RuntimeError(
-                f"{asker._who}: its event loop is closed, because the asyncio.run() that opened it has ended; open and "
-                "use it within one asyncio.run()"
-            )
+            problem = "its event loop is closed, because the asyncio.run() that opened it has ended"
+            raise RuntimeError(f"{asker._who}: {problem}; open and use it within one asyncio.run()")
         if running is not self.loop:
-            raise RuntimeError(
-                f"{asker._who}: belongs to another event loop, that of thread {self._thread!r}; call it with "
-                "asyncio.run_coroutine_threadsafe(..., that_loop), or open it on this loop too"
-            )
+            problem = f"belongs to another event loop, that of thread {self._thread!r}"
+            remedy = "call it with asyncio.run_coroutine_threadsafe(..., that_loop), or open it on this loop too"
+            raise RuntimeError(f"{asker._who}: {problem}; {remedy}")
 
     def end_alone(self, failure: BaseException) -> None:
         """Note and log why Trio's side ends without its block, which may never exit and raise the failure."""

@@ -185,9 +185,8 @@ class AsyncioLoop(Handle):
             return AsyncioServerRef(self._bridge, thing)
         if isinstance(thing, ActorRef):
             return view_of(self._bridge, thing)
-        raise TypeError(
-            f"{thing!r} has no asyncio view; give a ServerGroup, a ServerRef, a SupervisorRef or an ActorRef"
-        )
+        remedy = "give a ServerGroup, a ServerRef, a SupervisorRef or an ActorRef"
+        raise TypeError(f"{thing!r} has no asyncio view; {remedy}")
 
 
 async def _awaited(async_fn: Callable[[*Ts], Awaitable[R]], *args: *Ts) -> R:
@@ -203,10 +202,9 @@ def _import_trio_asyncio() -> Any:
         )
     if "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules:
         # AnyIO has bound asyncio's functions, which trio-asyncio only replaces in the module: they find no event loop.
-        raise RuntimeError(
-            "open_asyncio_loop(): AnyIO has been used on asyncio before trio-asyncio was imported, so AnyIO would not "
-            "find this event loop; write 'import trio_asyncio' at the top of the program"
-        )
+        problem = "AnyIO has been used on asyncio before trio-asyncio was imported"
+        remedy = "write 'import trio_asyncio' at the top of the program"
+        raise RuntimeError(f"open_asyncio_loop(): {problem}, so AnyIO would not find this event loop; {remedy}")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # it uses names that Python 3.14 removes
         import trio_asyncio
@@ -231,11 +229,8 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
             imported.
         Exception: an exception of an asyncio callback, which ends the block.
     """
-    check_flavor(
-        "mcp_actors.bridge.open_asyncio_loop()",
-        "trio",
-        "on asyncio use mcp_actors.bridge.open_servers() or open_supervisor()",
-    )
+    remedy = "on asyncio use mcp_actors.bridge.open_servers() or open_supervisor()"
+    check_flavor("mcp_actors.bridge.open_asyncio_loop()", "trio", remedy)
     trio_asyncio = _import_trio_asyncio()
     from_block: BaseException | None = None
     try:

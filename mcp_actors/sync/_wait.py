@@ -59,10 +59,8 @@ class _Limit(NamedTuple):
     seconds: float
 
     def error(self) -> TimeoutError:
-        return TimeoutError(
-            f"fail_after({self.seconds:g}): timed out; the call was withdrawn, and if it was sent already it may have "
-            "taken effect"
-        )
+        effect = "the call was withdrawn, and if it was sent already it may have taken effect"
+        return TimeoutError(f"fail_after({self.seconds:g}): timed out; {effect}")
 
 
 _NO_LIMIT: Final = _Limit(math.inf, math.inf)
@@ -216,18 +214,17 @@ class ThreadBridge(Bridge):
     def refuse_loops(self, who: str) -> None:
         refuse_patched(who)
         if trio.lowlevel.in_trio_run():
-            raise RuntimeError(
-                f"{who}: would block Trio, which runs in this thread; from an observer, send the event to another "
-                "thread, as with queue.put(event); in a Trio program, use mcp_actors, or trio.to_thread.run_sync(...)"
+            remedy = (
+                "from an observer, send the event to another thread, as with queue.put(event); in a Trio program, use "
+                "mcp_actors, or trio.to_thread.run_sync(...)"
             )
+            raise RuntimeError(f"{who}: would block Trio, which runs in this thread; {remedy}")
         try:
             self._running_loop()
         except RuntimeError:
             return
-        raise RuntimeError(
-            f"{who}: would block asyncio, which runs in this thread; use mcp_actors.bridge instead of mcp_actors.sync, "
-            "or another thread: asyncio.to_thread(...)"
-        )
+        remedy = "use mcp_actors.bridge instead of mcp_actors.sync, or another thread: asyncio.to_thread(...)"
+        raise RuntimeError(f"{who}: would block asyncio, which runs in this thread; {remedy}")
 
 
 def completed(coroutine: Coroutine[Any, Any, T]) -> T:
