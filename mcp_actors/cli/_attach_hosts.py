@@ -81,9 +81,8 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
     kept = document.setdefault(now.section, {})
     for name, each in moved.items():
         if kept.setdefault(name, each) != each:
-            raise Failure(
-                f"{ours} has another server {name!r}; rename one of them, or choose --to; nothing was changed"
-            )
+            remedy = "rename one of them, or choose --to; nothing was changed"
+            raise Failure(f"{ours} has another server {name!r}; {remedy}")
     copy = next(path for path in _copies(now.path) if not os.path.lexists(path))
     _write_all((copy, None, now.data), (ours, before, json_of(document).encode()), (now.path, now.data, text.encode()))
     output.line(f"moved to {ours}: {', '.join(moved)}")

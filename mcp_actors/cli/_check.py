@@ -18,7 +18,7 @@ from contextlib import suppress
 from typing import Any, Final, NoReturn, TypeAlias
 
 import trio
-from attrs import asdict, field, frozen
+from attrs import asdict, evolve, field, frozen
 from rich.cells import cell_len, chop_cells
 from rich.live import Live
 from rich.text import Text
@@ -127,19 +127,15 @@ def _finding(
     group: ServerGroup, ref: ServerRef, stopwatch: Stopwatch, signed_in: str | None, output: Output
 ) -> Finding:
     reached, seconds = describe(ref.config.transport), stopwatch.took.get(ref.name)
-    error = group.errors.get(ref.name)
-    if error is not None:
-        said = at_the_command_line(str(error))
-        return Finding(name=ref.name, state=ref.state, reached=reached, seconds=seconds, error=said)
+    found = Finding(name=ref.name, state=ref.state, reached=reached, seconds=seconds)
+    if (error := group.errors.get(ref.name)) is not None:
+        return evolve(found, error=at_the_command_line(str(error)))
     info, mask = ref.info, masker_of(ref)
-    return Finding(
-        name=ref.name,
-        state=ref.state,
-        reached=reached,
+    return evolve(
+        found,
         server=mask.data(info.name),
         version=mask.data(info.version),
         protocol_version=info.protocol_version,
-        seconds=seconds,
         tools=ref.statistics().tools,
         hidden=hidden_of(ref, output),
         signed_in=signed_in,

@@ -43,14 +43,11 @@ async def show_config(names: Sequence[str], config: str | None, output: Output) 
     loaded = survey(file, names, content)
     written, shown = _written(loaded.source, content[0]), []
     for server in loaded.servers:
-        place, entry, off = written[server.name]
         dumped = dump_config([server], literals=True)["mcpServers"][server.name]
         values = [
-            {"key": key, "value": _masked(key, value), "from": _origin(server.name, place, entry, key)}
+            {"key": key, "value": _masked(key, value), "from": _origin(server.name, *written[server.name], key)}
             for key, value in _flat(dumped)
         ]
-        for each in values:
-            each["from"] = off if off and each["key"] == "enabled" else each["from"]
         variables = {name: name in os.environ for name in sorted(_variables(dumped))}
         output.line((server.name, "bold"), (f"  {loaded.source}", "dim"))
         for each in values:
@@ -103,8 +100,10 @@ def _written(source: str, data: bytes) -> dict[str, tuple[str, Any, str]]:
     return found
 
 
-def _origin(server: str, place: str, entry: Any, key: str) -> str:
-    """Return the environment variable or key that sets a value; else the entry."""
+def _origin(server: str, place: str, entry: Any, off: str, key: str) -> str:
+    """Return the environment variable, the list or the key that sets a value; else the entry."""
+    if off and key == "enabled":
+        return off
     field, _, part = key.removeprefix(f"{_OURS}.").partition(".")
 
     def sets(override: Override) -> bool:

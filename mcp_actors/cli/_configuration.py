@@ -149,9 +149,8 @@ def followed(
     """
     if any(map(_is_typed, names)):
         if not all(map(_is_typed, names)):
-            raise Misuse(
-                "watch follows either a file or what is typed; leave out the names, or the URL and the command"
-            )
+            remedy = "leave out the names, or the URL and the command"
+            raise Misuse(f"watch follows either a file or what is typed; {remedy}")
         loaded = load(file, names, output)
         return loaded, loaded
     source = FollowedFile(file, names, output)
@@ -312,10 +311,8 @@ def find_file() -> Path:
     for place in PLACES:
         if Path(place).exists():
             return Path(place)
-    raise ConfigError(
-        f"no configuration file in this folder ({', '.join(PLACES)}); name one with --config FILE, or type a URL, or a "
-        "command after --"
-    )
+    problem = f"no configuration file in this folder ({', '.join(PLACES)})"
+    raise ConfigError(f"{problem}; name one with --config FILE, or type a URL, or a command after --")
 
 
 def name_here(name: str, known: Container[str] = ()) -> str:
@@ -387,7 +384,8 @@ def require_trust(found: Path, output: Output) -> Content:
             raise Failure(f"{problem}; review the file, then name it: --config {found}")
     content = read_bytes(str(found))
     output.note(f"using {found}")
-    if not _is_accepted(found, content[0]) and (review := _Review.of(found, content)).servers:
+    accepted = _hash_of(content[0]) in _accepted().get(os.path.abspath(found), ())
+    if not accepted and (review := _Review.of(found, content)).servers:
         _ask(found, review)
         with suppress(OSError, RuntimeError):  # the question is asked again next time
             accept(found, content[0])
@@ -548,10 +546,6 @@ def accept(found: Path, content: bytes) -> None:
     # Twenty contents of a file stay accepted, for people who switch between branches.
     kept = [*(each for each in accepted.get(path, ()) if each != new), new][-20:]
     replace_file(_state_file(), json.dumps({**accepted, path: kept}).encode())
-
-
-def _is_accepted(found: Path, content: bytes) -> bool:
-    return _hash_of(content) in _accepted().get(os.path.abspath(found), ())
 
 
 def _accepted() -> dict[str, list[str]]:

@@ -59,9 +59,8 @@ async def open_once(
         for server in loaded.servers
         if server.enabled
     ]
-    shown = output.showing_stderr(named=len(servers) > 1)
     async with until_signalled(), AsyncExitStack() as stack:
-        stack.enter_context(shown)
+        stack.enter_context(output.showing_stderr(named=len(servers) > 1))
         with output.waiting(connecting(servers)):
             group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
             await _connect(group, output, settled)

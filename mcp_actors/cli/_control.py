@@ -33,7 +33,7 @@ Line = dict[str, Any]
 async def control(do: str, servers: Sequence[str], config: str | None, output: Output) -> int:
     if do == "start" and not servers:
         raise Misuse("name the servers to start: mcp-actors start SERVER; a daemon is started by mcp-actors attach")
-    file = _file_of(config or str(find_file()))
+    file = _file_of(config)
     lines = await _answers({"do": do, "file": file, "servers": [*map(name_here, servers)]}, output)
     if not lines:
         raise Failure(f"no daemon runs for {file}; the next mcp-actors attach --config {file} starts it")
@@ -43,7 +43,7 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
 
 async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str, str]]:
     """Have the daemons of a file serve the page for people. Return each address, with a file that opens it."""
-    file = _file_of(config or str(find_file()))
+    file = _file_of(config)
     lines = await _answers({"do": "ui", "file": file, "servers": []}, output)
     return [(line["page"], line["file"]) for line in lines if "page" in line]
 
@@ -75,8 +75,8 @@ async def _answers(request: Line, output: Output) -> list[Line]:
     return lines
 
 
-def _file_of(config: str) -> str:
-    return real_name(os.path.expanduser(config))
+def _file_of(config: str | None) -> str:
+    return real_name(os.path.expanduser(config or str(find_file())))
 
 
 def _sockets() -> list[Path]:

@@ -14,7 +14,7 @@ import errno
 import logging
 import os
 import sys
-from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, closing, contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from functools import partial
 from signal import SIG_IGN, SIGHUP, SIGINT, SIGUSR1, SIGUSR2, getsignal
@@ -47,6 +47,7 @@ from ._output import UNUSABLE, Failure, Misuse, Unusable, until_signalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from ..kernel import Observer
     from ..servers import ReloadSummary
@@ -363,10 +364,9 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
             raise Misuse("--secret-file is for --socket HOST:PORT; a unix socket is for this user only")
         return None
     if secret_file is None:
-        raise Misuse(
-            f"--socket {socket} is on a network, where anyone could call; add --secret-file FILE, with a secret that "
-            "the clients have too (openssl rand -hex 32 makes one)"
-        )
+        problem = f"--socket {socket} is on a network, where anyone could call"
+        remedy = "add --secret-file FILE, with a secret that the clients have too (openssl rand -hex 32 makes one)"
+        raise Misuse(f"{problem}; {remedy}")
     try:
         parse_address(socket)
     except ValueError as exc:
@@ -377,16 +377,12 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
         raise Unusable(str(exc)) from None
 
 
-@contextmanager
-def _accepting(control: str | None) -> Iterator[Acceptor | None]:
-    """Accept commands like ``status`` at a path, if any. Raise a `Failure` if the socket cannot be made."""
+def _accepting(control: str | None) -> AbstractContextManager[Acceptor | None]:
+    """Accept commands like ``status`` at a path, if any."""
     if control is None:
-        yield None
-        return
+        return nullcontext()
     with listening_at(control):
-        acceptor = KeptSocket(control)
-    with closing(acceptor):
-        yield acceptor
+        return closing(KeptSocket(control))
 
 
 def _divided(loaded: LoadedConfig, *, several: bool) -> tuple[LoadedConfig, list[ServerConfig], list[ServerConfig]]:
