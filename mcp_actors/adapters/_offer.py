@@ -68,12 +68,7 @@ class Offer:
 
     @classmethod
     def of(cls, group: AsyncioServerGroup, servers: Iterable[str] | None, *, tool_cache: bool = True) -> Offer:
-        """Check the arguments of an adapter, and return its offer.
-
-        Raises:
-            TypeError: `group` is not an `AsyncioServerGroup`, or `servers` is not a collection of names.
-            KeyError: the group has no such server.
-        """
+        """Check the arguments of an adapter, and return its offer."""
         if not isinstance(group, AsyncioServerGroup):
             raise TypeError(f"{group!r} is not an AsyncioServerGroup; {_remedy(group)}")
         if servers is None:
@@ -96,9 +91,6 @@ class Offer:
         """Return the tools for the next turn. Without `tool_cache`, ask the active servers first.
 
         A server that fails is logged, and its last list counts.
-
-        Raises:
-            Exception: see `known_tools`.
         """
         if not self.tool_cache:
             mine = (server for server in self.group.active if self.names is None or server.name in self.names)
@@ -106,13 +98,7 @@ class Offer:
         return await self.known_tools(context)
 
     async def known_tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
-        """Return the tools to offer to a model, without those for user interfaces only. Send no request.
-
-        Raises:
-            ConfigError: a server's ToolFilter has a predicate, and there is no context.
-            ServerUnavailable: the block of the group has exited.
-            RuntimeError: this is not the event loop of the group.
-        """
+        """Return the tools to offer to a model, without those for user interfaces only. Send no request."""
         return tuple(tool for tool in self.mine(await self.group.list_tools(context)) if _for_models(tool))
 
     def mine(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
@@ -141,11 +127,7 @@ class Offer:
         progress: ProgressCallback | None = None,
         meta: Mapping[str, Any] | None = None,
     ) -> CallToolResult:
-        """Call a tool by its public name, like `ServerGroup.call_tool`.
-
-        Raises:
-            ToolNotFound: the tool does not exist now, or belongs to another server.
-        """
+        """Call a tool by its public name, like `ServerGroup.call_tool`."""
         if self.names is not None and (server := self.group.find_tool(public_name).server) not in self.names:
             problem = f"tool {public_name!r} is not offered here, because it belongs to server {server!r}"
             remedy = f"add that to servers (now: {', '.join(self.names) or 'none'})"
@@ -171,7 +153,6 @@ def _remedy(group: object) -> str:
 
 
 def context_of(agent: object, run: object) -> ToolContext | None:
-    """Return the agent and run that tools are listed for; None if neither is known."""
     return None if agent is None and run is None else ToolContext(agent=agent, run=run)
 
 
@@ -230,12 +211,10 @@ def _shown(part: ContentBlock) -> ContentBlock:
 
 
 def presented(result: CallToolResult) -> CallToolResult:
-    """Return a result with `parts_of` as its content."""
     return result.model_copy(update={"content": parts_of(result)})
 
 
 def binary_of(part: Any) -> tuple[str, str]:
-    """Return the base64 and the media type of a binary part."""
     if part.type == "resource":
         return part.resource.blob, part.resource.mime_type or "application/octet-stream"
     return part.data, part.mime_type
@@ -265,9 +244,6 @@ def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str])
         adapter: the class of the adapter; its last parameter takes the options.
         table: a remedy, or `CARRIED_OUT` → options of the framework's own class, separated by spaces.
         given: the names of the options.
-
-    Raises:
-        TypeError: an option is not carried out.
     """
     for option in given:
         remedy = next((each for each, names in table.items() if option in names.split()), None)

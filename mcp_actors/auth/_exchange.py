@@ -120,7 +120,6 @@ class Refused(Exception):
         self.reason = reason
 
     def again(self) -> Refused:
-        """Return a copy for another task."""
         return Refused(self.reason, str(self))
 
 
@@ -208,7 +207,6 @@ _ISSUED: Final = frozenset({"access_token", "client_secret", "refresh_token", "r
 """Members of an answer that are credentials."""
 
 _KEPT: Final = (b"content-type", b"location", b"www-authenticate")
-"""Headers that the flows read."""
 
 
 def is_busy(response: httpx2.Response) -> bool:
@@ -285,11 +283,7 @@ class Exchange:
             self.learn(sent)
 
     def _learn_issued(self, response: httpx2.Response) -> None:
-        """Mask the credentials in an answer, before anything else is read.
-
-        Raises:
-            Refused: a credential is too long to be masked quickly.
-        """
+        """Mask the credentials in an answer, before anything else is read; refuse any too long to be masked quickly."""
         content = members_in(response.content)
         for name in _ISSUED.intersection(content):
             if isinstance(content[name], str):
@@ -325,9 +319,6 @@ class Exchange:
         - A server on the Internet must not lead into the network of this machine.
 
         The host of the configured issuer may be anywhere.
-
-        Raises:
-            Refused: the URL is not acceptable.
         """
         server = httpx2.URL(self.url).host
         trusted = self.oauth.issuer is not None and url.host == httpx2.URL(self.oauth.issuer).host
@@ -350,7 +341,6 @@ class Exchange:
             raise Refused("invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')")
 
     def scope_for(self, asked: str | None) -> str | None:
-        """Return the configured scopes, or else the scopes that the server asks for."""
         return " ".join(self.oauth.scopes) or asked
 
 
@@ -422,7 +412,6 @@ class Challenge:
 
     Attributes:
         scope: the valid scopes that the server asks for.
-        resource_metadata: the URL of the server's metadata.
     """
 
     scope: str | None = None
@@ -435,11 +424,7 @@ class Challenge:
         return self.error == _MORE_SCOPES
 
     def refusal(self, request: httpx2.Request, scope: str | None) -> httpx2.Response:
-        """Return the refusal of a request for the SDK, with the scopes to ask for.
-
-        Raises:
-            Refused: the metadata have no valid URL.
-        """
+        """Return the refusal of a request for the SDK, with the scopes to ask for."""
         fields = {"scope": scope, "error": _MORE_SCOPES if self.wants_more_scopes else None}
         fields["resource_metadata"] = self._inert_url()
         header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value is not None)
@@ -489,11 +474,7 @@ def _challenges(header: str) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 
 async def call_back(fn: Callable[..., Any], name: str, *args: str, or_none: bool = False) -> Any:
-    """Call a function of the user, async or not; return the text, or None with ``or_none``.
-
-    Raises:
-        Refused: the function, called `name` in the error, returned something else.
-    """
+    """Call a function of the user, async or not; return the text, or None with ``or_none``."""
     text = await answer_of(fn(*args))
     if not isinstance(text, str) and not (or_none and text is None):
         remedy = "return a str, or None to wait for the redirect" if or_none else "return a str"

@@ -92,7 +92,6 @@ class Person:
     """The part of a sign-in that a person does.
 
     Attributes:
-        show: shows the URL.
         answer: waits for the code, given the provider and the issuer in its metadata.
     """
 
@@ -160,7 +159,7 @@ def _page(provider: OAuthClientProvider, url: str) -> str:
 
 
 def _registered(exchange: Exchange, redirect: str) -> OAuthClientInformationFull | None:
-    """Return the client that the user has registered; None if the program registers itself."""
+    """Return the client that the user has registered, if any."""
     oauth = exchange.oauth
     if oauth.client_id is None:
         return None
@@ -200,11 +199,7 @@ def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
 
 
 async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn | None) -> SignedIn:
-    """Get tokens without a person.
-
-    Raises:
-        Refused, Unreachable: there are no tokens.
-    """
+    """Get tokens without a person; the errors are those of `run_person`."""
     memory = _Memory()
     guard = _Guard(exchange, challenge, old)
     provider = _unattended(exchange, memory, "client_secret_basic", guard)
@@ -289,7 +284,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
 
 
 def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
-    """Return a request for tokens without the parameter ``resource``, or None if already without."""
+    """Return a request for tokens without the parameter ``resource``, or None."""
     form = parse_qs(request.content.decode())
     if form.pop("resource", None) is None:
         return None
@@ -298,12 +293,7 @@ def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
 
 
 def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
-    """Raise an error for an answer without a token, whatever its words: the server was there.
-
-    Raises:
-        SignInNeeded: the refresh token was refused.
-        Unreachable: the server may answer otherwise later.
-    """
+    """Raise an error for an answer without a token, whatever its words: the server was there."""
     if response.is_success:
         return
     code, said = said_by(response, exchange.mask)
@@ -357,9 +347,6 @@ class _Guard:
         """Note the metadata in an answer, valid or not; return the answer for the SDK.
 
         `expected` is the issuer that was asked for its metadata, or None.
-
-        Raises:
-            Refused: the metadata are those of another issuer.
         """
         body = members_in(response.content)
         if not response.is_success or response.request.method != "GET":
@@ -380,12 +367,7 @@ class _Guard:
             raise Refused("issuer_mismatch", f"{problem}; {self._remedy}, or do not sign in to this server")
 
     def check(self, context: OAuthContext) -> None:
-        """Check the metadata, their URLs and their issuer.
-
-        Raises:
-            Refused: not valid, or of another authorization server than expected.
-            Unreachable: the authorization server cannot give its metadata now.
-        """
+        """Check the metadata, their URLs and their issuer."""
         metadata, last = context.oauth_metadata, self.exchange.last
         if metadata is None and last is not None and is_busy(last):
             raise Unreachable(f"the authorization server answered {said_by(last, self.exchange.mask)[1]}")
@@ -400,7 +382,6 @@ class _Guard:
         self._check_issuer(metadata)
 
     def _select(self, advertised: list[str]) -> str:
-        """Return the configured issuer, or else the issuer of the secret if advertised, or else the first."""
         if self.exchange.oauth.issuer is not None:
             return self.exchange.oauth.issuer
         known = self._issuer_of_secret
@@ -415,7 +396,7 @@ class _Guard:
 
     @property
     def _problem(self) -> str:
-        """The problem of the latest metadata, as the end of an error; empty if valid."""
+        """The problem of the latest metadata, as the end of an error."""
         return "" if self._read is None else problem_of(*self._read)
 
     @property
@@ -506,10 +487,7 @@ def _request(url: str) -> httpx2.Request:
 
 
 def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
-    """Return the failure for an error of the SDK, whose text quotes whole answers and is not shown.
-
-    `context` is None for identity assertions.
-    """
+    """Return the failure for an error of the SDK, whose text quotes whole answers and is not shown."""
     last = exchange.last
     said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
     if last is not None and is_busy(last):
@@ -562,7 +540,6 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
 
 
 def _wants_post(provider: OAuthClientProvider) -> bool:
-    """Return True if a client's secret must be in the body."""
     metadata = provider.context.oauth_metadata
     methods = (metadata and metadata.token_endpoint_auth_methods_supported) or []
     return "client_secret_post" in methods and "client_secret_basic" not in methods

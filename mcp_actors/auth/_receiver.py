@@ -69,11 +69,6 @@ _HEADERS: Final = (
 
 
 def split(url: str) -> SplitResult:
-    """Return the parts of a foreign URL.
-
-    Raises:
-        Refused: the text is not a URL.
-    """
     try:
         return urlsplit(url)
     except ValueError:
@@ -81,15 +76,10 @@ def split(url: str) -> SplitResult:
 
 
 SIGN_IN_AGAIN: Final = "sign in again; if that repeats, do not sign in to this server"
-"""The remedy for a refused redirect."""
 
 
 def parameters_of(query: str, state: str) -> Mapping[str, str]:
-    """Return the parameters of a redirect.
-
-    Raises:
-        Refused: a parameter occurs twice, or the state is of another sign-in.
-    """
+    """Return the parameters of a redirect."""
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -108,7 +98,6 @@ class Answer:
 
     Attributes:
         location: where to lead on to; None for a page.
-        sent: called after the attempt to send.
     """
 
     text: str
@@ -204,9 +193,6 @@ def listening(host: str, port: int) -> Iterator[Sequence[socket.socket]]:
     """Listen at a loopback address while the block runs.
 
     For ``localhost`` listen at two addresses: a browser tries both, and a stranger could listen at the other.
-
-    Raises:
-        OSError: the port is not free.
     """
     with ExitStack() as stack:
         hosts = ("127.0.0.1", "::1") if host == "localhost" else (host,)
@@ -300,11 +286,7 @@ def _target(request: h11.Request) -> SplitResult:
 
 @asynccontextmanager
 async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
-    """Listen at a loopback URL while the block runs; port 0 means a free one.
-
-    Raises:
-        Refused: the port is not free.
-    """
+    """Listen at a loopback URL while the block runs; port 0 means a free one."""
     parts = urlsplit(redirect)
     host, port = parts.hostname or "", parts.port if parts.port is not None else HTTP_PORT
     with ExitStack() as stack:

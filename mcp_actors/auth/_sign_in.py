@@ -126,7 +126,6 @@ def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
 
 
 async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
-    """Store the tokens, or return a failure like `_load`."""
     try:
         with patiently(LONGEST + PATIENCE):
             async with store.lock(key):
@@ -187,11 +186,7 @@ class _Visit:
         await trio.lowlevel.checkpoint()
 
     async def answer(self, provider: OAuthClientProvider, issuer: str | None) -> AuthorizationCodeResult:
-        """Show the page, and return the code, from the redirect or pasted by the person.
-
-        Raises:
-            Refused: by the person or the authorization server, or another server has answered.
-        """
+        """Show the page, and return the code, from the redirect or pasted by the person."""
         async with trio.open_nursery() as nursery:
             if self.receiver is not None:
                 nursery.start_soon(self._receive, self.receiver, nursery.cancel_scope, name="redirect")
@@ -234,7 +229,6 @@ class _Visit:
             scope.cancel("the person has pasted the code")
 
     def _read(self, pasted: str) -> Mapping[str, str]:
-        """Return the parameters in a pasted URL, query or code, with or without "="."""
         query = split(pasted).query if "://" in pasted else pasted.lstrip("?")
         if "://" not in pasted and {"code", "error", "state"}.isdisjoint(parse_qs(query, keep_blank_values=True)):
             return {"code": pasted}
@@ -242,11 +236,6 @@ class _Visit:
 
 
 async def signed_in(exchange: Exchange) -> SignedIn | None:
-    """Return the stored sign-in, or None.
-
-    Raises:
-        ConfigError: the store cannot be used.
-    """
     key = key_of(exchange.url, exchange.oauth)
     with patiently():
         text = await store_of(exchange.oauth).load(key)
@@ -257,9 +246,6 @@ async def sign_out(exchange: Exchange) -> bool:
     """Forget the tokens, then revoke them if the authorization server can. Return False if there were no tokens.
 
     A failed revocation is ignored: the tokens expire there.
-
-    Raises:
-        ConfigError: the store cannot be used.
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)

@@ -69,7 +69,6 @@ LONGEST: Final = 60.0
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
-"""No space, no quota, or a file above its limit of size."""
 
 _PASSING: Final = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
@@ -77,7 +76,6 @@ _PASSING: Final = {
     errno.EIO: "check the disk",
     errno.ESTALE: "check the disk or the file server",
 }
-"""Error that may pass → its remedy."""
 
 
 class StoreBusy(ConfigError):
@@ -86,11 +84,7 @@ class StoreBusy(ConfigError):
 
 @contextmanager
 def patiently(seconds: float = PATIENCE) -> Iterator[None]:
-    """Limit how long a block waits for any store.
-
-    Raises:
-        StoreBusy: the time is over.
-    """
+    """Limit how long a block waits for any store, and raise `StoreBusy` then."""
     try:
         with trio.fail_after(seconds):
             yield
@@ -171,7 +165,6 @@ class StoreThread:
 
         Raises:
             StoreBusy: no thread can be started.
-            Exception: raised by the function.
         """
         job = _Job(partial(fn, *args), lasting, undo, trio.lowlevel.current_trio_token())
         try:
@@ -219,7 +212,7 @@ _threads: Final[WeakValueDictionary[str, StoreThread]] = WeakValueDictionary()
 
 
 def thread_of(store: str) -> StoreThread:
-    """Return the thread of a store, shared by all objects with the name of the store."""
+    """Return the thread of a store, shared by all objects with the name."""
     return _threads.setdefault(store, StoreThread())
 
 
@@ -234,7 +227,6 @@ async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
 
     Raises:
         StoreBusy: another process keeps the lock.
-        ConfigError: the file cannot be created, or its file system has no locks.
     """
     try:
         descriptor = await thread.run(_open, path, undo=os.close)
@@ -287,7 +279,6 @@ def unusable(path: Path, done: str, error: OSError) -> ConfigError:
 
 
 def busy_file(path: Path, done: str, error: OSError) -> ConfigError | None:
-    """Return the error for a failure that may pass, or None."""
     remedy = _PASSING.get(error.errno or 0)
     return None if remedy is None else of_store(f"{path} cannot be {done} ({error.strerror}); {remedy}", StoreBusy)
 
@@ -370,7 +361,6 @@ class FileTokenStore:
 
 
 def _read(path: Path) -> str | None:
-    """Return the content of a file that only this user can read and write."""
     problem = "it is not a file of this user that only this user can read"
     try:
         # Owner and mode are checked on the open descriptor, so the file cannot be replaced after the check.
@@ -521,10 +511,6 @@ class SignedIn:
         challenge: the URL of `protected`, from the server.
         asked: the requested scopes; the granted scopes may differ.
         refused: True if a refresh was refused: a person has to sign in.
-
-    Raises:
-        TypeError: an attribute has another type.
-        ValueError: the access token cannot be sent.
     """
 
     resource: str = field(validator=instance_of(str))
@@ -540,7 +526,7 @@ class SignedIn:
 
     @property
     def issuer(self) -> str | None:
-        """The issuer of the tokens; None if the authorization server has no metadata."""
+        """The issuer of the tokens; None without metadata."""
         return None if self.metadata is None else str(self.metadata.issuer)
 
     @property

@@ -74,11 +74,7 @@ PAUSE: Final = 10.0
 
 
 def store_of(oauth: OAuth) -> TokenStore:
-    """Return the store of the tokens, by default the user's files.
-
-    Raises:
-        ConfigError: the user's home directory is not known.
-    """
+    """Return the store of the tokens, by default the user's files."""
     return oauth.store if oauth.store is not None else FileTokenStore()
 
 
@@ -108,7 +104,6 @@ class OAuthTokens(httpx2.Auth):
         self._key = key_of(self._exchange.url, self._exchange.oauth)
 
     async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
-        """Send a request; replace a refused token, and send once more."""
         used = await self._translated(self._usable())
         _put(request, used)
         response = yield request
@@ -146,7 +141,7 @@ class OAuthTokens(httpx2.Auth):
         return response.status_code == HTTPStatus.UNAUTHORIZED
 
     async def _usable(self) -> SignedIn | None:
-        """Return the sign-in to use, or None; refresh a token about to expire."""
+        """Return the sign-in to use; refresh a token about to expire."""
         if not self._loaded:
             await self._load()
         # Not by the clock of the expiry, which may be set back.
@@ -178,11 +173,6 @@ class OAuthTokens(httpx2.Auth):
         self._current, self._loaded, self._stored, self._unsaved = found, True, text, False
 
     async def _replace(self, used: SignedIn | None, refusal: httpx2.Response) -> SignedIn | None:
-        """Replace the refused sign-in.
-
-        Raises:
-            SignInNeeded, Refused, Unreachable, ConfigError: no other sign-in can be got.
-        """
         # A server may quote the token that it refuses.
         challenge = self._exchange.mask(refusal.headers.get(HEADER, "")) or None
         if refusal.status_code == HTTPStatus.FORBIDDEN and not self._exchange.oauth.unattended:
@@ -284,7 +274,6 @@ class OAuthTokens(httpx2.Auth):
         self._not_before = trio.current_time() + PAUSE
 
     async def _translated(self, work: Awaitable[T]) -> T:
-        """Await something; raise its failures as errors about the server."""
         try:
             return await work
         except SignInNeeded as error:
@@ -318,7 +307,6 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
 
     Raises:
         StoreBusy: the store does not answer in time.
-        Exception: raised by the function.
     """
     found: list[outcome.Outcome[T]] = []
     begun, done = trio.Event(), trio.Event()
