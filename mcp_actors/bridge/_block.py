@@ -59,7 +59,7 @@ class TrioRun(ABC):
     Args:
         bridge: ``to_trio`` and ``to_loop`` are set here.
         block: the main task.
-        on_ended: called on the event loop's side with the exception that left the run, or None.
+        on_ended: called on the event loop's side with the exception that left the run.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -101,7 +101,6 @@ class TrioRun(ABC):
         self.abandon()
 
     def report_end(self) -> None:
-        """Call `on_ended`, on the event loop's side."""
         failure, self.failure = self.failure, None
         self.on_ended(failure)
         del failure  # whose traceback may refer to this frame
@@ -263,11 +262,6 @@ class GuestRun(TrioRun):
 
 
 def trio_run(host: Host, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> TrioRun:
-    """Return a Trio run that is not started yet.
-
-    Raises:
-        ValueError: the host is not valid.
-    """
     if host not in ("thread", "guest"):
         raise ValueError(f"host={host!r} is not a valid host; give 'thread' or 'guest'")
     return (ThreadRun if host == "thread" else GuestRun)(bridge, block, on_ended)
@@ -281,7 +275,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class BlockOwner(Protocol[T_contra]):
-    """The event loop's side of the block; both methods are called there."""
+    """The event loop's side of the block."""
 
     def on_opened(self, thing: T_contra) -> None:
         """Start the block."""
@@ -317,7 +311,6 @@ class BlockProxy(Generic[T]):
     # --- to be posted -----------------------------------------------------------------------------------------------
 
     def leave(self, exc: BaseException | None) -> None:
-        """End with the block, and with its exception."""
         if not self._left.is_set():
             self._from_block = exc
             self._left.set()
@@ -402,7 +395,7 @@ class Door(Block[V_co], Generic[T, V_co]):
     Args:
         name: of the function that returns the door: ``"open_servers"``.
         on_trio: the package of the function for programs on Trio.
-        open_: returns the context manager that opens the thing on Trio's side. Called on the event loop.
+        open_: called on the event loop.
         view: makes the view for the block.
     """
 
@@ -573,7 +566,6 @@ class Door(Block[V_co], Generic[T, V_co]):
 
 
 def reraise(error: BaseException | None) -> NoReturn:
-    """Raise the error of a Trio run, with its own cause."""
     assert error is not None, "without an error the block would have begun"
     try:
         raise error from error.__cause__

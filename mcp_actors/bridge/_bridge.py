@@ -74,8 +74,7 @@ class Asker(Protocol):
     def _ended_error(self, why: str | None) -> Exception:
         """Return a new error for a request that fails because Trio's side has ended.
 
-        Args:
-            why: the reason; None for the exit of the block.
+        `why` is None for the exit of the block.
         """
 
 
@@ -89,7 +88,6 @@ class Bridge:
         callbacks: the tasks of callbacks. Event loop's side only.
         serving: True while Trio's side takes requests. Written there only.
         ended: True once Trio's side has ended. Written on the event loop's side only.
-        failure: the exception that ended Trio's side, or None.
         why: the failure in words, if Trio's side has ended without its block.
         adapted: server → its configuration, and the copy for Trio's side. Event loop's side only.
     """
@@ -126,7 +124,6 @@ class Bridge:
 
         Raises:
             Exception: raised by the function; or the error of `asker`, after the end of Trio's side.
-            RuntimeError: this is not the event loop of the bridge.
         """
         return await self._wait_for(_TaskRequest(self, asker, fn))
 
@@ -233,7 +230,6 @@ class _Request(ABC, Generic[T]):
     # --- on the event loop's side -----------------------------------------------------------------------------------
 
     def succeed(self, value: T) -> None:
-        """Set the result, unless the caller has left."""
         self.answered = True
         if not self.future.done():
             self.future.set_result(value)
@@ -244,7 +240,6 @@ class _Request(ABC, Generic[T]):
             self.future.set_exception(error)
 
     def withdraw(self) -> None:
-        """Cancel the request of a caller that leaves early."""
         with suppress(RuntimeError):  # the event loop is closed
             self.future.cancel()
         with suppress(RuntimeError):  # Trio's side has ended, and the request with it
@@ -283,8 +278,6 @@ class _Request(ABC, Generic[T]):
 
 
 class _TaskRequest(_Request[T]):
-    """Runs an async function in a task on Trio's side."""
-
     __slots__ = ()
 
     def _begin(self) -> None:
@@ -309,8 +302,6 @@ class _TaskRequest(_Request[T]):
 
 
 class _MessageRequest(_Request[T]):
-    """Sends a message to an actor, without a task."""
-
     __slots__ = ()
 
     def _begin(self) -> None:

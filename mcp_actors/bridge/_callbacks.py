@@ -67,10 +67,7 @@ R = TypeVar("R")
 
 
 def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Coroutine[Any, Any, R]]:
-    """Return an async function for Trio's side that calls `fn`, async or not, on the event loop.
-
-    `fn` runs in the context of the caller.
-    """
+    """Return an async function for Trio's side that calls `fn` on the event loop, in the context of the caller."""
 
     @wraps(fn)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
@@ -257,7 +254,6 @@ class PostedWriter(MessageWriter):
         self._post_step(partial(self._put, (copy_context(), item)))
 
     async def aclose(self) -> None:
-        """End the reader's input."""
         self._post_step(self._stream.close)
 
     def _put(self, sent: Sent) -> None:
@@ -340,7 +336,7 @@ def _adapted(bridge: Bridge, config: ServerConfig) -> ServerConfig:
 
 
 def adapted_callbacks(wrap: Wrap, callbacks: Any) -> Any:
-    """Return callbacks for Trio's side. Anything but `Callbacks` is returned unchanged, and refused later."""
+    """Return callbacks for Trio's side. Other objects are returned unchanged, and refused later."""
     if not isinstance(callbacks, Callbacks):
         return callbacks
     fields = {each.name: getattr(callbacks, each.name) for each in attrs.fields(Callbacks)}

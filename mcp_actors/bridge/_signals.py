@@ -54,7 +54,6 @@ class InterruptGuard:
             signal.signal(signal.SIGINT, self._handler)
 
     def uninstall(self) -> None:
-        """Restore the previous handler, unless this handler was replaced."""
         if self._found is not None and signal.getsignal(signal.SIGINT) is self._handler:
             signal.signal(signal.SIGINT, self._found)
         if not self._late:  # else `catch_up` still needs it
@@ -126,7 +125,6 @@ class SignalWakeup:
         signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
 
     def uninstall(self) -> None:
-        """Remove the wake-up descriptor, unless replaced."""
         if self._pipe is None:
             return
         (reader, writer), self._pipe = self._pipe, None
@@ -168,7 +166,6 @@ class StopNotes:
                 signal.signal(number, self._handler)
 
     def uninstall(self) -> None:
-        """Restore the previous handlers, unless replaced."""
         for number, found in self._found.items():
             if signal.getsignal(number) is self._handler and threading.current_thread() is threading.main_thread():
                 signal.signal(number, found)

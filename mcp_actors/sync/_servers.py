@@ -54,8 +54,6 @@ _DROPPED: Final = (
 
 
 class LoneRun(ThreadRun):
-    """A Trio run in a thread, without an event loop."""
-
     def start(self) -> None:
         self.stops.install()
         self._thread.start()
@@ -83,7 +81,6 @@ class _Owner:
 
     Attributes:
         opened: the group; None if the run has ended without one.
-        ended: the exception that ended the run, or None.
     """
 
     block: BlockProxy[ServerGroup]
@@ -112,9 +109,6 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
     """A Trio run with servers, around a block.
 
     Any thread may leave the block. A Ctrl-C is raised after the Trio run.
-
-    Args:
-        open_: returns the context manager that opens the servers on Trio's side.
     """
 
     _statement = "with"

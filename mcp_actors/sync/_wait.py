@@ -54,8 +54,7 @@ T = TypeVar("T")
 
 
 class _Limit(NamedTuple):
-    deadline: float
-    """On the monotonic clock."""
+    deadline: float  # on the monotonic clock
     seconds: float
 
     def error(self) -> TimeoutError:
@@ -137,13 +136,7 @@ class Answer(Generic[T]):
         return self.wait()
 
     def wait(self) -> T:
-        """Wait for the answer, and meanwhile run the steps of this thread.
-
-        Raises:
-            TimeoutError: the limit has expired.
-            BaseException: the answer is an exception, or a callback in this thread has raised one that is not an
-                `Exception`.
-        """
+        """Wait for the answer, and meanwhile run the steps of this thread, some of which may raise."""
         # The queue is emptied even after the answer: the steps of fast answers would accumulate.
         while not self._done or not self._steps.empty():
             left = self._patience
@@ -174,11 +167,6 @@ class _Threads(threading.local):
         self.steps: SimpleQueue[Step] = SimpleQueue()
 
     def create_future(self) -> Answer[Any]:
-        """Return an answer for this thread.
-
-        Raises:
-            TimeoutError: the limit has expired before the call.
-        """
         limit = _limit.get()
         if limit is not _NO_LIMIT and limit.deadline <= monotonic():
             raise limit.error()
