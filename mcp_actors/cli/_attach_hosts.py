@@ -129,7 +129,7 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
 def _moved_back(
     now: HostFile, ours: str, exists: bool, kept: Mapping[str, Any], copies: Collection[HostFile]
 ) -> dict[str, Any]:
-    """Return the host's servers in our file. Raise a `Failure` without any, or if the host's file has one again."""
+    """Return the host's servers in our file."""
     known = _names_in(copies, kept)
     moved = {name: each for name, each in kept.items() if name in known}
     if not moved:
@@ -144,7 +144,7 @@ def _moved_back(
 
 
 def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str, str]:
-    """Return the servers of our file that other hosts use, each with a host's file. Only the usual files are read."""
+    """Return server → the file of another host that uses the server. Only the usual files are read."""
     used = dict[str, str]()
     for host, (section, _, _) in HOSTS.items():
         with suppress(ConfigError, Failure):
@@ -155,7 +155,7 @@ def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str
 
 
 def _names_in(copies: Collection[HostFile], kept: Collection[str]) -> Collection[str]:
-    """Return the servers that a host's file had, by its copies; all of ours without a copy."""
+    """Return the servers that a host's file had, by its copies."""
     return {name for each in copies for name in each.entries} if copies else kept
 
 
@@ -175,9 +175,6 @@ class HostFile:
     """The file of a host, the usual one by default: content, servers, and their places in the text.
 
     `project` is the project's folder, if the path does not say. Its servers get that as ``cwd`` when they move.
-
-    Raises:
-        ConfigError, Failure: the file cannot be read, or has no servers.
     """
 
     def __init__(self, host: str, file: str | None, project: str | None = None) -> None:
@@ -212,7 +209,6 @@ class HostFile:
         return None
 
     def reason_to_stay(self, name: str) -> str | None:
-        """Return why a server cannot move; None if it can."""
         entry = self.entries[name]
         if not isinstance(entry, Mapping) or name not in {span.name for span in self.spans}:
             return "it is not an object (or a table) of its own"
@@ -268,7 +264,7 @@ class HostFile:
         return {name: self.moved(name) for name in self.entries if name in gone}
 
     def text_of_ours(self) -> str:
-        """Return the text of our entry, or raise a `Failure` if the entry is in several places."""
+        """Return the text of our entry, which must be in one place."""
         spans = [span for span in self.spans if span.name == NAME]
         if len(spans) != 1:
             problem = f"the entry {NAME!r} is not in one place of the text"
@@ -276,11 +272,7 @@ class HostFile:
         return self.text[spans[0].start : spans[0].end]
 
     def check(self, text: str, entries: Mapping[str, Any]) -> None:
-        """Check that a text has exactly the servers `entries`, and all else as before.
-
-        Raises:
-            Failure: they differ; for example, a server may be written in several places.
-        """
+        """Check that a text has exactly the servers `entries`, and all else as before."""
         with suppress(ConfigError):
             if parse(self.path, text) == {**self.document, self.section: entries}:
                 return
@@ -341,7 +333,7 @@ _HEAD: Final = re.compile(r"^[ \t]*\[[^\r\n]*", re.MULTILINE)
 
 
 def _parsed_line(line: str) -> dict[str, Any] | None:
-    """Return the tables that a line begins; None for a line of an array or a string."""
+    """Return the tables that a line begins, unless the line is of an array or a string."""
     try:
         return tomllib.loads(line)
     except tomllib.TOMLDecodeError:
@@ -352,7 +344,7 @@ def _parsed_line(line: str) -> dict[str, Any] | None:
 
 
 def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
-    """Return the content of our file and the object in it; None and an empty object without a file."""
+    """Return the content of our file and the object in it."""
     if not os.path.lexists(path):
         return None, {}
     data, _ = read_bytes(path)

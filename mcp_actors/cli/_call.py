@@ -39,12 +39,7 @@ from ._output import Binary, Failure, Misuse, Output, unknown
 
 
 def given_as_json(words: Sequence[str]) -> dict[str, Any] | None:
-    """Return arguments given as JSON: an object, ``@FILE`` or ``@-``; None for words like ``key=value``.
-
-    Raises:
-        Misuse: JSON is mixed with other words, or is not an object.
-        Failure: the file cannot be read.
-    """
+    """Return arguments given as JSON: an object, ``@FILE`` or ``@-``; None for words like ``key=value``."""
     if not any(word.startswith(("{", "@")) for word in words):
         return None
     if len(words) > 1 and words[0].startswith("{") and not words[0].endswith("}"):
@@ -73,9 +68,6 @@ def parse_arguments(words: Iterable[str], schema: Mapping[str, Any]) -> dict[str
 
     The schema has the type of each value; an array's key may be repeated. A value without a type in the schema is
     converted if it is valid JSON, and is text otherwise.
-
-    Raises:
-        Misuse: a word has no ``=``, an unknown key, or a value of the wrong type.
     """
     arguments: dict[str, Any] = {}
     properties = schema.get("properties")
@@ -120,7 +112,6 @@ def _add(arguments: dict[str, Any], key: str, text: str, schema: object) -> None
 
 
 def _kinds(schema: object) -> frozenset[str]:
-    """Return the types that a schema allows, as far as ``type``, ``anyOf`` and ``oneOf`` say."""
     if not isinstance(schema, Mapping):
         return frozenset()
     kinds: set[str] = set()
@@ -168,11 +159,7 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
 
 
 async def call_tool(words: Sequence[str], config: str | None, output: Output, seconds: float | None) -> int:
-    """Call a tool and print the result.
-
-    `words` are the server, the tool and its arguments, as typed. Without `seconds`, the limits of the configuration
-    apply.
-    """
+    """Call a tool and print the result. `words` are the server, the tool and its arguments, as typed."""
     loaded, [*named] = load_tool(config, words, output)
     if (not named or "=" in named[0]) and words[0].startswith(COMMAND):
         typed = words[0].removeprefix(COMMAND)
@@ -253,7 +240,6 @@ async def _progress_of(output: Output) -> AsyncIterator[ProgressCallback]:
 
 
 def _parts_of(result: CallToolResult) -> list[str | Binary]:
-    """Return the texts and binary parts of a result; without any, the structured content."""
     parts = [_part(part) for part in result.content]
     if not parts and result.structured_content is not None:
         return [json.dumps(result.structured_content, indent=2, ensure_ascii=False)]

@@ -57,8 +57,6 @@ class Finding:
 
 @frozen
 class Stopwatch:
-    """Measures the time of each connect."""
-
     began: dict[str, float] = field(factory=dict)
     took: dict[str, float] = field(factory=dict)
 
@@ -174,7 +172,6 @@ _STYLES = {
 
 
 async def watch_servers(names: Sequence[str], config: str | None, output: Output, *, every: float) -> NoReturn:
-    """Show the states of the servers until a signal, and apply changes of a named file."""
     loaded, source = followed(config, names, output)
     follows = source is not loaded
     for error in loaded.errors:
@@ -223,11 +220,7 @@ def _print_change(event: _Change, output: Output) -> None:
 
 
 async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
-    """Draw the screen at each event, and at least every `every` seconds.
-
-    Raises:
-        Signalled: the terminal was closed.
-    """
+    """Draw the screen at each event, and at least every `every` seconds."""
     async with group.watch_events() as events:
         while True:
             if not live.console.is_terminal:
@@ -245,7 +238,6 @@ class Screen:
     """The content of the live table at one moment.
 
     Attributes:
-        statuses: the servers, in order.
         words: server that is not well → the last line of stderr.
         problems: errors of entries and files that cannot be used.
     """
@@ -302,14 +294,13 @@ def _details(status: ServerStatus, words: str) -> list[Text]:
 
 
 def _is_unwell(status: ServerStatus) -> bool:
-    """Return True unless the server and all its replicas are in order, about to start, or stopped."""
     if status.state == "ready":
         return status.replicas.serving < status.replicas.total
     return status.state not in ("pending", "stopping", "stopped")
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
-    """Join cells to a row of columns; a cell that is too wide ends in ``…``."""
+    """Join cells to a row of columns."""
     line = Text(no_wrap=True)
     for cell, width in zip(cells, widths, strict=True):
         text = Text(cell)

@@ -129,9 +129,7 @@ class Target:
     """The format of another program. None means that the format cannot express it.
 
     Attributes:
-        section: the key of the servers.
         variable: the form of an environment variable.
-        inputs: whether the program asks for inputs.
         disabled: the key and value of a disabled server.
         is_codex: whether the format is TOML with names of variables for credentials.
     """
@@ -279,7 +277,7 @@ class _Converting:
 
 
 def _only_variable(text: str) -> str | None:
-    """Return the variable that is the whole text; None for any other text, or with a default."""
+    """Return the variable that is the whole text, unless the variable has a default."""
     match tuple(filter(None, parse(text, where=""))):
         case (Reference(text=written, name=name, default=None),) if not written.startswith("input:"):
             return name

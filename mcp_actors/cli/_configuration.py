@@ -71,7 +71,7 @@ def load_tool(
     `lists` accepts names of servers alone too. Errors are those of `load`.
 
     Returns:
-        The configuration of the server, or of all servers that a public name fits, and the words left, the tool first.
+        The configuration of all servers that the words fit, and the words left, the tool first.
     """
     first, *rest = words or [""]
     if not words or (_is_typed(first) and lists and (len(rest) != 1 or _is_typed(rest[0]))):
@@ -97,7 +97,6 @@ def load_tool(
 
 
 def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return the servers that a word may name, and the named tool, if any."""
     if (split := split_tool(word, known)) is not None:
         server, tool = split
         return [server], [] if tool is None else [tool]
@@ -111,11 +110,10 @@ def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
 
 
 def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | None:
-    """Return the server and the tool in a word like ``SERVER`` or ``SERVER/TOOL``; None if no known server is named.
+    """Return the server and the tool in ``SERVER`` or ``SERVER/TOOL``; None without a known server.
 
-    A dot or a colon, as in other programs, is as good as the slash.
-
-    Names of servers in a file, and names of tools, may have a slash in them. The longest name of a server counts.
+    A dot or a colon, as in other programs, is as good as the slash. Names may have a slash in them. The longest name of
+    a server counts.
     """
     if name_here(word) in known:
         return word, None
@@ -160,8 +158,7 @@ def followed(
 class FollowedFile:
     """The configuration of a long-running command, as a source of `open_servers`.
 
-    A changed file is not used if it was found, not named: the user never accepted the new content. Arguments and errors
-    are those of `load`.
+    A changed file is not used if it was found, not named: the user never accepted the new content.
     """
 
     interval = 1.0
@@ -188,11 +185,7 @@ class FollowedFile:
         return stamp_of(self._file)
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        """Load the file again, with earlier answers of the user.
-
-        Raises:
-            ConfigError: the file cannot be read, or the new content was not accepted.
-        """
+        """Load the file again, with earlier answers of the user."""
         content = read_bytes(self._file)
         if self._accepted is not None and content[0] != self._accepted:
             problem = "the file has changed; run this command again to review and use it"
@@ -232,7 +225,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
 
 
 def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
-    """Add errors for environment variables that override a value of no server, or of several."""
+    """Add errors for environment variables that override nothing, or values of several servers."""
     variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
     return with_failed(loaded, variables)
 
@@ -280,11 +273,7 @@ def _no_name(word: str) -> str | None:
 
 
 def typed(words: Sequence[str]) -> list[str]:
-    """Move the command after ``--`` to the place of the first server.
-
-    Raises:
-        Misuse: nothing follows ``--``, or nothing precedes it.
-    """
+    """Move the command after ``--`` to the place of the first server."""
     place = words.index("--")
     if not place or not words[place + 1 :]:
         raise Misuse("a server's command follows '--': mcp-actors tools -- npx -y some-server")
@@ -307,7 +296,6 @@ def _as_name(text: str) -> str:
 
 
 def find_file() -> Path:
-    """Return the first of `PLACES` that exists, or raise a `ConfigError`."""
     for place in PLACES:
         if Path(place).exists():
             return Path(place)
@@ -376,7 +364,6 @@ def require_trust(found: Path, output: Output) -> Content:
 
     Raises:
         Failure: other users can write the file, or the user rejects the content or cannot be asked.
-        ConfigError: the file cannot be read.
     """
     for kind, path, status in _paths_to_check(found):
         if reason := _writable_by_others(status):
@@ -405,7 +392,7 @@ def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
 
 
 def _writable_by_others(status: os.stat_result) -> str | None:
-    """Return why another user can write or replace a file; None if only the user and root can."""
+    """Return why another user can write or replace a file, or None."""
     if status.st_uid not in (os.geteuid(), 0):
         return f"belongs to {_name_of(pwd.getpwuid, status.st_uid)}"
     if stat.S_ISLNK(status.st_mode) or (stat.S_ISDIR(status.st_mode) and status.st_mode & stat.S_ISVTX):
@@ -438,7 +425,6 @@ class _Review:
 
     Attributes:
         servers: all, also servers that are disabled or need an input.
-        inputs: by id. Defaults are used without an answer.
     """
 
     servers: tuple[ServerConfig, ...]
@@ -476,7 +462,6 @@ class _Review:
 
 
 def _ask(found: Path, review: _Review) -> None:
-    """Ask the user whether to use a file, and raise a `Failure` unless the answer is yes."""
     shown, number = str(review), len(review.servers)
     path = plain_text(os.path.abspath(found))
     with _terminal() as terminal:
@@ -515,7 +500,6 @@ def _rows(text: str, terminal: int) -> int:
 
 
 def _reply(terminal: int, question: str) -> str:
-    """Return the line that the user types; empty at the end of the input."""
     # Text that was typed or pasted before the question must not answer it: a stray "y" would start foreign programs.
     # A write may take only a part; without the loop, the end of the question, with the number of servers, may be lost.
     termios.tcflush(terminal, termios.TCIFLUSH)
@@ -536,12 +520,7 @@ def _reply(terminal: int, question: str) -> str:
 
 
 def accept(found: Path, content: bytes) -> None:
-    """Store that the user accepts this content of a file.
-
-    Raises:
-        OSError: the hash cannot be stored.
-        RuntimeError: the user's home directory is not known.
-    """
+    """Store that the user accepts this content of a file."""
     accepted, path, new = _accepted(), os.path.abspath(found), _hash_of(content)
     # Twenty contents of a file stay accepted, for people who switch between branches.
     kept = [*(each for each in accepted.get(path, ()) if each != new), new][-20:]

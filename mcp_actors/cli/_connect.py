@@ -49,7 +49,7 @@ async def open_once(
     """Open a group, and try once to connect each server before the block begins.
 
     Slow servers may take their whole timeouts, with progress lines. SIGTERM and SIGHUP cancel the block and stop the
-    servers. `settled` is called as soon as a server is connected or has failed.
+    servers.
 
     Raises:
         ConnectFailed: a server failed to connect, and `strict` is True; errors of further servers are notes.
@@ -70,12 +70,7 @@ async def open_once(
 
 
 def open_one(server: str, config: str | None, output: Output) -> AbstractAsyncContextManager[ServerGroup]:
-    """Load one server, and open a group of it alone.
-
-    Raises:
-        ConfigError, Misuse, Failure: as for `load`, or the entry is not valid.
-        ConnectFailed: the server failed to connect.
-    """
+    """Load one server, and open a group of it alone. Errors are those of `load` and `open_loaded`."""
     return open_loaded(load(config, [server], output), output)
 
 

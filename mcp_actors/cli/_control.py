@@ -49,11 +49,7 @@ async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str
 
 
 async def _answers(request: Line, output: Output) -> list[Line]:
-    """Send a request to each daemon, and return the lines from daemons of the file.
-
-    Raises:
-        Failure: a daemon has ended or belongs to another user, or is hung while no other serves the file.
-    """
+    """Send a request to each daemon, and return the lines from daemons of the file."""
     lines, hung = list[Line](), list[str]()
     for socket in _sockets():
         try:
@@ -93,7 +89,6 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
 
     Raises:
         trio.TooSlowError: nothing came for `PATIENCE` seconds.
-        Failure: the daemon ended too early, or belongs to another user.
     """
     try:
         stream = await trio.open_unix_socket(os.fspath(socket))

@@ -116,12 +116,10 @@ _TO_LISTEN: Final = {
     errno.EADDRINUSE: "; stop the program that serves there, or choose another address",
     errno.ENOENT: "; create its folder first",
 }
-"""Error of the system → what to do."""
 
 
 @contextmanager
 def listening_at(place: str | None) -> Iterator[None]:
-    """Raise `Failure` with the place if the block cannot listen there."""
     try:
         yield
     except OSError as exc:
@@ -129,7 +127,7 @@ def listening_at(place: str | None) -> Iterator[None]:
 
 
 async def _bound_log(socket: str) -> None:
-    """Keep the log next to a daemon's socket short, if stderr goes there. Does not return."""
+    """Keep the log next to a daemon's socket short, if stderr goes there."""
     log = f"{socket.removesuffix('.sock')}.log"
     while True:
         await trio.sleep(LOOK_SECONDS)
@@ -161,7 +159,6 @@ class Daemon:
     _terminals: Sequence[int] = ()
 
     def end(self, why: str) -> None:
-        """Log once why the process ends."""
         if not self._ends:
             logger.info("mcp-actors ends: %s", why)
         self._ends = True
@@ -193,7 +190,6 @@ async def serving() -> AsyncIterator[Daemon]:
     """Receive the signals of a process that serves, for a block, and log why the process ends.
 
     Raises:
-        Unusable: a `ConfigError` ended the block.
         Signalled: a second signal ended the block, or the end of its terminal.
     """
     ignored = [each for each in (SIGHUP, SIGINT) if getsignal(each) is SIG_IGN]
@@ -218,8 +214,7 @@ class Opened:
         per_identity: servers that each identity has alone; none unless there are `several` identities.
         on_reload: called with the new servers of each session and each identity, before any change; a `ConfigError`
             rejects the reload.
-        page: the address of the page for people, with a token, and a file that leads there; None if not served.
-        page_lock: held while the page is opened.
+        page: the address of the page for people, with a token, and a file that leads there.
     """
 
     gateway: Gateway
@@ -233,7 +228,6 @@ class Opened:
     _reloading: trio.Lock = field(factory=trio.Lock)
 
     def check_open(self) -> None:
-        """Raise a `Failure` if the end has begun."""
         if self.nursery.cancel_scope.cancel_called:
             raise Failure("the servers are being stopped")
 
@@ -308,7 +302,7 @@ async def opened(
 ) -> AsyncIterator[Opened]:
     """Open the servers of a file for a block, start them, and obey a control socket at the path `control`, if any.
 
-    `several` says whether there are several identities. The gateway of `daemon` gets the front.
+    The gateway of `daemon` gets the front.
     """
     stopping, gateway = trio.CancelScope(), daemon.gateway
 
@@ -337,7 +331,7 @@ async def opened(
 
 
 async def _open_page(found: Opened) -> dict[str, str]:
-    """Serve the page for people once. Return its address and file, or raise a `Failure`."""
+    """Serve the page for people once."""
     from ..gateway.http import serve_page  # few daemons show it
 
     found.check_open()
@@ -353,12 +347,7 @@ async def _open_page(found: Opened) -> dict[str, str]:
 
 
 def _network(socket: str | None, secret_file: str | None) -> Network | None:
-    """Return where to listen over TCP; None if the socket is a path.
-
-    Raises:
-        Misuse: the address is invalid, or no file with a secret is named.
-        Unusable: the file cannot be used.
-    """
+    """Return where to listen over TCP; None if the socket is a path."""
     if socket is None or "/" in socket or not socket.rpartition(":")[2].isdecimal() or ":" not in socket:
         if secret_file is not None:
             raise Misuse("--secret-file is for --socket HOST:PORT; a unix socket is for this user only")
@@ -414,9 +403,7 @@ def expanded(config: str) -> str:
 def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
     """Load a file with all enabled servers, or with the server named after ``#``.
 
-    Args:
-        config: the file, or ``FILE#SERVER``.
-        again: whether servers of the file run already. Then a file is loaded even if all entries have mistakes.
+    With `again`, a file is loaded even if all entries have mistakes.
 
     Raises:
         ConfigError: the file cannot be read, or has no such server.

@@ -61,14 +61,7 @@ class Options:
 
 
 async def serve_over_http(config: str, options: Options, control: str | None) -> int:
-    """Serve the servers of a file over HTTP until a signal.
-
-    Raises:
-        Misuse: other machines could connect without a token, or a name or an origin is not valid.
-        Unusable: no server can be loaded, or the token file cannot be used.
-        Failure: the port is not free.
-        Signalled: a second signal ended the command.
-    """
+    """Serve the servers of a file over HTTP until a signal; the errors are those of `serve_file`."""
     config = expanded(config)
     _check_names(options)
     log_to_stderr()
@@ -91,11 +84,7 @@ async def serve_over_http(config: str, options: Options, control: str | None) ->
 
 
 async def show_page(config: str | None, output: Output, *, browser: bool) -> int:
-    """Open the page of a file's daemons in a browser; without a daemon, serve the file until a signal.
-
-    Raises:
-        Failure: no daemon runs, and no file is named.
-    """
+    """Open the page of a file's daemons in a browser; without a daemon, serve the file until a signal."""
     pages = await pages_of_daemons(config, output)
     if not pages and config is None:
         file = find_file()
@@ -114,7 +103,7 @@ async def show_page(config: str | None, output: Output, *, browser: bool) -> int
 
 
 async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -> None:
-    """Serve the page of a file until a signal, with errors as from `serve_over_http`."""
+    """Serve the page of a file until a signal."""
     log_to_stderr()
     async with serving() as daemon:
         loaded, naming = load(config)
@@ -128,11 +117,9 @@ async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -
 _ADDRESS_GIVEN: Final = re.compile(
     r"(?:([a-z][a-z\d+.-]*)://)?((?:[\da-f]*:){2,}[\da-f.]*|\[[\da-f:.]+\]|[\w.-]+)(:\d+)?", re.ASCII
 )
-"""The scheme, host and port of a given name or origin."""
 
 
 def _check_names(options: Options) -> None:
-    """Raise a `Misuse` for a name or an origin that no client sends."""
     for each in options.host_names:
         _, host, _ = _parts_of(each)
         if each.lower() != (form := host.strip("[]")):
@@ -150,7 +137,6 @@ def _parts_of(given: str) -> tuple[str, str, str]:
 
 
 async def _listen(options: Options) -> list[socket.socket]:
-    """Listen at the address of the command line, with errors as from `serve_over_http`."""
     try:
         with listening_at(options.address):
             listeners = await listen_at(options.address)

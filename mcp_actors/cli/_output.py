@@ -49,8 +49,7 @@ _REWORDED: Final = {
 }
 """Remedies of messages that are for programs → those at the command line."""
 
-_LONGEST: Final = 1024 * 1024
-"""Characters of one text on a terminal."""
+_LONGEST: Final = 1024 * 1024  # characters of one text on a terminal
 
 
 @attrs.frozen
@@ -61,7 +60,6 @@ class Binary:
     base64: str
 
     def data(self) -> bytes:
-        """Decode the data, or raise a `Failure` for invalid base64."""
         from ..catalog import decoded  # here, because only few commands have binary parts
 
         try:
@@ -84,11 +82,8 @@ class Output:
 
     Args:
         as_json: True to print results as JSON, and nothing else on stdout.
-        file: where to save a result instead; None prints.
+        file: where to save a result instead.
         verbose: True to print the stderr of servers too.
-
-    Raises:
-        Misuse, Failure: the file cannot be written.
     """
 
     def __init__(self, *, as_json: bool = False, file: str | None = None, verbose: bool = False) -> None:
@@ -102,7 +97,6 @@ class Output:
 
     @contextmanager
     def waiting(self, text: str) -> Iterator[None]:
-        """Show a text below results and messages on a terminal, while the block runs."""
         self.wait_for(text)
         try:
             yield
@@ -149,9 +143,6 @@ class Output:
         """Print or save the parts of a result. A terminal gets no binary data.
 
         A program that reads the output gets the data of a lone binary part.
-
-        Raises:
-            Failure: a file cannot be written, or the server sent something that is not base64.
         """
         texts = [part for part in parts if isinstance(part, str)]
         found = [part for part in parts if isinstance(part, Binary)]
@@ -166,7 +157,6 @@ class Output:
             self.text(part if isinstance(part, str) else f"{part}; save it with --output FILE")
 
     def _save(self, path: Path, found: Sequence[Binary], text: str) -> None:
-        """Save binary parts, numbered if several; else the text."""
         contents = [(str(part), part.data()) for part in found]
         for number, (what, data) in enumerate(contents or [("text", f"{text}\n".encode(errors="replace"))], 1):
             target = path.with_name(f"{path.stem}-{number}{path.suffix}") if len(contents) > 1 else path
@@ -178,11 +168,7 @@ class Output:
 
     @contextmanager
     def showing_stderr(self, *, named: bool) -> Iterator[None]:
-        """Print the stderr of servers while the block runs, if `verbose` is set.
-
-        Args:
-            named: True to begin each line with the server's name.
-        """
+        """Print the stderr of servers while the block runs, if `verbose` is set."""
         if not self.verbose:
             yield
             return
@@ -197,7 +183,6 @@ class Output:
             logger.setLevel(before)
 
     def json(self, data: Any) -> None:
-        """Print a result as JSON, if `as_json` is set."""
         if not self.as_json:
             return
         indent = 2 if self.results.is_terminal else None
@@ -216,14 +201,14 @@ class Output:
             self._message("error", "bold red", str(text))
 
     def errors(self, errors: Iterable[BaseException]) -> int:
-        """Print errors on stderr; return the exit code, 1 if there are any."""
+        """Print errors; return the exit code."""
         found = list(errors)
         for error in found:
             self.error(error)
         return 1 if found else 0
 
     def failure(self, error: BaseException | str) -> None:
-        """Print the error that ends the command, also as JSON if `as_json` is set."""
+        """Print the error that ends the command."""
         self.error(error)
         self.json({"error": at_the_command_line(str(error))})
 
@@ -250,7 +235,7 @@ class Output:
 
 
 def at_the_command_line(text: str) -> str:
-    """Return a message with remedies for a command line instead of a program."""
+    """Return a message with remedies for a command line."""
     for pattern, replacement in _REWORDED.items():
         text = re.sub(pattern, replacement, text)
     return text
@@ -301,9 +286,6 @@ async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: 
     Args:
         take: called with each signal; True means that it is handled and does not cancel the block.
         more: further signals to receive, even if ignored.
-
-    Raises:
-        Signalled: a signal cancelled the block.
     """
     received: list[int] = []
     # A signal that is ignored, as under nohup, must stay ignored.
@@ -355,7 +337,7 @@ def check_exclusive(**given: object) -> None:
 def unknown(problem: str, name: str, known: Collection[str], kind: str) -> Misuse:
     """Return the error for an unknown name, with the nearest name, or with all.
 
-    `problem` has no remedy yet; `kind` is a plural noun for the known names.
+    `problem` has no remedy yet; `kind` is a plural noun.
     """
     near = nearest(name, known)
     hint = f"did you mean {near[0]!r}?" if near else f"its {kind} are: {', '.join(known) or 'none'}"

@@ -39,7 +39,6 @@ class _Review:
 
     @property
     def changes(self) -> dict[str, str]:
-        """Tools that differ, and how."""
         kinds = {"added": self.verdict.added, "changed": self.verdict.changed, "removed": self.verdict.removed}
         return {name: kind for kind, names in kinds.items() for name in names}
 
@@ -115,12 +114,7 @@ async def decide(
 def _decision(
     store: CatalogStore, server: ServerConfig, tools: tuple[str, ...], output: Output, *, approve: bool
 ) -> tuple[_Review, tuple[str, ...]]:
-    """Return the review of a server, and the tools to approve or reject.
-
-    Raises:
-        Misuse: a named tool has not changed, or does not exist.
-        Failure: nothing is remembered of the server.
-    """
+    """Return the review of a server, and the tools to approve or reject."""
     review = _reviewed(store, server, output)
     if review is None:
         raise Failure(f"server {server.name!r}: {_nothing(store)}")
@@ -146,7 +140,7 @@ def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfi
 
 
 def _reviewed(store: CatalogStore, config: ServerConfig, output: Output) -> _Review | None:
-    """Compare a server's last listing with the accepted tools; None if nothing is remembered."""
+    """Compare a server's last listing with the accepted tools."""
     with _errors_of(store):
         remembered = store.load(_key(config))
     if remembered is None:

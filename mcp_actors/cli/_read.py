@@ -110,12 +110,7 @@ async def read_resource(server: str, uri: str, config: str | None, output: Outpu
 
 
 def _check_arguments(words: Sequence[str], known: Mapping[str, PromptArgument] | None) -> None:
-    """Raise a `Misuse` for an unknown or a missing argument of a prompt.
-
-    Args:
-        words: the typed words.
-        known: the arguments of the prompt; None if not listed.
-    """
+    """Raise a `Misuse` for an argument that is unknown, or missing; `known` is None without a list."""
     for key, equals, text in (given := [word.partition("=") for word in words]):
         if not equals or not key:
             keys = "" if known is None else f"; the keys are: {', '.join(known) or 'none'}"

@@ -95,7 +95,6 @@ async def show_sign_ins(names: Sequence[str], config: str | None, output: Output
 
 
 async def describe_sign_in(server: ServerConfig) -> str | None:
-    """Describe the sign-in of a server; None without one."""
     with suppress(ConfigError, ConnectFailed):  # the server has the same error
         for _, exchange, found in await _each([server], signed_in):
             return None if found is None else _described(found, exchange)

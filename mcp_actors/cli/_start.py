@@ -17,11 +17,7 @@ from typing import NoReturn
 
 
 def start() -> Callable[[Sequence[str]], int]:
-    """Prepare this process, and return the function that runs a command.
-
-    Raises:
-        SystemExit: an extra is not installed, or the SDK is too old.
-    """
+    """Prepare this process, and return the function that runs a command."""
     _open_missing_streams()
     missing = [name for name in ("cyclopts", "rich") if find_spec(name) is None]
     if missing:
