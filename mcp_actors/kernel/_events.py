@@ -223,7 +223,7 @@ def _checked(given: object) -> tuple[Observer, ...]:
     found = tuple(given) if isinstance(given, Iterable) else (None,)
     if wrong := [each for each in found if not is_plain(each)]:
         write = f"{wrong[0].__name__}()" if isinstance(wrong[0], type) else "function"
-        problem = f"observers must be plain functions (not async) in a list, not {given!r:.60}"
+        problem = f"observers must be plain functions (not async) in a list, not {shown(given, limit=60)}"
         raise TypeError(f"{problem}; write observers=[{write}]")
     return found
 
