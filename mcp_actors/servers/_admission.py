@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import os
 from functools import cached_property
-from typing import TYPE_CHECKING, Final, Self
+from typing import TYPE_CHECKING, Self
 
 from attrs import field, frozen
 from mcp.types import Tool
@@ -32,10 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ..config import ServerConfig, ToolFilter, Transport
-
-
-_NAMED: Final = 5
-"""Misspelled names of a filter in one log line."""
 
 
 @frozen(kw_only=True)
@@ -154,7 +150,7 @@ class Admission:
             return None
         listed = {tool.name for tool in self._listed}
         missing = [name for name in named if name not in listed]
-        shown = some_of(missing, _NAMED, lambda name: _with_nearest(name, self._listed))
+        shown = some_of(missing, 5, lambda name: _with_nearest(name, self._listed))  # one log line
         return plain_text(shown) if missing else None
 
     def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:

@@ -43,9 +43,6 @@ if TYPE_CHECKING:
 
 Limit = Literal["request_timeout", "progress_timeout"]
 
-READ_FIRST: Final = 100
-"""Event loop steps for arrived answers before requests expire: two milliseconds if idle."""
-
 
 @define(eq=False)
 class InTask:
@@ -499,7 +496,7 @@ class DeadlineTimer:
                 # time, unread. Trio runs this task and the readers in any order, so let the readers go first, or
                 # answered requests would time out. Count steps, not seconds: the program may be held up again. `now`
                 # stays: a deadline that passes meanwhile gets its own steps.
-                for _ in range(READ_FIRST):
+                for _ in range(100):  # two milliseconds if idle
                     await trio.lowlevel.checkpoint()
                 for each in tuple(self.used):
                     each.expire(now)

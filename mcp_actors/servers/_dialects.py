@@ -34,15 +34,6 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.servers")
 
-MOST_VALUES: Final = 4096
-"""Values of a result in the second pass: 20 ms at most."""
-
-MOST_KINDS: Final = 20
-"""Kinds of oddities logged for one connection."""
-
-HINTS: Final = frozenset({"annotations", "_meta", "outputSchema"})
-"""Members that nothing else needs; left out if invalid."""
-
 TOOL_RESULT: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
 """Members of a tool's result. Without content, all other members are shown."""
 
@@ -91,14 +82,14 @@ def read_result(
 
 
 class _Exhausted(Exception):
-    """The result has more than `MOST_VALUES`."""
+    """The result has too many values for the second pass."""
 
 
 class _Reader:
     """The second pass over one result, by the types of the protocol."""
 
     def __init__(self) -> None:
-        self._left = MOST_VALUES
+        self._left = 4096  # values: 20 ms at most
 
     def result(self, method: str, version: str, result: Json, defaults: Json) -> Json:
         kind = methods.SERVER_RESULTS[method, version]
@@ -146,7 +137,8 @@ class _Reader:
                 each = self._part(known.annotation, each, "this part")
                 if name == "annotations" and type(each) is dict:
                     each = {hint: given for hint, given in each.items() if _is_valid(known.annotation, {hint: given})}
-                if name not in HINTS or _is_valid(known.annotation, each):
+                # Nothing else needs these hints.
+                if name not in ("annotations", "_meta", "outputSchema") or _is_valid(known.annotation, each):
                     mended[name] = each
         if "type" not in mended and "type" in fields:  # the only possible model's
             mended["type"] = get_args(fields["type"].annotation)[0]
@@ -226,8 +218,8 @@ class Oddities:
     _more: int = field(default=0, init=False)
 
     def note(self, kind: object, what: str) -> None:
-        """Log an oddity, unless one of its kind was logged."""
-        if kind in self._seen or len(self._seen) == MOST_KINDS:
+        """Log an oddity, unless one of its kind was logged, or 20 kinds for this connection."""
+        if kind in self._seen or len(self._seen) == 20:
             self._more += 1
             return
         self._seen.add(kind)

@@ -104,9 +104,6 @@ def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Er
 
 _OURS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 
-_OF_THE_SDK: Final = ("Unsupported protocol version from the server", "No mutually supported modern protocol version")
-"""How the SDK's bare `RuntimeError` begins in that case."""
-
 
 class NoCommonVersion(Exception):
     """The server answered with a protocol version that this client does not support."""
@@ -145,6 +142,8 @@ def older_version(error: Exception) -> str | None:
 def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
     """Return the remedy if the next negotiation would fail in the same way, else None."""
     offered = offered_versions(error)
+    # How the SDK's bare `RuntimeError` begins in that case.
+    of_the_sdk = "Unsupported protocol version from the server", "No mutually supported modern protocol version"
     if isinstance(error, ValidationError):
         return "fix the server"
     if isinstance(error, MCPError):
@@ -155,7 +154,7 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
             return f"if it does not support protocol={config.protocol!r}, use 'auto'"
         if not offered or any(each in _OURS for each in offered):
             return None
-    elif not isinstance(error, NoCommonVersion) and not str(error).startswith(_OF_THE_SDK):
+    elif not isinstance(error, NoCommonVersion) and not str(error).startswith(of_the_sdk):
         return None
     return f"this client supports {_OURS[0]} to {_OURS[-1]}: upgrade the server, or this program"
 
@@ -174,12 +173,6 @@ FEW: Final = 256
 PROBLEM: Final = 400
 """Characters shown of a place in a result, and of its problem."""
 
-COLLECTIONS: Final = frozenset({"list", "tuple", "set", "frozenset", "dict"})
-"""Schemas with any number of items."""
-
-NOT_WALKED: Final = frozenset({"cls", "config", "metadata", "serialization"})
-"""Members of a schema without a schema for validation."""
-
 
 @cache
 def bounded(model: Any) -> SchemaValidator:
@@ -191,14 +184,15 @@ def bounded(model: Any) -> SchemaValidator:
 def _failing_fast(schema: Any, strict: bool = False) -> Any:
     """Return a schema whose collections end at the first bad item, and whose ``isError`` is strictly a boolean."""
     if isinstance(schema, dict):
+        without_schemas = ("cls", "config", "metadata", "serialization")  # without one for validation, that is
         walked = {
-            key: each if key in NOT_WALKED else _failing_fast(each, strict or key == "is_error")
+            key: each if key in without_schemas else _failing_fast(each, strict or key == "is_error")
             for key, each in schema.items()
         }
         kind = walked.get("type")
         if strict and kind == "bool":
             return {**walked, "strict": True}
-        return {**walked, "fail_fast": True} if isinstance(kind, str) and kind in COLLECTIONS else walked
+        return {**walked, "fail_fast": True} if kind in ("list", "tuple", "set", "frozenset", "dict") else walked
     if type(schema) in (list, tuple):
         return type(schema)(_failing_fast(each, strict) for each in schema)
     return schema

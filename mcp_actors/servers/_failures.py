@@ -50,11 +50,6 @@ if TYPE_CHECKING:
 STDERR_IN_MESSAGE: Final = 400
 """Characters of stderr in the text of an error; the attribute has the whole tail."""
 
-_LAST_LINES: Final = 10
-"""Lines of stderr in a note, of at most `_LAST_CHARS` characters."""
-
-_LAST_CHARS: Final = 4096
-
 _SAYS_NOTHING: Final = re.compile(r"[\s^~{}\[\]()]*|Node\.js v\S+")
 """A line of a traceback that only marks a place, closes a bracket, or names the interpreter."""
 
@@ -272,7 +267,7 @@ def request_lost(server: str, operation: str, reason: BaseException | None, stde
     why = f" ({problem_of(reason)})" if reason is not None else ""
     what = f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}"
     lost = ConnectionLost(what, server=server)
-    if lines := stderr[-_LAST_CHARS:].splitlines()[-_LAST_LINES:]:
+    if lines := stderr[-4096:].splitlines()[-10:]:  # characters, lines
         begin = f"its stderr ends with (servers[{server!r}].stderr_tail has more until it is started again):"
         lost.add_note("\n".join([begin, *map(plain_text, lines)]))
     return lost

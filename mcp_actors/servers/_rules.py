@@ -322,20 +322,15 @@ class Ladder:
 # --- Decide when a parked server is retried ---------------------------------------------------------------------------
 
 
-SPREAD: Final = 0.1
-"""Largest random fraction cut from the delay, so servers that fail together do not reconnect together."""
-
-_NEEDS_CREDENTIALS: Final = frozenset({401, 403})
-
-
 def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> float | None:
     """Return the seconds until a server parked with an error is retried, or None if it is not."""
     if policy.park_retry is None or policy.max_restarts == 0:
         return None
-    refused = isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in _NEEDS_CREDENTIALS)
+    refused = isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in (401, 403))
     if refused and not isinstance(error, SignInRequired):  # a person may sign in with another program
         return None
-    return policy.park_retry * (1.0 - SPREAD * random.random())
+    # Up to a tenth less, so servers that fail together do not reconnect together.
+    return policy.park_retry * (1.0 - 0.1 * random.random())
 
 
 # --- Decide whether and when a failed request is retried --------------------------------------------------------------
@@ -357,12 +352,6 @@ def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> floa
 # A cancelled caller is not a failure, and never comes here.
 
 
-_TRANSIENT_CODES: Final = frozenset({INTERNAL_ERROR, REQUEST_TIMEOUT})
-"""MCP's counterparts of the HTTP statuses 500 and 504. All other codes are about the request."""
-
-MAX_WAIT: Final = 3600.0
-"""The longest honoured ``Retry-After``, in seconds."""
-
 _THOUSAND: Final = 1000
 """Tokens count in thousandths, as in gRPC: as floats, ten times 0.1 would be less than 1."""
 
@@ -382,7 +371,9 @@ def is_transient(error: BaseException) -> bool:
         case HttpStatusError(status=status):
             return meaning_of(status).transient
         case MCPError():
-            return error.code in _TRANSIENT_CODES and not hasattr(error, "outcome")  # see `mcp_error`
+            # MCP's counterparts of the HTTP statuses 500 and 504. All other codes are about the request.
+            is_own_failure = error.code in (INTERNAL_ERROR, REQUEST_TIMEOUT)
+            return is_own_failure and not hasattr(error, "outcome")  # see `mcp_error`
         case _:
             return False
 
@@ -500,6 +491,6 @@ class Retries:
 
 
 def asked_to_wait(error: BaseException | None) -> float:
-    """Return the ``Retry-After`` seconds of an error, at most `MAX_WAIT`; 0 without the header."""
+    """Return the ``Retry-After`` seconds of an error, at most an hour; 0 without the header."""
     asked = error.retry_after if isinstance(error, HttpStatusError) else None
-    return 0.0 if asked is None else min(asked, MAX_WAIT)
+    return 0.0 if asked is None else min(asked, 3600.0)

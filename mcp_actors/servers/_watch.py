@@ -41,12 +41,6 @@ logger = Log("mcp_actors.servers")
 SETTLING: Final = 0.2
 """Seconds between two looks at a file that is being written."""
 
-LONGEST_SETTLING: Final = 5.0
-"""Seconds after which a constantly written file is read nevertheless."""
-
-LONGEST_PAUSE: Final = 30.0
-"""Seconds after which an unusable source is read again, even if unchanged."""
-
 
 @frozen(kw_only=True, eq=False, repr=False)
 class ConfigRejected(Event):
@@ -63,7 +57,7 @@ class ConfigRejected(Event):
 
 @define
 class _Tried:
-    """The last unused reading of a source, repeated less and less often while unchanged.
+    """The last unused reading of a source, repeated less and less often (every 30 s at last) while unchanged.
 
     A source may become readable without a change, for example when other programs close files.
     """
@@ -78,7 +72,7 @@ class _Tried:
 
     def note(self, stamp: Hashable) -> None:
         self.failures = self.failures + 1 if stamp == self.stamp else 1
-        pause = min(self.interval * 2 ** min(self.failures, 10), max(self.interval, LONGEST_PAUSE))
+        pause = min(self.interval * 2 ** min(self.failures, 10), max(self.interval, 30.0))
         self.stamp, self.again_at = stamp, trio.current_time() + pause
 
 
@@ -148,7 +142,7 @@ class WatchActor(Actor):
 
     async def _settle(self, source: Source, stamp: Hashable) -> Hashable:
         """Wait until a source has not changed for a moment: a writer may not be done. Return the stamp."""
-        with trio.move_on_after(LONGEST_SETTLING):
+        with trio.move_on_after(5.0):  # a constantly written file is read nevertheless
             while True:
                 await trio.sleep(SETTLING)
                 before, stamp = stamp, await self._sources.look(source)
@@ -194,9 +188,6 @@ class WatchActor(Actor):
 
 # --- Write the states of servers next to the table of servers ---------------------------------------------------------
 
-
-BATCH: Final = 0.2
-"""Seconds in which changes are collected: the start of many servers is one transaction."""
 
 LAST_STATUS_WAIT: Final = 2.0
 """Seconds that the end of a group waits for a database."""
@@ -249,7 +240,7 @@ class StatusBoard:
             with trio.move_on_after(table.interval):
                 while self._states(table.name) == states:
                     await self._news.wait()
-            await trio.sleep(BATCH)
+            await trio.sleep(0.2)  # collect changes: the start of many servers is one transaction
 
     async def finish(self, table: TableSource) -> None:
         error = await self._write(table, dict.fromkeys(self._states(table.name), "stopped"))

@@ -20,7 +20,7 @@ import math
 from contextlib import asynccontextmanager, closing
 from enum import Enum
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeVar, cast
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar, cast
 
 import anyio
 import trio
@@ -472,10 +472,6 @@ class ServerActor(Actor):
 # --- List tools, and resources on request, before a connection serves -------------------------------------------------
 
 
-LIST_SHARE: Final = 1 / 2
-"""The part of ``connect_timeout`` for an optional list."""
-
-
 async def list_tools(session: Session, record: ConnectionRecord, link: Link) -> Callable[[], None]:
     """Send ``tools/list``. Return a function to show the result, once the rest is known.
 
@@ -509,9 +505,9 @@ async def list_resources(session: Session, record: ConnectionRecord, link: Link)
 async def _attempt(
     ask: Callable[[], Awaitable[T]], record: ConnectionRecord, link: Link, late: Callable[[float], Exception]
 ) -> T | Exception:
-    """Send a request within a share of ``connect_timeout``; return any failure but a lost connection."""
+    """Send a request within half of ``connect_timeout``; return any failure but a lost connection."""
     timeout = record.config.connect_timeout
-    seconds = math.inf if timeout is None else timeout * LIST_SHARE
+    seconds = math.inf if timeout is None else timeout / 2
     failure = late(seconds)
     with trio.move_on_after(seconds):
         try:

@@ -228,9 +228,6 @@ def problem_of_page(url: str) -> str | None:
 # --- Pass the notifications of a server to the user's callbacks -------------------------------------------------------
 
 
-LAST_NOTIFICATIONS: Final = 1.0
-"""Seconds for delivery when a connection ends. The last notifications may say why a server died."""
-
 MAX_BYTES: Final = 8 * 1024 * 1024
 """Approximate bytes of notifications waiting for a slow callback. Ordinary ones take a thousandth."""
 
@@ -332,7 +329,7 @@ class Notifications:
         self._record.life.emit(Flooded, limit=self._meter.limit)
 
     async def finish(self) -> None:
-        with trio.move_on_after(LAST_NOTIFICATIONS):
+        with trio.move_on_after(1.0):  # the last notifications may say why a server died
             for feed in (self._logs, self._messages):
                 if feed is not None:
                     await feed.wait_idle()

@@ -84,15 +84,8 @@ logger = Log("mcp_actors.servers")
 OURS: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
 """Introduces this client to servers, unless configured (``client_info``)."""
 
-ANSWER_SHARE: Final = 1 / 10
-"""The part of ``connect_timeout`` for a process to answer ``server/discover``, once read, before ``initialize``
-follows: 3 s of the default 30. Servers answer in milliseconds or never."""
-
 UNBOUNDED: Final = 30.0
-"""Replaces a ``connect_timeout`` of None in the computation of this delay."""
-
-KILLED: Final = (-signal.SIGKILL, -signal.SIGTERM)
-"""Exit codes of a process killed from outside: by an operator, or for lack of memory."""
+"""Replaces a ``connect_timeout`` of None in the computation of the delay before ``initialize``."""
 
 DISCOVER_TIMEOUT: Final = 10.0
 """Seconds to answer ``server/discover`` for servers without a process, as in the SDK."""
@@ -217,8 +210,9 @@ class Negotiation:
             session.adopt(outcome)
 
     async def _wait_for_answer(self, answers: Answers, patience: Patience) -> None:
+        """Permit ``initialize`` after a tenth of ``connect_timeout``: servers answer in milliseconds or never."""
         await patience.read.wait()
-        await trio.sleep(ANSWER_SHARE * (self._record.config.connect_timeout or UNBOUNDED))
+        await trio.sleep(0.1 * (self._record.config.connect_timeout or UNBOUNDED))
         answers.permit()
 
     def begins_anew(self, link: Link | None, exc: Exception) -> bool:
@@ -321,7 +315,8 @@ def _no_common_version(error: Exception) -> bool:
 def _exited_after_discover(link: Link) -> bool:
     """Return True if ``server/discover`` made a process exit; False if unread, or if killed."""
     heard = link.heard is not False  # unless reported otherwise, assume that the request was read
-    return link.lifeline.lost and link.lifeline.failure is None and heard and link.obituary().exit_code not in KILLED
+    killed = (-signal.SIGKILL, -signal.SIGTERM)  # by an operator, or for lack of memory
+    return link.lifeline.lost and link.lifeline.failure is None and heard and link.obituary().exit_code not in killed
 
 
 # --- Bound one attempt to connect, and the waiting for it -------------------------------------------------------------

@@ -50,7 +50,7 @@ from .._dispatcher import carried
 from .._rules import is_transient
 from ..record import Incoming, NotificationsMissed, require
 from ..requests import Request, request_internally
-from ._upkeep import keep_trying
+from ._upkeep import AFTER_FAILURE, keep_trying
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -67,15 +67,6 @@ logger = Log("mcp_actors.servers")
 
 Args = TypeVarTuple("Args")
 
-
-RESUBSCRIBE_BACKOFF: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed attempt, or the end of a short stream, to the next attempt."""
-
-LASTING_SUBSCRIPTION: Final = 60.0
-"""Seconds after which a stream is stable, and reopened at once. Proxies end streams after minutes."""
-
-RENEWALS: Final = 8
-"""Concurrent renewals. There may be hundreds, and the mailbox is for callers."""
 
 UNSUBSCRIBE_TIMEOUT: Final = 1.0
 """Seconds for one ``resources/unsubscribe``, which counts against ``max_in_flight``, perhaps 1."""
@@ -148,7 +139,8 @@ class Connection:
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
     _mute: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
-    _renewals: trio.Semaphore = field(factory=partial(trio.Semaphore, RENEWALS), init=False)
+    # Concurrent renewals: there may be hundreds, and the mailbox is for callers.
+    _renewals: trio.Semaphore = field(factory=partial(trio.Semaphore, 8), init=False)
 
     @property
     def modern(self) -> bool:
@@ -297,7 +289,8 @@ class Connection:
         subscription = stream.subscription
         if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
             return
-        ends = 0 if stream.lasted >= LASTING_SUBSCRIPTION else self._early_ends.get(subscription, 0) + 1
+        # A stable stream is reopened at once: proxies end streams after minutes.
+        ends = 0 if stream.lasted >= 60.0 else self._early_ends.get(subscription, 0) + 1
         self._early_ends[subscription] = ends
         self._start(self._renew, subscription, ends)
 
@@ -325,7 +318,7 @@ class Connection:
                 return None
             return f"{message}; it will be tried again"
 
-        await keep_trying(attempt, RESUBSCRIBE_BACKOFF, describe, failures=failures)
+        await keep_trying(attempt, AFTER_FAILURE, describe, failures=failures)
 
     def _start(self, fn: Callable[[*Args], Awaitable[None]], *args: *Args) -> None:
         self.tasks.start_soon(fn, *args, name=f"{self.record.config.name}:subscription")
@@ -428,9 +421,6 @@ later stream, tools are listed again."""
 RECONNECT_BACKOFF: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=0.1)
 """Seconds between two streams."""
 
-LASTING: Final = 30.0
-"""Seconds after which a stream is stable: reopened at once, with a new back-off."""
-
 REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
 """Error codes of servers without support for the stream."""
 
@@ -497,7 +487,7 @@ class ChangeStream:
             await trio.sleep(AFTER_END)
 
     async def _consume(self) -> None:
-        """Consume a stream until its end; raise the reason unless the stream was stable."""
+        """Consume a stream until its end; raise the reason unless the stream was stable (half a minute)."""
         opened_at = math.inf
         error: Exception = SubscriptionLost("closed by the server")
         try:
@@ -513,7 +503,7 @@ class ChangeStream:
         self._opened.set()  # release `begin`, even without a stream
         if isinstance(error, ConnectionOver):
             self.on_gone(error)
-        if trio.current_time() - opened_at < LASTING:
+        if trio.current_time() - opened_at < 30.0:
             raise error
 
     def _describe(self, error: Exception, delay: float) -> str | None:

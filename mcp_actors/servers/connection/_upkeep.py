@@ -105,11 +105,8 @@ SETTLE: Final = Backoff(first=0.1, initial=0.2, maximum=2.0)
 AFTER_NOTHING_NEW: Final = Backoff(first=0.0, initial=0.2, maximum=60.0)
 """Seconds from a notification to the request after results without a change."""
 
-LONGEST_REST: Final = 10.0
-"""Longest delay, in seconds, from the duration of the last request."""
-
 AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed refresh to the next."""
+"""Seconds from a failed refresh, or renewal of a subscription, to the next."""
 
 
 class Kept(Protocol):
@@ -137,7 +134,7 @@ class Pace:
         """Return the seconds to wait after a notification at `now`."""
         if now - self._answered >= AFTER_NOTHING_NEW.maximum:
             self._vain = 0
-        rest = min(self._took, LONGEST_REST)
+        rest = min(self._took, 10.0)
         return max(SETTLE.delay(self._overtaken + 1), AFTER_NOTHING_NEW.delay(self._vain + 1), rest)
 
     def answered(self, asked: float, now: float, *, overtaken: bool, news: bool) -> None:

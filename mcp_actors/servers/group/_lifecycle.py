@@ -50,9 +50,6 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.servers")
 
-ADDED: Final = "add()"
-"""Names the source of servers from `ServerGroup.add`."""
-
 MAX_CHANGES: Final = 1000
 """Concurrent changes; further changes wait in the mailbox. A change costs only its turn."""
 
@@ -287,7 +284,7 @@ class LifecycleActor(Actor):
             difference = compare(old, given, added)
             self._roster.check(difference.servers)
             given.ignore(added)
-            homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, ADDED)}
+            homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, "add()")}
             if not message.adopt():
                 return None
             self._roster.added = added

@@ -47,10 +47,6 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 
-LOOK_AGAIN: Final = 0.05
-"""Seconds until a start that the supervisor has refused is tried again. A change of the server ends the wait early."""
-
-
 class ServerLoops:
     """Carries out the wishes about the servers of a group; `seconds` is the ``drain_timeout``."""
 
@@ -194,7 +190,7 @@ class ServerLoops:
             record.forgive(ask=mine.ask)
             await server.start()
             if self._due(record) == "start":  # the supervisor is about to start it, or still ends the last attempt
-                with trio.move_on_after(LOOK_AGAIN), suppress(ServerUnavailable):  # the group was closed
+                with trio.move_on_after(0.05), suppress(ServerUnavailable):  # the group was closed
                     await life.wait_change()
 
     async def _stop(self, server: ServerEntry) -> None:

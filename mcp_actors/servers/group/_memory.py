@@ -64,9 +64,6 @@ PINS_WAIT: Final = 10.0
 
 FILES_PER_WAIT: Final = 200
 
-BATCH: Final = 32
-"""Files read at a time: handing a job to a thread takes as long as reading a small file."""
-
 FLUSH_WAIT: Final = 1.0
 """Seconds that closing a group waits for unwritten listings, while servers disconnect."""
 
@@ -336,7 +333,7 @@ class MemoryActor(Actor):
 
 def _batches(servers: Iterable[str], until: Mapping[str, float]) -> Iterator[tuple[float, tuple[str, ...]]]:
     for limit, same in groupby(servers, until.__getitem__):
-        while batch := tuple(islice(same, BATCH)):
+        while batch := tuple(islice(same, 32)):  # to hand a job to a thread takes as long as to read a small file
             yield limit, batch
 
 

@@ -360,14 +360,7 @@ def _seconds(option: str, value: object, example: str) -> float:
 
 
 LONG_START: Final = 5.0
-"""Seconds of a start before the log names the awaited servers. People who see nothing wonder after a few.
-"""
-
-MOST_NAMED: Final = 8
-"""Servers that this line names."""
-
-FIRST_CONNECT: Final = ("pending", "connecting")
-"""The states of a server whose first connect is undecided."""
+"""Seconds of a start before the log names the awaited servers. People who see nothing wonder after a few."""
 
 
 class StartGate:
@@ -397,7 +390,7 @@ class StartGate:
                 "open_servers(): still waiting after %g s for %s; to wait less, lower connect_timeout, or set "
                 "connect='lazy'",
                 LONG_START,
-                some_of(names, MOST_NAMED),
+                some_of(names, 8),
             )
 
     async def wait(self) -> None:
@@ -429,7 +422,8 @@ def _undecided(record: ServerRecord) -> bool:
     also `connecting` until its supervisor has decided about a failure, and the block must not begin before.
     """
     life = record.life
-    return life.state in FIRST_CONNECT and life.overdue is None and (life.last_error is None or life.verdict_due)
+    begins = life.state in ("pending", "connecting")
+    return begins and life.overdue is None and (life.last_error is None or life.verdict_due)
 
 
 # --- Log the outages of servers: losses, failed connects, parking and recovery ----------------------------------------
@@ -437,16 +431,11 @@ def _undecided(record: ServerRecord) -> bool:
 # Python prints warnings on stderr even if a program does not configure logging, so a loss, a failed connect and a
 # parking are warnings; a recovery is at level INFO. An outage may last for days and a server may flap, so each reason
 # is a warning once per outage, up to `MOST_REASONS`; all else is at level DEBUG. An outage is over when the server has
-# served for its ``reset_after``. Each replica has outages of its own.
+# served for its ``reset_after``, or for a minute. Each replica has outages of its own.
 
 
 MOST_REASONS: Final = 10
 """Maximum of different warnings per outage. A server may print the time of day in each error."""
-
-LASTING: Final = 60.0
-"""Seconds of serving that end an outage if the server's policy has no ``reset_after``."""
-
-_TROUBLE: Final = FAILED | {"degraded"}
 
 
 @define(eq=False)
@@ -480,7 +469,7 @@ class OutageLog:
         server = self.roster.records[event.server]
         record = server.connection(event.replica) if isinstance(event, ReplicaChanged) else server
         assert record is not None  # the server has the replica of its event
-        if event.new in _TROUBLE:
+        if event.new in FAILED or event.new == "degraded":
             self._trouble(event, record)
         elif event.new == "ready":
             self._well(event, record)
@@ -502,7 +491,7 @@ class OutageLog:
 
     def _current(self, event: StateChanged | ReplicaChanged, record: ServerRecord | ConnectionRecord) -> _Outage:
         outage = self._outages.get(record)
-        lasting = record.config.restarts.reset_after or LASTING
+        lasting = record.config.restarts.reset_after or 60.0
         if outage is None or (outage.well_since is not None and event.time - outage.well_since >= lasting):
             outage = self._outages[record] = _Outage(event.at)
         elif outage.well_since is not None:

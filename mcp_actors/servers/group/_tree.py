@@ -78,10 +78,6 @@ MEMORY: Final = "servers:memory"
 WATCH: Final = "servers:watch"
 STATUS: Final = "servers:status"
 
-WAITING_CHANGES: Final = sys.maxsize
-"""The size of the mailbox for changes: unlimited, because changes that the group itself asks for cannot wait for room.
-Callers wait for their changes in any case."""
-
 
 def supervisor_id(server: str) -> str:
     """Return the name of a server's own supervisor. Server names have no colon."""
@@ -99,7 +95,8 @@ def group_specs(
     """Return the first children of the group's supervisor; `others` look after the sources."""
     servers = [server_spec(record, closing) for record in roster.records.values()]
     deadlines = ChildSpec(DEADLINES, partial(DeadlineActor, roster.timer))
-    changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=WAITING_CHANGES)
+    # Unlimited, because changes that the group itself asks for cannot wait for room. Callers wait in any case.
+    changes = ChildSpec(LIFECYCLE, lifecycle, mailbox_size=sys.maxsize)
     writers = []
     if memory is not None:  # temporary: if it crashes, the group continues without it
         writers = [ChildSpec(MEMORY, partial(MemoryActor, memory), restart="temporary", shutdown=2 * FLUSH_WAIT)]

@@ -30,7 +30,7 @@ Calls: servers.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 import trio
 from attrs import define, field
@@ -44,9 +44,6 @@ if TYPE_CHECKING:
     from ...config import HealthPolicy
     from ...transports import Link
     from .._deadlines import Deadlines
-
-LAST_WORDS: Final = 0.25
-"""Seconds from the exit of a process to the check of its server. The last output is read meanwhile."""
 
 
 @define(eq=False, repr=False)
@@ -171,11 +168,11 @@ class ConnectionHealth:
             self._nap.cancel("a check is due earlier")
 
     def _exited(self) -> None:
-        # A child may serve on over the pipes of the process, so the connection is only unhealthy now, and checked after
-        # `LAST_WORDS`, even without an `interval`. A check at once could end the connection on a broken pipe before the
-        # last output is read, and the error would not say why the process exited.
+        # A child may serve on over the pipes of the process, so the connection is only unhealthy now, and checked soon,
+        # even without an `interval`. A check at once could end the connection on a broken pipe before the last output
+        # is read, and the error would not say why the process exited.
         self._left_alone = True
-        self._check_by(trio.current_time() + LAST_WORDS)
+        self._check_by(trio.current_time() + 0.25)  # the last output is read meanwhile
         self.on_change()
 
     async def verdict(self) -> Verdict | None:

@@ -261,13 +261,6 @@ class Subscriptions:
 
 M = TypeVar("M")
 
-CHANGED: Final = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
-"""Notices of changed lists. Every replica of a server sends one."""
-
-TOGETHER: Final = 1.0
-"""Seconds for which equal notices of replicas are held, then passed on as one. By then each replica has the new
-list."""
-
 logger = Log("mcp_actors.servers")
 
 
@@ -280,10 +273,6 @@ class NotificationsMissed:
 class _Listener(Generic[M]):
     kind: type[M]
     fn: Callable[[M], object]
-
-
-MAX_DONE: Final = 64
-"""Reports that are kept: the most pages that a person is asked to open at a time, for all requests."""
 
 
 @define(eq=False)
@@ -300,7 +289,7 @@ class DonePages:
             return
         self.latest.pop(page, None)
         self.latest[page], self._at[page] = notice, trio.current_time()
-        if len(self.latest) > MAX_DONE:
+        if len(self.latest) > 64:  # pages at a time, for all requests
             del self._at[oldest := next(iter(self.latest))], self.latest[oldest]
         self._changed.set()
         self._changed = trio.Event()
@@ -385,7 +374,8 @@ class Incoming:
         if self.closed:
             return
         changed = None if self.listeners.of is None else self.listeners.of.changed
-        if changed is None or not isinstance(message, CHANGED):
+        kinds = (ToolListChangedNotification, PromptListChangedNotification, ResourceListChangedNotification)
+        if changed is None or not isinstance(message, kinds):
             self.listeners.tell(message)
         elif type(message) not in changed:
             changed.add(type(message))
@@ -394,7 +384,7 @@ class Incoming:
     async def _tell_later(self, message: object, changed: set[type]) -> None:
         """Pass on a notice that other replicas are about to repeat, even if the connection ends meanwhile."""
         try:
-            await trio.sleep(TOGETHER)
+            await trio.sleep(1.0)  # by then each replica has the new list
         finally:
             changed.discard(type(message))
             self.listeners.tell(message)

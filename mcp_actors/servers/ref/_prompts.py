@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Unpack
+from typing import TYPE_CHECKING, Any, ClassVar, Unpack
 
 from attrs import define
 from mcp.types import (
@@ -50,14 +50,6 @@ if TYPE_CHECKING:
     from ...transports import Json
     from .._session import Session
     from ..record import ConnectionRecord
-
-
-COMPLETIONS_SINCE: Final = "2025-03-26"
-"""Introduced the completions capability. Older servers may complete without declaring it."""
-
-
-MAX_VALUES: Final = 100
-"""Values of a completion that the protocol allows; the SDK's class for all versions allows more."""
 
 
 @define(eq=False)
@@ -106,8 +98,8 @@ class Complete(PlainRequest[CompleteResult]):
         return f"completion/complete {self.argument['name']!r:.80} of {of!r:.200}"
 
     def check(self, session: Session, record: ConnectionRecord) -> None:
-        """Check for the completions capability, in protocol versions that have it."""
-        if session.version >= COMPLETIONS_SINCE:
+        """Check for the completions capability. Servers of older versions may complete without declaring it."""
+        if session.version >= "2025-03-26":
             require("completions", session.capabilities, record.config.name, self.operation)
 
     def given(self) -> Json:
@@ -116,7 +108,8 @@ class Complete(PlainRequest[CompleteResult]):
         return {"ref": ref, "argument": self.argument, **known}
 
     def _is_plain(self, result: dict[str, Any]) -> bool:
-        return len(result["completion"]["values"]) <= MAX_VALUES and super()._is_plain(result)
+        # The protocol allows 100 values; the SDK's class for all versions allows more.
+        return len(result["completion"]["values"]) <= 100 and super()._is_plain(result)
 
 
 @explained_methods

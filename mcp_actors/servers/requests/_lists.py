@@ -297,10 +297,6 @@ class KeepResources(Request[None]):
 # Unchecked items may be deep or huge, so `measured` walks them without recursion and ends early.
 
 
-_MEASURE_FACTOR: Final = 2
-"""A value is measured up to this many times its limit, for an error that says by how much the value is too large."""
-
-
 @define(eq=False)
 class ListMeter:
     """Measures one list, item by item, as it arrives.
@@ -377,7 +373,7 @@ class ListMeter:
                 if len(value) > limits.max_text_chars:
                     yield _over(f"its {what} has {len(value)} characters", limits.max_text_chars, "max_text_chars")
             elif value is not None:
-                enough = _MEASURE_FACTOR * limits.max_schema_bytes
+                enough = 2 * limits.max_schema_bytes  # for an error that says by how much the value is too large
                 size, depth, complete = measured(value, enough)
                 self._size += min(size, enough)
                 more = "" if complete else "more than "

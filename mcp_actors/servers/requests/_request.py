@@ -185,8 +185,6 @@ def refused(server: str, method: str, root: str, path: tuple[str, ...], problem:
 # --- Requests that are one message and one answer ---------------------------------------------------------------------
 
 
-INPUT_REQUIRED: Final = "input_required"
-
 ResultT = TypeVar("ResultT", bound=Result)
 
 
@@ -433,7 +431,7 @@ class PlainRequest(Request[ResultT]):
         if session.claims and self.is_tool_call and isinstance(kind, str) and kind in session.claims:
             model: Any = session.claims[kind].model
             return bounded(model).validate_python(result, by_name=False)
-        if kind != INPUT_REQUIRED:
+        if kind != "input_required":
             try:
                 value: ResultT = bounded(self.model).validate_python(result, by_name=False)
                 if self._is_plain(result):

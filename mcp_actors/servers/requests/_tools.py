@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.servers")
 
-MAX_NAMED: Final = 20
-"""The number of tools that an error names."""
-
 
 @define(eq=False)
 class CallTool(PlainRequest[CallToolResult]):
@@ -191,7 +188,7 @@ def _gone(name: str, record: ConnectionRecord) -> ToolNotFound:
     hint = f"did you mean {near}? " if near else ""
     return ToolNotFound(
         f"server {server!r}: tool {name!r}, remembered from an earlier run, not found; nothing was sent; "
-        f"{hint}its tools are now: {some_of(known, MAX_NAMED) or 'none'}",
+        f"{hint}its tools are now: {some_of(known, 20) or 'none'}",
         server=server,
     )
 

@@ -36,10 +36,6 @@ if TYPE_CHECKING:
     from ..record import ConnectionHealth, ConnectionLife, ConnectionRecord, ServerLife
 
 
-TOO_MANY_REQUESTS: Final = 429
-"""HTTP status that counts as an answer: a server that limits the rate of requests is alive."""
-
-
 @define(eq=False)
 class Probe(Request[None]):
     """A request that any live server answers, if only with an error."""
@@ -105,7 +101,7 @@ async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
             # deadlock.
             await contextvars.Context().run(actor.send_request, Probe()).wait()
         except HttpStatusError as exc:
-            return None if exc.status == TOO_MANY_REQUESTS else exc
+            return None if exc.status == 429 else exc  # a server that limits the rate of requests is alive
         except Exception as exc:
             record.session.masker.clean(exc)
             return exc
