@@ -42,6 +42,7 @@ from mcp.types import (
     JSONRPCRequest,
     JSONRPCResponse,
     RequestId,
+    methods,
 )
 from mcp.types.version import LATEST_HANDSHAKE_VERSION
 from opentelemetry import context, propagate, trace
@@ -55,12 +56,11 @@ from .._text import plain_text
 from ..transports import CLOSED, PROGRESS, ConnectionOver, RequestUnderWay, comparable_id
 from ._eras import (
     check_request,
-    check_result,
     first_problem,
     fits,
     has_many,
-    is_costly,
     is_modern,
+    parse_result,
     without_later_fields,
 )
 
@@ -69,7 +69,6 @@ if TYPE_CHECKING:
     from contextvars import Context as Variables
 
     from mcp.shared.dispatcher import CallOptions, OnNotify, OnNotifyIntercept, OnRequest
-    from opentelemetry.context import Context
 
     from .._tasks import Background
     from ..config import ProgressCallback
@@ -167,13 +166,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             does not log.
     """
 
-    def __init__(
-        self,
-        link: Link,
-        server: str,
-        describe: Describe = lambda _: {},
-        join_handler: Callable[[], object] = lambda: None,
-    ) -> None:
+    def __init__(self, link: Link, server: str, describe: Describe, join_handler: Callable[[], object]) -> None:
         self.link = link
         self.server = server
         self.claimed: frozenset[str] = frozenset()
@@ -278,11 +271,11 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         version = self.version
         if is_modern(version):
             result.setdefault("resultType", "complete")  # the specification's default, unknown to the SDK
-        if is_costly(method, version, result):
+        if (method, version) in methods.SERVER_RESULTS and has_many(result):
             bare = dict(result)
             without_later_fields(method, version, bare)
             kind = result.get("resultType")  # of any type
-            check_result(method, version, bare, claimed=isinstance(kind, str) and kind in self.claimed)
+            parse_result(method, version, bare, claimed=isinstance(kind, str) and kind in self.claimed)
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Send a notification; drop it if the connection has ended."""
@@ -577,12 +570,8 @@ class RequestSpan:
             )
 
     def inject(self, meta: Json) -> None:
-        propagate.inject(meta, self.context)
-
-    @property
-    def context(self) -> Context:
-        """The context with this as the current span."""
-        return context.get_current() if self._span is trace.INVALID_SPAN else trace.set_span_in_context(self._span)
+        inherits = self._span is trace.INVALID_SPAN
+        propagate.inject(meta, context.get_current() if inherits else trace.set_span_in_context(self._span))
 
     def end(self, failure: BaseException | None = None) -> None:
         if isinstance(failure, MCPError) and failure.error is not CLOSED:

@@ -112,12 +112,6 @@ class NoCommonVersion(Exception):
         super().__init__(f"protocol version {plain_text(version, limit=60)!r} of the server is not supported")
 
 
-def check_handshake_version(version: str) -> None:
-    """Raise `NoCommonVersion` for an unsupported version in the answer to ``initialize``."""
-    if version not in HANDSHAKE_PROTOCOL_VERSIONS:
-        raise NoCommonVersion(version)
-
-
 def is_modern(version: str) -> bool:
     """Return True for a supported protocol version since 2026-07-28."""
     return version in MODERN_PROTOCOL_VERSIONS
@@ -198,37 +192,21 @@ def _failing_fast(schema: Any, strict: bool = False) -> Any:
     return schema
 
 
-def is_costly(method: str, version: str, result: Any) -> bool:
-    """Return True if a result has a schema, and enough values for `check_result`."""
-    return (method, version) in methods.SERVER_RESULTS and has_many(result)
-
-
-def parse_result(method: str, version: str, result: dict[str, Any]) -> Any:
+def parse_result(method: str, version: str, result: dict[str, Any], *, claimed: bool = False) -> Any:
     """Validate a result as the session does: by the schema of its version, and the class for callers.
+
+    An extension reads a result of a type that is `claimed`: then return None.
 
     Raises:
         KeyError: the version has no such method.
         pydantic_core.ValidationError: the result does not conform to the protocol.
     """
     bounded(methods.SERVER_RESULTS[method, version]).validate_python(result, by_name=False)
-    return bounded(methods.MONOLITH_RESULTS[method]).validate_python(result, by_name=False)
-
-
-def check_result(method: str, version: str, result: dict[str, Any], *, claimed: bool) -> None:
-    """Refuse a large result that the session would refuse, too, but only after building all errors.
-
-    Results of a type that an extension reads are `claimed`.
-
-    Raises:
-        pydantic_core.ValidationError: the result does not conform to the protocol.
-    """
-    bounded(methods.SERVER_RESULTS[method, version]).validate_python(result, by_name=False)
-    if not claimed:
-        bounded(methods.MONOLITH_RESULTS[method]).validate_python(result, by_name=False)
+    return None if claimed else bounded(methods.MONOLITH_RESULTS[method]).validate_python(result, by_name=False)
 
 
 def check_request(method: str, version: str, params: Mapping[str, Any] | None) -> None:
-    """Do the same for a request or notification of a server.
+    """Refuse a large request or notification that the session would refuse, too, but only after building all errors.
 
     Raises:
         pydantic_core.ValidationError: the params do not conform to the protocol.

@@ -63,7 +63,9 @@ async def call(session: Client, tool: str, arguments: dict[str, Any] | None = No
 @asynccontextmanager
 async def open_session(link: Link, mode: str = "legacy") -> AsyncIterator[Client]:
     """Open a session on a link; what is wrapped around an exception of the block is taken off again."""
-    session = Client(LinkDispatcher(link, "scripted"), Implementation(name="tests", version="1"), {})
+    session = Client(
+        LinkDispatcher(link, "scripted", lambda _: {}, lambda: None), Implementation(name="tests", version="1"), {}
+    )
     try:
         async with session.open():
             try:

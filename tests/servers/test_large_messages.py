@@ -173,7 +173,7 @@ async def test_a_large_request_without_a_callback_is_refused_before_it_is_valida
 
 
 async def test_an_invalid_notification_with_a_list_ends_at_its_first_bad_item(caplog: pytest.LogCaptureFixture) -> None:
-    session = Session(LinkDispatcher(Link(Lifeline(never_lost)), "a"), OURS, {})
+    session = Session(LinkDispatcher(Link(Lifeline(never_lost)), "a", lambda _: {}, lambda: None), OURS, {})
     session.adopt(DiscoverResult.model_validate({"supportedVersions": [MODERN], "capabilities": {}, **CACHED}))
     method = "notifications/subscriptions/acknowledged"
     params = {"notifications": {"resourceSubscriptions": ZEROS}}

@@ -242,7 +242,9 @@ async def test_a_handshake_that_is_given_up_is_not_cancelled_at_the_server(kind:
         peer.mute.add("initialize")
         config = ServerConfig("a", transport, protocol="legacy", stop_timeout=1.0)
         async with open_link(config, on_lost=never_lost) as link:
-            session = Session(LinkDispatcher(link, "a"), Implementation(name="test", version="1"), {})
+            session = Session(
+                LinkDispatcher(link, "a", lambda _: {}, lambda: None), Implementation(name="test", version="1"), {}
+            )
             async with session.open():
                 async with trio.open_nursery() as nursery:
                     nursery.start_soon(session.initialize)

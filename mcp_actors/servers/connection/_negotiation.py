@@ -56,7 +56,7 @@ from .._eras import (
     ASK,
     LEGACY,
     QUIRK,
-    check_handshake_version,
+    NoCommonVersion,
     era_after_failure,
     era_of,
     first_era,
@@ -151,7 +151,8 @@ class Negotiation:
             await self._shake_hands(session, initialized)
 
     async def _shake_hands(self, session: Session, result: InitializeResult) -> None:
-        check_handshake_version(result.protocol_version)
+        if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
+            raise NoCommonVersion(result.protocol_version)
         session.adopt(result)
         await session.notify(INITIALIZED)
 
