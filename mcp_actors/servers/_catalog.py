@@ -140,9 +140,6 @@ class ServerCatalog:
 
     # --- listings ---------------------------------------------------------------------------------------------------
 
-    def begin(self) -> Ticket:
-        return self.freshness.begin()
-
     def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """Show an answer of the server, unless possibly older than the shown answer."""
         listed = self._compared(listed)
@@ -189,11 +186,6 @@ class ServerCatalog:
             self._answer = listed
             self.answers += 1
         return self._answer
-
-    @property
-    def accepted(self) -> Pins | None:
-        """The pins that judge the next listing; None before the first. Stored with `listed`."""
-        return self.admission.accepted
 
     def restore(self, listed: tuple[KnownTool, ...], accepted: Pins | None) -> None:
         """Show the tools of an earlier run, without reporting a change or validating arguments."""

@@ -45,7 +45,7 @@ async def test_a_prepared_listing_is_filtered_without_a_call_for_each_tool(monke
     asked = count_calls(monkeypatch, ToolFilter, "shows")
     await catalog.admission.prepare(listed)
     assert len(asked) == 100
-    catalog.replace(catalog.begin(), listed)
+    catalog.replace(catalog.freshness.begin(), listed)
     assert len([*catalog.admission.admissible(listed)]) == len(catalog.tools) == 90
     assert len(asked) == 100
 
@@ -60,8 +60,8 @@ async def test_a_listing_that_is_shown_is_judged_once(monkeypatch: pytest.Monkey
     monkeypatch.setattr(_admission, "judge", note)
     config = ServerConfig("a", Stdio("a"), on_tool_change="block")
     catalog, first, listed = ServerCatalog(config, Reporter(), DEFAULT_NAMING), many(3), many(4)
-    catalog.replace(catalog.begin(), first)
-    catalog.replace(catalog.begin(), listed)
+    catalog.replace(catalog.freshness.begin(), first)
+    catalog.replace(catalog.freshness.begin(), listed)
     assert len(judged) == 2
     assert [tool.name for tool in catalog.admission.admissible(listed)] == ["tool_0", "tool_1", "tool_2"]
     assert len(judged) == 2
@@ -98,7 +98,7 @@ async def test_a_filter_that_changes_meanwhile_decides(monkeypatch: pytest.Monke
         nursery.start_soon(catalog.admission.prepare, listed)
         await trio.lowlevel.checkpoint()
         catalog.configure(after)
-    catalog.replace(catalog.begin(), listed)
+    catalog.replace(catalog.freshness.begin(), listed)
     assert [tool.name for tool in catalog.tools] == ["tool_1"]
 
 

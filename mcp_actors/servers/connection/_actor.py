@@ -478,7 +478,7 @@ async def list_tools(session: Session, record: ConnectionRecord, link: Link) -> 
     With ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
     """
     catalog, ask = record.catalog, partial(list_all_tools, session, record)
-    ticket = catalog.begin()
+    ticket = catalog.freshness.begin()
     if not record.config.static_tools:
         return partial(catalog.replace, ticket, await ask())
     listed = await _attempt(ask, record, link, partial(tools_not_listed, record.config.name))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import math
 import random
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 import trio
 from attrs import define, field
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
     from ...config import ServerConfig, SignInCallback
     from ...kernel import ActorRef
-    from .._catalog import Freshness
-    from ..record import ConnectionRecord
+    from .._catalog import ServerCatalog
+    from ..record import ConnectionRecord, KeptResources
     from ..requests import Request
 
 logger = Log("mcp_actors.servers")
@@ -109,18 +109,6 @@ AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
 """Seconds from a failed refresh, or renewal of a subscription, to the next."""
 
 
-class Kept(Protocol):
-    """A list that the server may change."""
-
-    @property
-    def freshness(self) -> Freshness:
-        """Whether the last answer is outdated."""
-
-    @property
-    def answers(self) -> int:
-        """The number of answers that differed from the previous answer."""
-
-
 @define
 class Pace:
     """The delay before the next refresh. A pure rule: no clock, no tasks."""
@@ -166,7 +154,7 @@ async def keep_resources_listed(record: ConnectionRecord, actor: ActorRef, failu
 async def _keep_listed(
     record: ConnectionRecord,
     actor: ActorRef,
-    kept: Kept,
+    kept: ServerCatalog | KeptResources,
     request: Callable[[], Request[Any]],
     failed: tuple[str, str],
     *,

@@ -128,7 +128,7 @@ class CatalogMemory:
         self.add(record)
         if server not in self._records or self._fingerprints[server] == key:
             return
-        if catalog.accepted is None or unread:
+        if catalog.admission.accepted is None or unread:
             await self.load(server, pins_only=True)
         elif launch_pin(before) == catalog.admission.identity:
             self._moved.add(server)
@@ -224,7 +224,7 @@ class CatalogMemory:
     def _distrust(self, server: str) -> None:
         catalog = self._records[server].catalog
         catalog.admission.judge_by(Pins())
-        self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.accepted, None)
+        self._kept[server] = self._unread[server] = _Known(catalog.listed, catalog.admission.accepted, None)
         logger.warning(
             "server %r: its accepted tools could not be read, so all its tools are hidden (on_tool_change='block'); "
             "approve them (see tool_changes), or start again",
@@ -294,12 +294,12 @@ class CatalogMemory:
         catalog, kept, unread = record.catalog, self._kept.get(server), self._unread.get(server)
         if kept is None:
             return catalog.known or server in self._moved
-        if unread is not None and catalog.accepted is unread.accepted:
+        if unread is not None and catalog.admission.accepted is unread.accepted:
             return False
         if record.life.state in ACTIVE and _quirk(record) != kept.legacy:
             return True
         # By identity: a comparison by value is slow and left to the thread.
-        return catalog.listed is not kept.listed or catalog.accepted is not kept.accepted
+        return catalog.listed is not kept.listed or catalog.admission.accepted is not kept.accepted
 
     async def _in_thread(self, job: Callable[[], T]) -> T:
         return await run_in_thread(job, self._threads)
@@ -307,7 +307,8 @@ class CatalogMemory:
 
 def _known(record: ServerRecord) -> _Known:
     catalog = record.catalog
-    return _Known(catalog.listed, catalog.accepted, _quirk(record), pins_only=not (catalog.known or catalog.deferred))
+    pins_only = not (catalog.known or catalog.deferred)
+    return _Known(catalog.listed, catalog.admission.accepted, _quirk(record), pins_only)
 
 
 def _quirk(record: ServerRecord) -> str | None:

@@ -14,6 +14,7 @@ from ._life import ConnectionLife as ConnectionLife, ServerLife as ServerLife
 from ._record import (
     REPLICA as REPLICA,
     ConnectionRecord as ConnectionRecord,
+    KeptResources as KeptResources,
     Retirement as Retirement,
     ServerRecord as ServerRecord,
     Session as Session,

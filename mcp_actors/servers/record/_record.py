@@ -206,9 +206,6 @@ class ConnectionRecord:
     def pid(self) -> int | None:
         return self.session.pid if self.life.state in CONNECTED or self.life.state == "stopping" else None
 
-    def configure(self, config: ServerConfig) -> None:
-        self.config, self.health.policy = config, config.health
-
     def follow_stderr(self, read: Callable[[], str]) -> None:
         """Read the stderr of a new process from now on; keep the last 4 KiB of the previous process."""
         if text := self.read_stderr()[-4096:].strip():
@@ -335,7 +332,7 @@ class ServerRecord:
     def _use(self, config: ServerConfig) -> None:
         self.config = self.life.config = config
         for each in self.connections:
-            each.configure(config)
+            each.config, each.health.policy = config, config.health
 
     def move(self, config: ServerConfig) -> None:
         """Adopt an equal configuration from another ``source``. The connection stays."""
@@ -588,9 +585,6 @@ class KeptResources:
         self._on_change = on_change
         self._on_prompts = on_prompts
 
-    def begin(self) -> Ticket:
-        return self.freshness.begin()
-
     def show(
         self,
         ticket: Ticket,
@@ -611,7 +605,7 @@ class KeptResources:
     def keep(self, kept: bool) -> None:
         self.kept = kept
         if not kept:
-            self.show(self.begin(), (), (), ())
+            self.show(self.freshness.begin(), (), (), ())
 
     def mark_stale(self) -> None:
         """Mark the lists as outdated after an announced or possible change of resources.

@@ -150,7 +150,8 @@ async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
             return _without_repeated(found, begins)
         meter.follow(cursor)
         seen.add(cursor)
-    raise _endless(meter, f"did not end after {MAX_PAGES} pages")
+    problem = f"its list of {meter.what} did not end after {MAX_PAGES} pages; fix the server's pagination"
+    raise LimitExceeded(f"server {meter.server!r}: {problem}", server=meter.server)
 
 
 def _without_repeated(found: list[T], begins: list[int]) -> tuple[T, ...]:
@@ -240,12 +241,6 @@ class _Pages(Generic[Page, T]):
         return page
 
 
-def _endless(meter: ListMeter, problem: str) -> LimitExceeded:
-    return LimitExceeded(
-        f"server {meter.server!r}: its list of {meter.what} {problem}; fix the server's pagination", server=meter.server
-    )
-
-
 # --- The requests that list resources, their templates and prompts ----------------------------------------------------
 
 
@@ -277,7 +272,7 @@ class KeepResources(Request[None]):
             Exception: as for `all_pages`, for the first failure.
         """
         kept, failures = record.server.resources, list[Exception]()
-        ticket, lists = kept.begin(), list[Any]()
+        ticket, lists = kept.freshness.begin(), list[Any]()
         kinds: tuple[Kind[Any, Any], ...] = (RESOURCES, TEMPLATES, PROMPTS)
         for kind, before in zip(kinds, (kept.resources, kept.templates, kept.prompts), strict=True):
             try:

@@ -207,7 +207,7 @@ class ListTools(Request[tuple[Tool, ...]]):
     operation: ClassVar[str] = "tools/list"
 
     async def send(self, session: Session, record: ConnectionRecord) -> tuple[Tool, ...]:
-        ticket = record.catalog.begin()
+        ticket = record.catalog.freshness.begin()
         tools = await list_all_tools(session, record, self.deadline)
         record.catalog.offer(ticket, tools)
         admissible = deque(record.catalog.admission.admissible(tools))
@@ -273,18 +273,13 @@ def _with_valid_headers(tools: Iterable[Tool], record: ConnectionRecord) -> Iter
 # message like any other, which may wait in the mailbox and takes no slot before the send.
 
 
+@define(eq=False)
 class Around(InTask):
-    def __init__(
-        self,
-        request: CallTool,
-        deadline: Deadline,
-        config: ServerConfig,
-        send: Callable[[CallTool], PendingCall[CallToolResult]],
-        translate: Callable[[Exception, CallTool], Exception],
-    ) -> None:
-        super().__init__()
-        self._request, self._deadline, self._config = request, deadline, config
-        self._send, self._translate = send, translate
+    _request: CallTool
+    _deadline: Deadline
+    _config: ServerConfig
+    _send: Callable[[CallTool], PendingCall[CallToolResult]]
+    _translate: Callable[[Exception, CallTool], Exception]
 
     async def wait(self) -> CallToolResult:
         """Run the middleware, and return its result.
