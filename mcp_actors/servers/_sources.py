@@ -290,7 +290,7 @@ class Sources:
         if source.name not in self._silent or not thread.borrowed_tokens:
             with trio.move_on_after(math.inf if patient else PATIENCE):
                 try:
-                    answer = await _in_thread(question, thread)
+                    answer = await run_in_thread(question, thread)
                 except NoThread as error:
                     return NoThread(f"{source.name}: {error}", source=source.name)
                 self._silent.discard(source.name)
@@ -304,10 +304,6 @@ class _Found(NamedTuple):
 
     stamp: Hashable
     content: tuple[LoadedConfig, ...] | Reading | ConfigError
-
-
-async def _in_thread(question: Callable[[], T], thread: trio.CapacityLimiter) -> T:
-    return await run_in_thread(question, thread)
 
 
 def _check_names(names: Iterable[str]) -> None:
@@ -584,12 +580,7 @@ class Difference(NamedTuple):
     removed: tuple[str, ...]
     changed: tuple[ServerConfig, ...]
     unchanged: tuple[str, ...]
-
     servers: tuple[ServerConfig, ...]
-
-    @property
-    def order(self) -> tuple[str, ...]:
-        return tuple(config.name for config in self.servers)
 
 
 def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = ()) -> Difference:

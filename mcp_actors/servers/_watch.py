@@ -18,7 +18,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
-from attrs import define, frozen
+from attrs import define, field, frozen
 
 from .. import config
 from .._errors import ActorCrashed, ActorStartError, ActorStopped, ConfigError
@@ -76,6 +76,7 @@ class _Tried:
         self.stamp, self.again_at = stamp, trio.current_time() + pause
 
 
+@define(eq=False, repr=False, slots=False)
 class WatchActor(Actor):
     """Owns one task for each source. Takes no messages.
 
@@ -89,22 +90,13 @@ class WatchActor(Actor):
         opened: set when the group has its servers; no reading can be compared before.
     """
 
-    def __init__(
-        self,
-        sources: Sources,
-        apply: Callable[[SupervisorRef, Given, Callable[[], bool]], Awaitable[object]],
-        note: Callable[[Given], object],
-        emit: Callable[[Event], None],
-        upkeep: Upkeep,
-        opened: trio.Event,
-    ) -> None:
-        self._sources = sources
-        self._apply = apply
-        self._note = note
-        self._emit = emit
-        self._upkeep = upkeep
-        self._opened = opened
-        self._reported: tuple[str, dict[str, Hashable]] | None = None
+    _sources: Sources
+    _apply: Callable[[SupervisorRef, Given, Callable[[], bool]], Awaitable[object]]
+    _note: Callable[[Given], object]
+    _emit: Callable[[Event], None]
+    _upkeep: Upkeep
+    _opened: trio.Event
+    _reported: tuple[str, dict[str, Hashable]] | None = field(default=None, init=False)
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

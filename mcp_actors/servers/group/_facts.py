@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from operator import is_
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from attrs import define, frozen
+from attrs import frozen
 
 from ..._collapse import caused_by
 from ..._errors import ServerUnavailable, ToolNotFound
@@ -57,15 +57,11 @@ class _Shown:
     snapshot: CatalogSnapshot
 
 
-@define(eq=False)
 class Shelf:
     """Keeps the last snapshot of the tools for a group and its views."""
 
-    shown: _Shown
-
-    @classmethod
-    def of(cls, naming: str) -> Shelf:
-        return cls(_Shown([], [], CatalogSnapshot.from_listings((), naming=naming)))
+    def __init__(self, naming: str) -> None:
+        self.shown: _Shown = _Shown([], [], CatalogSnapshot.from_listings((), naming=naming))
 
 
 @explained_methods

@@ -16,7 +16,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Never, TypeVar
 
 import trio
-from attrs import define
 from mcp.types import CallToolResult
 
 from ..._collapse import first_of, leaves
@@ -67,7 +66,7 @@ class ServerGroup(GroupFacts[ServerRef]):
         self._supervisor = supervisor
         self._lifecycle = supervisor.child(LIFECYCLE)
         self._sources = sources
-        self._shelf = Shelf.of(roster.naming)
+        self._shelf = Shelf(roster.naming)
 
     def _server(self, ref: ServerRef, /) -> ServerRef:
         return ref
@@ -332,27 +331,21 @@ def _check_config(config: object, method: str) -> None:
 # --- Errors of a group; translate the kernel's failures into them -----------------------------------------------------
 
 
-@define
-class Phase:
-    started: bool = False
-
-
 @contextmanager
-def translate(roster: Roster) -> Iterator[Phase]:
+def translate(roster: Roster) -> Iterator[None]:
     """Raise errors about servers instead of the kernel's errors about the group's supervisor."""
-    phase = Phase()
     failure: BaseException
     try:
-        yield phase
+        yield
     except ActorStartError as exc:
-        if phase.started:
+        if roster.opened.is_set():
             raise
         failure = _start_failure(roster.records.values(), exc)
     except RestartLimitReached as exc:
         if exc.actor != GROUP:
             raise
         records = roster.records.values()
-        failure = (ended_by(records) or exc) if phase.started else _start_failure(records, exc)
+        failure = (ended_by(records) or exc) if roster.opened.is_set() else _start_failure(records, exc)
     except BaseExceptionGroup as group:
         # Not `group.split`, which would also search the groups that the block has raised.
         others = [exc for exc in group.exceptions if not (isinstance(exc, RestartLimitReached) and exc.actor == GROUP)]

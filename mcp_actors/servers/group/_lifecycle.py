@@ -303,7 +303,7 @@ class LifecycleActor(Actor):
             for wish in wishes:
                 await self._wait_configured(wish.server.record)
         finally:
-            self._roster.arrange(difference.order)
+            self._roster.arrange(config.name for config in difference.servers)
         for level, line in change_lines(old, homes, difference, given):
             logger.log(level, "%s", line)
         summary = ReloadSummary(

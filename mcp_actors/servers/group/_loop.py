@@ -25,6 +25,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
+from attrs import define, field
 
 from ..._errors import ActorCrashed, ActorStartError, ActorStopped, ServerUnavailable
 from ..._foreign import Log
@@ -47,17 +48,15 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 
+@define(eq=False, repr=False)
 class ServerLoops:
     """Carries out the wishes about the servers of a group; `seconds` is the ``drain_timeout``."""
 
-    def __init__(
-        self, group: Callable[[], SupervisorRef], roster: Roster, memory: CatalogMemory | None, seconds: float
-    ) -> None:
-        self._group = group
-        self._roster = roster
-        self._memory = memory
-        self._seconds = seconds
-        self._busy: set[ServerRecord] = set()
+    _group: Callable[[], SupervisorRef]
+    _roster: Roster
+    _memory: CatalogMemory | None
+    _seconds: float
+    _busy: set[ServerRecord] = field(factory=set, init=False)
 
     def is_busy(self, server: ServerEntry) -> bool:
         return server.record in self._busy

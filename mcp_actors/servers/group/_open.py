@@ -235,7 +235,7 @@ async def _supervised(
         if memory is not None:
             await memory.load()
         trio.lowlevel.spawn_system_task(gate.note_wait, name=f"{GROUP}: a long start")
-        with translate(roster) as phase:
+        with translate(roster):
             async with open_supervisor(
                 *group_specs(roster, closing, memory=memory, lifecycle=lifecycle, others=others),
                 name=GROUP,
@@ -246,7 +246,6 @@ async def _supervised(
             ) as supervisor:
                 await gate.wait()
                 gate.close()
-                phase.started = True
                 roster.show(supervisor, *roster.records.values())
                 try:
                     yield supervisor

@@ -135,12 +135,10 @@ def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | 
     """
     record = _of(weak)
     config, actor, recovery = record.config, partial(_actor, weak, closing), _recovery(record)
-    server = ChildSpec(
-        config.name,
-        actor if config.replicas == 1 else partial(_pool, actor, config.replicas, recovery),
-        mailbox_size=config.mailbox_size,
-        overflow=config.overflow,
-    )
+    # Each replica has the restart budget of a single process.
+    pool = partial(Pool, actor, config.replicas, separator=REPLICA, budget_per_member=True, **recovery)
+    start = actor if config.replicas == 1 else pool
+    server = ChildSpec(config.name, start, mailbox_size=config.mailbox_size, overflow=config.overflow)
     record.woken = record.woken or not record.life.dormant
     return Supervisor(server, **recovery) if record.woken else DormantSupervisor(server)
 
@@ -168,11 +166,6 @@ def _recovery(record: ServerRecord) -> RecoveryOptions:
         "strict": record.strict,
         "await_start": record.strict,
     }
-
-
-def _pool(actor: Callable[[], Actor], replicas: int, recovery: RecoveryOptions) -> Pool:
-    """Return the replicas of a server, each with the restart budget of a single process."""
-    return Pool(actor, replicas, separator=REPLICA, budget_per_member=True, **recovery)
 
 
 # --- The roster of a group: which servers it has, in which order ------------------------------------------------------
@@ -260,7 +253,7 @@ class Roster:
         self._new_record = partial(
             ServerRecord,
             emit=hub.emit,
-            capacity=limits.capacity(),
+            capacity=Capacity(starting=limits.max_starting, processes=limits.max_processes or math.inf),
             certificates=Certificates(),
             timer=self.timer,
             naming=naming,
@@ -411,9 +404,6 @@ class GroupLimits:
         for name, value in asdict(self).items():
             if not is_whole(value, 1) and (name, value) != ("max_processes", None):
                 raise bad_option(name, value, f"is not valid; pass a whole number of 1 or more, like {name}=16")
-
-    def capacity(self) -> Capacity:
-        return Capacity(starting=self.max_starting, processes=self.max_processes or math.inf)
 
     def check_number(self, configs: Iterable[ServerConfig]) -> None:
         servers = sum(config.replicas for config in configs)

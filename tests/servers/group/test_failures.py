@@ -283,8 +283,9 @@ def test_a_defect_that_ends_a_group_is_raised_unchanged(beside: list[BaseExcepti
         defect = BaseExceptionGroup("both", [defect, *beside])
 
     def fail() -> None:
-        with translate(Roster(EventHub(), strict=False, callbacks=None, limits=GroupLimits())) as phase:
-            phase.started = True
+        roster = Roster(EventHub(), strict=False, callbacks=None, limits=GroupLimits())
+        with translate(roster):
+            roster.opened.set()
             raise defect
 
     with pytest.raises(type(defect)) as caught:
