@@ -188,10 +188,6 @@ class ConnectionLife:
             if new in ("stopped", "pending"):
                 self.error = None
 
-    def begin_as(self, other: ConnectionLife) -> None:
-        """Copy the state of another connection before the first event: the server has other connections now."""
-        self._state, self._reason = other._state, other._reason
-
     def _serving_state(self) -> ServerState:
         if self._health.condition == "healthy":
             return "ready" if self._catalog.failure is None else "degraded"
@@ -306,19 +302,19 @@ class ServerLife:
     leaving: Departure | None = field(default=None, init=False)
     left: bool = field(default=False, init=False)
     end_of_group: Callable[[], ServerUnavailable | None] = field(default=lambda: None, init=False)
+    wanted: Wanted = field(init=False)
     _drains: bool = field(default=False, init=False)
-    _wanted: Wanted = field(init=False)
     _change: trio.Event | None = field(default=None, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self._wanted = first(self.config)
+        self.wanted = first(self.config)
 
     def consist_of(self, connections: Iterable[ConnectionLife]) -> None:
         """Replace the connections, while none of them runs. A new connection begins in the state of the server."""
         before, self.connections = self.connections, tuple(connections)
         for each in self.connections if before else ():
             if each not in before:
-                each.begin_as(self.best)
+                each._state, each._reason = self.best._state, self.best._reason
         self._choose()
 
     def _choose(self) -> None:
@@ -329,15 +325,9 @@ class ServerLife:
             self.connections, key=lambda each: (self._drains and each.state != "stopping", rank(each.state))
         )
 
-    # --- wishes -----------------------------------------------------------------------------------------------------
-
-    @property
-    def wanted(self) -> Wanted:
-        return self._wanted
-
     def want(self, wanted: Wanted) -> Wanted:
         """Replace the current wish, and return the new one. The only writer of `wanted`."""
-        self._wanted = wanted
+        self.wanted = wanted
         self.leaving = wanted.departure
         self.note_change()
         return wanted

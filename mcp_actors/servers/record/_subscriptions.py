@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import math
 from contextlib import asynccontextmanager, contextmanager
-from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, Self, TypeVar
 
 import trio
 from attrs import define, field, frozen
@@ -269,12 +269,6 @@ class NotificationsMissed:
     """Sent to listeners: any notification may have been missed, so fetch all lists and resources again."""
 
 
-@frozen(eq=False)
-class _Listener(Generic[M]):
-    kind: type[M]
-    fn: Callable[[M], object]
-
-
 @define(eq=False)
 class DonePages:
     """The latest pages that a server has reported as done (``notifications/elicitation/complete``), by their ids."""
@@ -312,7 +306,7 @@ class Listeners:
         self._server = server
         self.of: Listeners | None = of
         self.changed: set[type] | None = None
-        self._listeners: tuple[_Listener[Any], ...] = () if of is None else (_Listener(object, of.tell),)
+        self._listeners: tuple[tuple[type, Callable[[Any], object]], ...] = () if of is None else ((object, of.tell),)
 
     def add(self, kind: type[M], fn: Callable[[M], object]) -> Callable[[], None]:
         """Call a function with each message of one kind, after earlier listeners. Return a function that ends this.
@@ -322,7 +316,7 @@ class Listeners:
                 ``object`` for all of these.
             fn: called synchronously, and must return soon; may add and remove listeners.
         """
-        listener = _Listener(kind, fn)
+        listener = kind, fn
         self._listeners = (*self._listeners, listener)
         return lambda: self._remove(listener)
 
@@ -335,17 +329,17 @@ class Listeners:
             remove()
 
     def tell(self, message: object) -> None:
-        for listener in self._listeners:
-            if isinstance(message, listener.kind):
+        for kind, fn in self._listeners:
+            if isinstance(message, kind):
                 try:
-                    listener.fn(message)
+                    fn(message)
                 except Exception:
                     logger.exception("server %r: a listener raised on %s", self._server, type(message).__name__)
 
     def clear(self) -> None:
         self.of, self._listeners = None, ()
 
-    def _remove(self, listener: _Listener[Any]) -> None:
+    def _remove(self, listener: tuple[type, Callable[[Any], object]]) -> None:
         self._listeners = tuple(each for each in self._listeners if each is not listener)
 
 
