@@ -14,6 +14,7 @@ from __future__ import annotations
 from contextlib import asynccontextmanager, suppress
 from contextvars import Context
 from copy import copy
+from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 import trio
@@ -149,10 +150,6 @@ class Wish:
     mine: Wanted
     before: Wanted
 
-    @property
-    def name(self) -> str:
-        return self.server.name
-
 
 @frozen(eq=False)
 class Reconnect(Call[None]):
@@ -163,20 +160,6 @@ class Reconnect(Call[None]):
 
     wishes: tuple[Wish, ...]
     taken_back: list[Wish] = field(factory=list, init=False)
-
-
-@frozen(eq=False)
-class _Ends:
-    """Waits until all servers of a reconnect have ended their earlier connections, before any of them connects."""
-
-    # Numbers, not wishes: the last wish stays with its server, and would keep a chain of all earlier wishes.
-    old: list[tuple[ServerRecord, int]] = field(factory=list)
-
-    async def wait(self) -> None:
-        for record, fresh in self.old:
-            with suppress(ServerUnavailable):  # the server was removed
-                while has_older(record.seen, fresh):
-                    await record.life.wait_change()
 
 
 def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
@@ -227,12 +210,14 @@ async def reconnect(
         ConnectFailed: a required server could not be connected: the first one; further failures are notes.
     """
     await _begin(servers)
-    ends, wishes = _Ends(), list[Wish]()
+    # Numbers, not wishes: the last wish stays with its server, and would keep a chain of all earlier wishes.
+    ends: list[tuple[ServerRecord, int]] = []
+    wishes: list[Wish] = []
     for server in (each for each in servers if each.record.failed or not failed_only):
         before = server.record.life.wanted
-        mine = restarted(before, ask=ask, after=ends.wait)
+        mine = restarted(before, ask=ask, after=partial(_wait_ended, ends))
         wishes.append(Wish(server, mine, before))
-        ends.old.append((server.record, mine.fresh))
+        ends.append((server.record, mine.fresh))
     if wishes:
         # Wishes and message in one step, without a checkpoint: if this caller is cancelled, the group still takes back
         # the wishes after a failure. The message is sent only if there is something to take back: else restarts of a
@@ -246,6 +231,14 @@ async def reconnect(
         await wait_started(each for each in wishes if each not in change.taken_back)
     else:
         await _yield()
+
+
+async def _wait_ended(old: Iterable[tuple[ServerRecord, int]]) -> None:
+    """Wait until all servers of a reconnect have ended their earlier connections, before any of them connects."""
+    for record, fresh in old:
+        with suppress(ServerUnavailable):  # the server was removed
+            while has_older(record.seen, fresh):
+                await record.life.wait_change()
 
 
 async def _begin(servers: Sequence[ServerEntry]) -> None:

@@ -224,9 +224,8 @@ class PromptFunctions(ServerRequests):
         if asked.keys() != {"name", "value"}:
             problem = 'does not have exactly "name" and "value"; give {"name": "language", "value": "py"}'
             raise refused(server, method, "argument", (), problem)
-        known = None
-        if context_arguments is not None:
-            known = given_texts(server, method, "context_arguments", context_arguments)
+        name = "context_arguments"
+        known = None if context_arguments is None else given_texts(server, method, name, context_arguments)
         meta = given_object(server, method, "meta", meta)
         return self._prepare(Complete(ref, asked, known, meta=meta, progress=progress))
 
