@@ -22,7 +22,7 @@ import logging
 import math
 from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, Final, TypedDict, TypeVarTuple
+from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 
 import trio
 from attrs import define, field
@@ -100,7 +100,7 @@ class Subscribe(Request[None]):
         if connection.session is not session:
             await connection.pass_on(self.subscription)  # another replica has the subscriptions
             return
-        await connection.establish(self)
+        await (connection.listen(self) if connection.modern else connection.subscribe(self))
         self.subscription.established()
 
 
@@ -151,7 +151,7 @@ class Connection:
 
         Raises:
             ConnectionLost: the replica is lost; another takes over the subscriptions.
-            LimitExceeded, NotSupported, mcp.MCPError: as for `establish`.
+            LimitExceeded, NotSupported, mcp.MCPError: as for `Subscribe.send`.
         """
         request = Subscribe(subscription)
         try:
@@ -160,9 +160,6 @@ class Connection:
             name = self.record.config.name
             problem = f"server {name!r}: {request.operation}: connection of replica {self.actor.name!r} lost"
             raise ConnectionLost(f"{problem}; subscribe again", server=name) from exc.__cause__
-
-    async def establish(self, request: Subscribe) -> None:
-        await (self.listen(request.subscription, request.operation) if self.modern else self.subscribe(request))
 
     def forget(self, subscription: Subscription) -> None:
         self._early_ends.pop(subscription, None)
@@ -248,7 +245,7 @@ class Connection:
 
     # --- modern: one stream per subscription ------------------------------------------------------------------------
 
-    async def listen(self, subscription: Subscription, operation: str) -> None:
+    async def listen(self, request: Subscribe) -> None:
         """Open a stream for a subscription without a stream.
 
         **Cancellation**: closes the stream.
@@ -257,6 +254,7 @@ class Connection:
             LimitExceeded: the maximum of streams is open.
             NotSupported, ConnectionLost, mcp.MCPError: the stream cannot be opened.
         """
+        subscription, operation = request.subscription, request.operation
         if subscription in self._streams:
             return
         self._keep_room_for_requests(operation)
@@ -425,30 +423,17 @@ REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
 """Error codes of servers without support for the stream."""
 
 
-class Lists(TypedDict, total=False):
-    """The lists that may change, as keyword arguments of `mcp.Client.listen`."""
-
-    tools_list_changed: bool
-    prompts_list_changed: bool
-    resources_list_changed: bool
-
-
 AFTER_END: Final = 0.001
 """Seconds before a stable stream is reopened."""
 
 
-def lists_that_change(session: Session) -> Lists:
-    """Return the lists for which a server needs a stream; none in the legacy era."""
+def lists_that_change(session: Session) -> dict[str, bool]:
+    """Return the lists for which a server needs a stream, as arguments of `Session.listen`; none in the legacy era."""
     if not session.modern:
         return {}
-    can, lists = session.capabilities, Lists()
-    if can.tools is not None and can.tools.list_changed:
-        lists["tools_list_changed"] = True
-    if can.prompts is not None and can.prompts.list_changed:
-        lists["prompts_list_changed"] = True
-    if can.resources is not None and can.resources.list_changed:
-        lists["resources_list_changed"] = True
-    return lists
+    can = session.capabilities
+    lists = {"tools": can.tools, "prompts": can.prompts, "resources": can.resources}
+    return {f"{name}_list_changed": True for name, each in lists.items() if each is not None and each.list_changed}
 
 
 @define(eq=False)
@@ -463,7 +448,7 @@ class ChangeStream:
     server: str
     session: Session
     incoming: Incoming
-    lists: Lists
+    lists: dict[str, bool]
     on_gone: Callable[[ConnectionOver], None]
     _opened: trio.Event = field(factory=trio.Event, init=False)
     _listed: bool = field(default=False, init=False)
