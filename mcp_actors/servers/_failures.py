@@ -411,11 +411,9 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
     restart = f"await servers[{server!r}].restart()"
     if state == "stopped" or life.wanted.mode in ("stop", "leave"):
         problem = f"is {'stopped' if state == 'stopped' else 'being stopped'}; to connect it again, "
-        message = f"server {server!r} {problem}await servers[{server!r}].start()"
-        return failure(message)
+        return failure(f"server {server!r} {problem}await servers[{server!r}].start()")
     if life.overdue is not None:
-        message = f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout"
-        return failure(message)
+        return failure(f"{life.overdue}; wait longer with wait_state('ready'), or raise connect_timeout")
     if isinstance(error, SignInRequired):
         return failure(str(error), state="needs_auth", retry_at=retry_at)
     if error is not None and state not in ("pending", "connecting", "backoff"):
@@ -431,8 +429,7 @@ def unavailable(config: ServerConfig, life: ServerLife) -> ServerUnavailable:
         )
     else:
         problem = "was disconnected before it took the request, and connects again; send the request again"
-    message = f"server {server!r} {problem}"
-    return failure(message, retry_at=retry_at)
+    return failure(f"server {server!r} {problem}", retry_at=retry_at)
 
 
 def stopped_meanwhile(config: ServerConfig, life: ServerLife) -> ServerUnavailable:

@@ -493,10 +493,8 @@ async def open_pages(
         if isinstance(answer, ElicitResult) and answer.action != "accept":
             return f"the answer of the person was {answer.action!r}"
     ids = [page.elicitation_id for page in pages if page.elicitation_id is not None]
-    if (
-        len(ids) < len(pages)
-        or ("notifications/elicitation/complete", session.version) not in methods.SERVER_NOTIFICATIONS
-    ):
+    notice = "notifications/elicitation/complete", session.version
+    if len(ids) < len(pages) or notice not in methods.SERVER_NOTIFICATIONS:
         return "it was opened, and the server cannot report that it is done"
     with trio.move_on_after(seconds):
         await wait(ids)
