@@ -12,7 +12,7 @@ Calls: catalog, config.
 from __future__ import annotations
 
 import os
-from functools import cached_property
+from functools import cache, cached_property
 from typing import TYPE_CHECKING, Self
 
 from attrs import field, frozen
@@ -31,7 +31,7 @@ from ..config._values import mask_args
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from ..config import ServerConfig, ToolFilter, Transport
+    from ..config import ServerConfig, Transport
 
 
 @frozen(kw_only=True)
@@ -60,18 +60,6 @@ class ToolChanges:
         return bool(self.tools)
 
 
-class _Verdicts(dict[str, bool]):
-    """The verdicts of a filter, by the names of tools, each computed once: patterns take time."""
-
-    def __init__(self, of: ToolFilter) -> None:
-        super().__init__()
-        self._filter = of
-
-    def __missing__(self, name: str) -> bool:
-        shown = self[name] = self._filter.shows(name)
-        return shown
-
-
 class Admission:
     """Decides which tools of a server are admitted.
 
@@ -84,7 +72,7 @@ class Admission:
         self.accepted: Pins | None = None
         self._config = config
         self._filter = config.tool_filter
-        self._verdicts = _Verdicts(config.tool_filter)
+        self._shows = cache(config.tool_filter.shows)  # by the names of tools: patterns take time
         self._policy = config.on_tool_change
         self._listed: tuple[KnownTool, ...] = ()
         self._seen = Pins()
@@ -99,7 +87,7 @@ class Admission:
         """
         _ = self.identity  # the known listing keeps its identity: the new command or URL has listed nothing
         self._config, self._filter, self._policy = config, config.tool_filter, config.on_tool_change
-        self._verdicts = _Verdicts(config.tool_filter)
+        self._shows = cache(config.tool_filter.shows)
         verdict = None
         if self._policy != "block":
             self._callable = self._verdict = None
@@ -128,16 +116,17 @@ class Admission:
         """
         if self._filter.shows_all:
             return
-        verdicts, time_slice = _Verdicts(self._filter), TimeSlice()
+        of, time_slice = self._filter, TimeSlice()
+        shows = cache(of.shows)
         for tool in listed:
-            _ = verdicts[tool.name]
+            shows(tool.name)
             await time_slice.checkpoint()
-        if verdicts._filter is self._filter:  # the configuration may have changed meanwhile
-            self._verdicts = verdicts
+        if of is self._filter:  # the configuration may have changed meanwhile
+            self._shows = shows
 
     def filtered(self, listed: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
-        verdicts = self._verdicts
-        return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if verdicts[t.name]])
+        shows = self._shows
+        return tuple(listed) if self._filter.shows_all else tuple([t for t in listed if shows(t.name)])
 
     @property
     def filtered_out(self) -> int:
