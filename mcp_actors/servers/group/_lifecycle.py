@@ -19,14 +19,14 @@ Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
 import trio
 from attrs import frozen
 
-from ..._errors import ActorStartError, ConfigError, ConnectFailed, ServerUnavailable
+from ..._errors import ActorStartError, ConfigError, ConnectFailed
 from ..._foreign import Log
 from ..._tasks import fan_out, open_background
 from ...kernel import Actor, Call
@@ -185,9 +185,7 @@ class LifecycleActor(Actor):
         return self.supervisor
 
     async def _wait(self, record: ServerRecord, until: Callable[[], bool]) -> None:
-        with suppress(ServerUnavailable):  # it was removed
-            while not (until() or self._over):
-                await record.life.wait_change()
+        await record.life.wait_while(lambda: not (until() or self._over))
 
     # --- the set of servers -----------------------------------------------------------------------------------------
 

@@ -11,6 +11,7 @@ Calls: auth, kernel, _states, _wanted.
 from __future__ import annotations
 
 import logging
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar
@@ -512,6 +513,12 @@ class ServerLife:
         if self._change is None:
             self._change = trio.Event()
         await self._change.wait()
+
+    async def wait_while(self, condition: Callable[[], bool]) -> None:
+        """Wait while a condition holds, until the group was closed, or has removed the server."""
+        with suppress(ServerUnavailable):
+            while condition():
+                await self.wait_change()
 
     def gone(self) -> ServerUnavailable:
         name, why = self.config.name, "is stopped because its open_servers() block has exited; open it again"

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Callable
-from contextlib import suppress
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
@@ -148,9 +147,7 @@ class Caller:
 
     async def _wait_end(self) -> None:
         """Wait until a signal has ended the group."""
-        with suppress(ServerUnavailable):
-            while self._life.leaving == "signal":
-                await self._life.wait_change()
+        await self._life.wait_while(lambda: self._life.leaving == "signal")
 
     def succeeded(self, request: Request[T], deadline: Deadline, result: T) -> None:
         """Count a result, and add suggestions if the server has refused the call of an unlisted tool."""
@@ -209,9 +206,9 @@ class Caller:
 
     async def _pause(self, seconds: float) -> None:
         """Wait before the next attempt, at most until the server stops or leaves."""
-        with trio.move_on_after(seconds), suppress(ServerUnavailable):  # the group was closed
-            while self._life.state in ACTIVE or (self._is_wanted() and not self._life.leaving):
-                await self._life.wait_change()
+        life = self._life
+        with trio.move_on_after(seconds):
+            await life.wait_while(lambda: life.state in ACTIVE or (self._is_wanted() and not life.leaving))
 
     def _admit(self, breaker: Breaker, deadline: Deadline) -> Ticket:
         ticket = breaker.admit(trio.current_time())
@@ -318,17 +315,12 @@ class Caller:
     def _is_wanted(self) -> bool:
         return self._life.wanted.mode in ("run", "rest") and self._lifecycle.state == "running"
 
-    async def _wait_unwanted(self) -> None:
-        with suppress(ServerUnavailable):  # the group was closed
-            while self._is_wanted():
-                await self._life.wait_change()
-
     async def _cancel_with_server(self, connecting: trio.CancelScope) -> None:
-        await self._wait_unwanted()
+        await self._life.wait_while(self._is_wanted)
         connecting.cancel("the server was stopped, or its group was closed")
 
     async def _end_with_server(self, request: Request[Any], call: PendingCall[Any]) -> None:
-        await self._wait_unwanted()
+        await self._life.wait_while(self._is_wanted)
         call.expire(stopped_under(self._config.name, request.operation, self._life))
 
     # --- a server that does not serve -------------------------------------------------------------------------------
