@@ -203,11 +203,6 @@ class Session:
         return is_modern(self.version)
 
     @property
-    def discovered(self) -> DiscoverResult | None:
-        """The answer to ``server/discover``; None in the legacy era."""
-        return self.agreed if isinstance(self.agreed, DiscoverResult) else None
-
-    @property
     def identity(self) -> Implementation | None:
         """The server's name and version, if given."""
         return self.listener.server_info
@@ -547,11 +542,13 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
 
 @frozen
 class LegacyStamp:
-    """Completes requests up to 2025-11-25, after a handshake."""
+    """Completes requests up to 2025-11-25, after a handshake.
+
+    `members` is the ``_meta`` of every request as a member of JSON text; None without ``_meta``.
+    """
 
     version: str
     members: bytes | None = None
-    """The ``_meta`` of every request as a member of JSON text; None without ``_meta``."""
 
     def stamp(self, method: str, params: Json, capabilities: Json | None = None) -> dict[str, str]:
         """Return the headers of a request. The handshake has named the capabilities."""
@@ -563,12 +560,11 @@ class LegacyStamp:
 
 @define(eq=False)
 class ModernStamp:
-    """Completes requests since 2026-07-28, all self-contained."""
+    """Completes requests since 2026-07-28, all self-contained. `members` is as for `LegacyStamp`."""
 
     version: str
     _meta: Json
     members: bytes = field(init=False)
-    """As for `LegacyStamp`."""
     _schemas: dict[str, Json] = field(factory=dict, init=False)
     _mirrored: dict[str, Mapping[tuple[str, ...], str]] = field(factory=dict, init=False)
 

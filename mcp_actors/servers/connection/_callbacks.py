@@ -351,10 +351,6 @@ class Notifications:
 # --- Limit the notifications per second of a server -------------------------------------------------------------------
 
 
-WINDOW: Final = 1.0
-"""Seconds."""
-
-
 @define
 class NotificationMeter:
     """Counts the notifications of one connection, second by second.
@@ -376,8 +372,8 @@ class NotificationMeter:
 
     def admit(self, now: float) -> bool:
         """Count a notification; return True if within the limit."""
-        if now - self._began >= WINDOW:
-            calm = self._count <= self.limit or now - self._began >= 2 * WINDOW
+        if now - self._began >= 1.0:
+            calm = self._count <= self.limit or now - self._began >= 2.0
             self.flooded = self.flooded and not calm
             self._began, self._count = now, 0
         self._count += 1

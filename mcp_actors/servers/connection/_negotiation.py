@@ -236,7 +236,8 @@ class Negotiation:
     def succeeded(self, session: Session) -> None:
         """Remember the server's era; forget it if only ``initialize`` was answered."""
         if self._record.config.protocol == "auto":
-            era = era_of(session.discovered, session.version, session.identity, self._era)
+            discovered = session.agreed if isinstance(session.agreed, DiscoverResult) else None
+            era = era_of(discovered, session.version, session.identity, self._era)
             self._record.opening.era = None if self._unanswered else era
 
     def failed(self, error: BaseException | None) -> None:

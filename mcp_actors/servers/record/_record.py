@@ -97,15 +97,12 @@ ISOLATED: Final = ":isolated"
 """Ends the name of the actor of an isolated attempt. Names of servers and replicas do not contain it."""
 
 QUESTIONS: Final = 2
-"""How often a person may be asked to sign in within `PERIOD`."""
+"""How often a person may be asked to sign in within an hour."""
 
 OLD_QUESTION: Final = re.compile(
     r"Cannot send '(elicitation|sampling|roots)/\w+'.{0,99}no back-channel|\b(Elicitation|Sampling|roots) not supported"
 )
 """The error of a server on the Python SDK that asks in the way of another era, or asks a client without a callback."""
-
-PERIOD: Final = 3600.0
-"""Seconds over which `QUESTIONS` are counted."""
 
 Retirement: TypeAlias = Literal["idle", "old"]
 
@@ -124,7 +121,7 @@ class Session:
 
 @define(eq=False)
 class SignInQuestions:
-    """Limit sign-in questions of the configured callback to `QUESTIONS` within `PERIOD`.
+    """Limit sign-in questions of the configured callback to `QUESTIONS` within an hour.
 
     All connects of a server share the limit. Otherwise a server that refuses each new token would ask a person at every
     connect.
@@ -134,7 +131,7 @@ class SignInQuestions:
     _reported: bool = False
 
     def allowed(self, now: float) -> bool:
-        return len(self._asked) < QUESTIONS or now - self._asked[0] >= PERIOD
+        return len(self._asked) < QUESTIONS or now - self._asked[0] >= 3600.0
 
     def note(self, now: float) -> None:
         self._asked, self._reported = (*self._asked, now)[-QUESTIONS:], False

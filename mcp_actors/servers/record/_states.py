@@ -272,13 +272,9 @@ def next_state(
     Raises:
         RuntimeError: the transition is not allowed (a bug of this library).
     """
+    shown: dict[ServerState, ServerState] = {"ready": serving, "failed": parked, "stopped": stopped}
     new = _STATE_AFTER.get(type(event), state)
-    if new == "ready":
-        new = serving
-    elif new == "failed":
-        new = parked
-    elif new == "stopped":
-        new = stopped
+    new = shown.get(new, new)
     if new != state and new not in TRANSITIONS[state]:
         raise RuntimeError(f"server {event.actor!r}: cannot go from {state!r} to {new!r} by {event!r}")
     return new

@@ -54,6 +54,8 @@ class Request(Call[T]):
     (creation takes three times as long) nor an `abc.ABC` (a check of its type takes five times as long).
 
     Attributes:
+        of_the_session: True for a request about the shared session, which cannot use an isolated connection.
+        is_tool_call: True if the result may say that the server has refused the call (``is_error``).
         deadline: when the request times out. Enforced by `Deadlines`, and renewed by progress notifications.
         session_refused: True once the server has refused the request because of an unknown session. A second refusal is
             about the request, and a further session would not help.
@@ -62,11 +64,7 @@ class Request(Call[T]):
     """
 
     of_the_session: ClassVar[bool] = False
-    """True for a request about the shared session, which cannot use an isolated connection."""
-
     is_tool_call: ClassVar[bool] = False
-    """True if the result may say that the server has refused the call (``is_error``)."""
-
     deadline: Deadline | None = field(default=None, repr=False)
     session_refused: bool = field(default=False, init=False, repr=False)
     begun: bool = field(default=False, init=False, repr=False)

@@ -141,9 +141,8 @@ class CallTool(PlainRequest[CallToolResult]):
 
     def explain(self, error: MCPError, record: ConnectionRecord) -> Exception:
         """Return `NotSupported` for a tool that must be run as a task."""
-        if error.code != METHOD_NOT_FOUND or (listed := self._listed(record)) is None:
-            return super().explain(error, record)
-        if listed.execution is None or listed.execution.task_support != "required":
+        listed = self._listed(record) if error.code == METHOD_NOT_FOUND else None
+        if listed is None or listed.execution is None or listed.execution.task_support != "required":
             return super().explain(error, record)
         server = record.config.name
         unsupported = NotSupported(
@@ -174,9 +173,8 @@ class CallTool(PlainRequest[CallToolResult]):
         if not session.modern:
             return False
         try:
-            session.note_tools(
-                tuple(_with_valid_headers(await all_pages(session, record, TOOLS, self.deadline), record))
-            )
+            found = await all_pages(session, record, TOOLS, self.deadline)
+            session.note_tools(tuple(_with_valid_headers(found, record)))
         except (MCPError, LimitExceeded, ValidationError) as exc:
             raise refusal from exc
         return True
