@@ -203,11 +203,6 @@ class Session:
         return is_modern(self.version)
 
     @property
-    def identity(self) -> Implementation | None:
-        """The server's name and version, if given."""
-        return self.listener.server_info
-
-    @property
     def capabilities(self) -> ServerCapabilities:
         return ServerCapabilities() if self.agreed is None else self.agreed.capabilities
 

@@ -303,7 +303,7 @@ class ServerActor(Actor):
             self._wind_down_and_end(connection_over(self._name, over))
 
     def _remember(self, session: Session, show_tools: Callable[[], None]) -> None:
-        identity = session.identity
+        identity = session.listener.server_info
         self._record.session.pid, self._record.session.take_again = session.link.pid, self.take_again
         self._record.opening.worked = True
         self._record.server.info = ServerInfo(

@@ -68,7 +68,6 @@ from .._session import Session
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
-    from contextlib import AbstractAsyncContextManager
 
     from ..._tasks import Background
     from ...config import ServerConfig
@@ -104,9 +103,26 @@ class Negotiation:
         self._hurried = False
         self._unanswered = False
 
-    def patience(self) -> AbstractAsyncContextManager[Patience]:
+    @asynccontextmanager
+    async def patience(self) -> AsyncIterator[Patience]:
+        """Wait for the server's turn to connect, and bound the attempt until `Patience.connected` is called.
+
+        Raises:
+            TimedOut: the attempt took too long.
+        """
         self._asked_both = False
-        return open_patience(self._record, began=self._began, hurried=self._hurried)
+        config, server, life = self._record.config, self._record.server, self._record.life
+
+        def late(why: str) -> None:
+            life.note_overdue(f"server {config.name!r}: {why}", logged=True)
+
+        until = self._began + (config.connect_timeout or math.inf)
+        async with server.capacity.turn(server.place, until, late, life.level_of_attempt) as turn:
+            patience = Patience(config, life, began=self._began, hurried=self._hurried, turn=turn)
+            with patience.scope:
+                yield patience
+        if patience.scope.cancelled_caught:
+            raise patience.over()
 
     def session(self, link: Link, callbacks: Callbacks, join_handler: Callable[[], None]) -> Session:
         config = self._record.config
@@ -237,7 +253,7 @@ class Negotiation:
         """Remember the server's era; forget it if only ``initialize`` was answered."""
         if self._record.config.protocol == "auto":
             discovered = session.agreed if isinstance(session.agreed, DiscoverResult) else None
-            era = era_of(discovered, session.version, session.identity, self._era)
+            era = era_of(discovered, session.version, session.listener.server_info, self._era)
             self._record.opening.era = None if self._unanswered else era
 
     def failed(self, error: BaseException | None) -> None:
@@ -449,24 +465,3 @@ class Patience:
         if self._limit == "connect_timeout" or self._startup == self._connect:
             return TimedOut("connect_timeout", self._connect, self._has_read)
         return TimedOut("startup_timeout", self._startup, self._has_read)
-
-
-@asynccontextmanager
-async def open_patience(record: ConnectionRecord, *, began: float, hurried: bool) -> AsyncIterator[Patience]:
-    """Wait for a server's turn to connect, and bound the attempt until `Patience.connected` is called.
-
-    Raises:
-        TimedOut: the attempt took too long.
-    """
-    config, life = record.config, record.life
-
-    def late(why: str) -> None:
-        life.note_overdue(f"server {config.name!r}: {why}", logged=True)
-
-    until, server = began + (config.connect_timeout or math.inf), record.server
-    async with server.capacity.turn(server.place, until, late, life.level_of_attempt) as turn:
-        patience = Patience(config, life, began=began, hurried=hurried, turn=turn)
-        with patience.scope:
-            yield patience
-    if patience.scope.cancelled_caught:
-        raise patience.over()
