@@ -157,8 +157,7 @@ class Questions:
             with deadlines.answering(self._record.name, CURRENT_QUESTION.get().attempt, most):
                 answer: T | ErrorData = await self._tasks.call(kind, lambda: answer_of(fn(asked, *params)))
         except TookTooLong:
-            reason = f"timed out after {seconds:g} s"
-            return self._failed(kind, reason, code=REQUEST_TIMEOUT)
+            return self._failed(kind, f"timed out after {seconds:g} s", code=REQUEST_TIMEOUT)
         except Exception as exc:
             return self._failed(kind, f"raised {type(exc).__name__}", exc)
         finally:
@@ -168,12 +167,10 @@ class Questions:
                 # Here an error fails one question; in the task that sends the answer, the whole connection.
                 to_json(answer)
             except PydanticSerializationError as exc:
-                reason = "returned an answer that cannot be written as JSON"
-                return self._failed(kind, reason, exc)
+                return self._failed(kind, "returned an answer that cannot be written as JSON", exc)
             return answer
         wanted = " or ".join(f"mcp.types.{each.__name__}" for each in answers)
-        reason = f"returned {type(answer).__name__} instead of {wanted}"
-        return self._failed(kind, reason)
+        return self._failed(kind, f"returned {type(answer).__name__} instead of {wanted}")
 
     def _failed(self, kind: str, reason: str, cause: Exception | None = None, code: int = INTERNAL_ERROR) -> ErrorData:
         """Return the error of a failed callback, without its possibly confidential text."""

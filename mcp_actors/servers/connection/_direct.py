@@ -249,8 +249,7 @@ class DirectRequests:
         with scope:
             await trio.lowlevel.checkpoint_if_cancelled()
             try:
-                going_on = partial(request.go_on, self.session, self.record, value, extras)
-                result = await self._send(request, going_on)
+                result = await self._send(request, partial(request.go_on, self.session, self.record, value, extras))
             except Exception as exc:
                 later.fail(exc)
             else:

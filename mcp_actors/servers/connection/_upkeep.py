@@ -122,8 +122,7 @@ class Pace:
         """Return the seconds to wait after a notification at `now`."""
         if now - self._answered >= AFTER_NOTHING_NEW.maximum:
             self._vain = 0
-        rest = min(self._took, 10.0)
-        return max(SETTLE.delay(self._overtaken + 1), AFTER_NOTHING_NEW.delay(self._vain + 1), rest)
+        return max(SETTLE.delay(self._overtaken + 1), AFTER_NOTHING_NEW.delay(self._vain + 1), min(self._took, 10.0))
 
     def answered(self, asked: float, now: float, *, overtaken: bool, news: bool) -> None:
         """Note the result, at `now`, of a request at `asked`.
@@ -186,8 +185,7 @@ async def _keep_listed(
         if freshness.is_stale:  # else a caller has listed meanwhile
             asked, known = trio.current_time(), kept.answers
             await _list_again(record, actor, request())
-            news = kept.answers != known
-            pace.answered(asked, trio.current_time(), overtaken=freshness.is_stale, news=news)
+            pace.answered(asked, trio.current_time(), overtaken=freshness.is_stale, news=kept.answers != known)
 
     async with freshness.turn:
         while await keep_trying(attempt, AFTER_FAILURE, describe):

@@ -205,8 +205,7 @@ def _followers_of(
     """Return the states to write, and the actors for the sources, without which the group continues."""
 
     def states(source: str) -> dict[str, str]:
-        records = roster.records.items()
-        return {name: record.life.state for name, record in records if record.config.source == source}
+        return {name: record.life.state for name, record in roster.records.items() if record.config.source == source}
 
     hub.add(board := StatusBoard(sources, states, roster.upkeep))
     watching = partial(WatchActor, sources, _apply, roster.note_given, hub.emit, roster.upkeep, roster.opened)
@@ -422,7 +421,7 @@ def _undecided(record: ServerRecord) -> bool:
     """
     life = record.life
     begins = life.state in ("pending", "connecting")
-    return begins and life.overdue is None and (life.last_error is None or life.verdict_due)
+    return begins and life.overdue is None and (life.last_error is None or life.best.verdict_due)
 
 
 # --- Log the outages of servers: losses, failed connects, parking and recovery ----------------------------------------

@@ -213,8 +213,7 @@ class ServerHealth:
 
     def status(self, *, connected: bool) -> HealthStatus:
         """Take a snapshot of the best connection."""
-        best = min(self.each, key=lambda each: (not each.connected, each.ladder.failures))
-        return best.status(connected=connected)
+        return min(self.each, key=lambda each: (not each.connected, each.ladder.failures)).status(connected=connected)
 
     def forgive(self) -> None:
         for each in self.each:

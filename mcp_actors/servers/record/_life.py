@@ -356,10 +356,6 @@ class ServerLife:
         return self.best.overdue
 
     @property
-    def verdict_due(self) -> bool:
-        return self.best.verdict_due
-
-    @property
     def draining(self) -> bool:
         return any(each.draining is not None for each in self.connections)
 
@@ -375,10 +371,6 @@ class ServerLife:
     @property
     def retry_at(self) -> datetime | None:
         return None if self.left else self.best.retry_at
-
-    @property
-    def signed_out(self) -> bool:
-        return self.best.signed_out
 
     @property
     def troubled(self) -> bool:

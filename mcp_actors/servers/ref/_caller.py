@@ -138,8 +138,7 @@ class Caller:
                         return result
                 # Outside the except blocks, so that no failure becomes the `__context__` of the next one.
                 if retries is None:
-                    repeatable = request.repeatable(self._record)
-                    retries = Retries(self._config.retry, self._calls.tokens, repeatable)
+                    retries = Retries(self._config.retry, self._calls.tokens, request.repeatable(self._record))
                 await self._wait_to_retry(retries, request, deadline, failure)
                 failure = None
         finally:
@@ -336,7 +335,7 @@ class Caller:
             raise self._life.gone()
         if self._life.wanted.mode == "rest":
             self.wake()
-        elif self._life.signed_out or (self._config.when_down == "fail" and self._life.error is not None):
+        elif self._life.best.signed_out or (self._config.when_down == "fail" and self._life.error is not None):
             raise self.unavailable() from self._life.error
 
     def wake(self) -> None:

@@ -78,8 +78,7 @@ class ServerFacts(Handle):
 
         Includes all replicas; of each, the current process, or the last one until another is started.
         """
-        tails = (each.read_stderr() for each in self._record.connections)
-        return "\n".join(tail for tail in tails if tail)
+        return "\n".join(tail for each in self._record.connections if (tail := each.read_stderr()))
 
     def statistics(self) -> ServerStatus:
         """Return a frozen snapshot of the server's state and counters."""

@@ -319,8 +319,7 @@ class ListMeter:
         """
         self._number += number
         if self.what == "tools" and self._number > self.limits.max_tools:
-            excess = _over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools")
-            raise self._refused(excess)
+            raise self._refused(_over(f"it lists {self._number} tools or more", self.limits.max_tools, "max_tools"))
 
     def admits(self, item: Any) -> bool:
         """Measure one item, a model of the SDK. Return False if it exceeds a limit, and add the error to `left_out`.

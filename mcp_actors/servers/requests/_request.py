@@ -423,8 +423,7 @@ class PlainRequest(Request[ResultT]):
         Raises:
             pydantic_core.ValidationError: the result does not conform to the protocol.
         """
-        version = session.version
-        without_later_fields(self.method, version, result)
+        without_later_fields(self.method, session.version, result)
         kind = result.get("resultType")
         if session.claims and self.is_tool_call and isinstance(kind, str) and kind in session.claims:
             model: Any = session.claims[kind].model
