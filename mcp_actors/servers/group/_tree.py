@@ -32,7 +32,7 @@ import sys
 from contextlib import suppress
 from functools import partial
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Final, Literal, TypedDict
+from typing import TYPE_CHECKING, Final, TypedDict
 from weakref import ref
 
 import trio
@@ -45,7 +45,7 @@ from ..._tasks import ClosingOrder, Upkeep
 from ..._text import bad_option
 from ...catalog._names import DEFAULT_NAMING
 from ...config import effective_callbacks
-from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor, SupervisorRef
+from ...kernel import ChildSpec, DormantSupervisor, Pool, Supervisor, SupervisorOptions, SupervisorRef
 from ...transports import Capacity, Certificates
 from .._admission import fingerprint
 from .._attempts import CallObserver
@@ -64,7 +64,7 @@ if TYPE_CHECKING:
 
     from ...catalog import Pins
     from ...config import Callbacks, EffectiveCallbacks, ServerConfig
-    from ...kernel import Actor, ActorRef, Backoff, EventHub
+    from ...kernel import Actor, ActorRef, EventHub
     from .._sources import Given
     from .._watch import StatusBoard
     from ..record import ConnectionRecord, Retirement
@@ -136,25 +136,14 @@ def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | 
     record = _of(weak)
     config, actor, recovery = record.config, partial(_actor, weak, closing), _recovery(record)
     # Each replica has the restart budget of a single process.
-    pool = partial(Pool, actor, config.replicas, separator=REPLICA, budget_per_member=True, **recovery)
+    pool = partial(Pool, actor, config.replicas, separator=REPLICA, budget_per_member=True, **recovery)  # type: ignore[misc]  # it has no options of supervisors only
     start = actor if config.replicas == 1 else pool
     server = ChildSpec(config.name, start, mailbox_size=config.mailbox_size, overflow=config.overflow)
     record.woken = record.woken or not record.life.dormant
     return Supervisor(server, **recovery) if record.woken else DormantSupervisor(server)
 
 
-class RecoveryOptions(TypedDict):
-    max_restarts: int
-    window: float
-    reset_after: float | None
-    backoff: Backoff
-    on_limit: Literal["end", "park"]
-    park_retry: Callable[[BaseException | None], float | None] | None
-    strict: bool
-    await_start: bool
-
-
-def _recovery(record: ServerRecord) -> RecoveryOptions:
+def _recovery(record: ServerRecord) -> SupervisorOptions:
     policy, parks = record.config.restarts, record.config.on_failure == "park"
     return {
         "max_restarts": policy.max_restarts,
