@@ -271,7 +271,7 @@ def _with_valid_headers(tools: Iterable[Tool], record: ConnectionRecord) -> Iter
 # message like any other, which may wait in the mailbox and takes no slot before the send.
 
 
-@define(eq=False)
+@define(eq=False, repr=False)
 class Around(InTask):
     _request: CallTool
     _deadline: Deadline
