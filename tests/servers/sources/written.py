@@ -215,4 +215,4 @@ def use_no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
         await exc.over.wait()
         thread.release_on_behalf_of(question)
 
-    monkeypatch.setattr(_sources, "_in_thread", at_once)
+    monkeypatch.setattr(_sources, "run_in_thread", at_once)
