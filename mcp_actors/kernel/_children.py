@@ -192,7 +192,7 @@ class Children(Node, ABC):
         """
         spec = run.child.spec
         with trio.move_on_after(math.inf if spec.start_timeout is None else spec.start_timeout) as patience:
-            await run.wait_started()
+            await run.change.until(run.has_outcome)
         if patience.cancelled_caught and not run.started:
             run.time_out()
             await stop_within(run, spec.shutdown, asked_at=patience.deadline)
@@ -273,7 +273,7 @@ class Children(Node, ABC):
             runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
             with self._awaiting(*runs):
                 for run in runs:
-                    await run.wait_bounded()
+                    await run.change.until(run.is_bounded)
 
     def finish(self, run: Run) -> None:
         assert run.final is not None

@@ -99,7 +99,7 @@ class Incarnation(Sender):
     _requests: Requests | None = field(default=None, init=False)
     _timers: Timers | None = field(default=None, init=False)
     _scope: trio.CancelScope | None = field(default=None, init=False)
-    _change: Change = field(factory=Change, init=False)
+    change: Change = field(factory=Change, init=False)
     _owner: trio.lowlevel.Task | None = field(default=None, init=False)
     _outer_deadline: float = field(default=math.inf, init=False)
     _asked_at: float = field(default=math.inf, init=False)
@@ -158,7 +158,7 @@ class Incarnation(Sender):
         self.record.end_run(self.final, self._late, comes_back=self.comes_back and (self.started or self.retried))
         self._release()
         self.is_over(self.final)
-        self._change()
+        self.change()
 
     def _release(self) -> None:
         """Drop all references: the actor and tracebacks refer to this object.
@@ -246,13 +246,13 @@ class Incarnation(Sender):
         self.record.note(events.Started)
         if not self.ending:  # else an observer has ended it, and nothing would detach it
             self.record.mailbox.attach(self._requests)
-        self._change()
+        self.change()
         return self._requests
 
     async def _loop(self, requests: Requests) -> None:
         try:
             while self.verdict is None:
-                await self._change.wait()
+                await self.change.wait()
                 requests.cancel_left()
         finally:
             # Without a decided end, the resource has died, and its nursery has cancelled this loop. The cause comes out
@@ -261,7 +261,7 @@ class Incarnation(Sender):
             requests.cancel_left()
 
     def wake(self) -> None:
-        self._change()
+        self.change()
 
     # --- its messages to itself, made when first used -----------------------------------------------------------------
 
@@ -311,18 +311,15 @@ class Incarnation(Sender):
     # --- the start, seen from outside -------------------------------------------------------------------------------
 
     def has_outcome(self) -> bool:
+        """Return True once messages are served, or the start has failed or is overdue."""
         return self.started or self.final is not None or self.overdue
-
-    async def wait_started(self) -> None:
-        """Wait until messages are served, or the start has failed or is overdue."""
-        await self._change.until(self.has_outcome)
 
     def when(self, check: Callable[[], object], fn: Callable[[], object]) -> None:
         """Call a function in the step in which a check succeeds."""
         if check():
             fn()
         else:
-            self._change.call(partial(self.when, check, fn))
+            self.change.call(partial(self.when, check, fn))
 
     def _report_slow_start(self) -> float | None:
         """Warn of a slow start. Return when to warn again."""
@@ -437,7 +434,7 @@ class Incarnation(Sender):
         self.killed = True
         if self.actor is not None and self.final is None:
             self.record.killed = True
-        self._change()
+        self.change()
         self._cancel(why)
 
     def _cancel(self, why: str) -> None:
@@ -477,9 +474,6 @@ class Incarnation(Sender):
         self.kill("did not stop within its shutdown time" if self._patience else "brutal_kill")
         self.record.sweeps.add(self.report_overdue, OVERDUE_AFTER)
 
-    async def wait_killed(self) -> None:
-        await self._change.until(lambda: self.killed)
-
     def report_overdue(self) -> None:
         self.let_go()
         self.record.note(events.Overdue, seconds=trio.current_time() - self._asked_at)
@@ -488,17 +482,14 @@ class Incarnation(Sender):
         """Mark as overdue, which ends the waits."""
         self.overdue = True
         self._forget_bound()
-        self._change()
+        self.change()
 
     @property
     def ending(self) -> bool:
         return self.verdict is not None
 
     async def wait_ending(self) -> None:
-        await self._change.until(lambda: self.ending)
-
-    async def wait_over(self) -> None:
-        await self._change.until(self.is_ended)
+        await self.change.until(lambda: self.ending)
 
     def is_bounded(self) -> bool:
         """Return True once the end is complete, or overdue."""
@@ -506,9 +497,6 @@ class Incarnation(Sender):
 
     def is_ended(self) -> bool:
         return self.final is not None
-
-    async def wait_bounded(self) -> None:
-        await self._change.until(self.is_bounded)
 
     def _interruption(self, envelope: Envelope) -> ActorError:
         assert self.verdict is not None
@@ -573,4 +561,4 @@ async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, as
     """
     incarnation.ask(comes_back=False)
     incarnation.bound(shutdown, asked_at=asked_at)
-    await incarnation.wait_bounded()
+    await incarnation.change.until(incarnation.is_bounded)

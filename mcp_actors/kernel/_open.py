@@ -202,7 +202,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
             nursery.start_soon(sweeper.run, name=f"{record.name}:sweeper")
             nursery.start_soon(_end, root, name=f"{record.name}:stop")
             try:
-                await root.wait_started()
+                await root.change.until(root.has_outcome)
                 if root.started:
                     entered = True
                     try:
@@ -240,7 +240,7 @@ async def _end(root: Root) -> None:
         if not root.ending:
             root.record.close("the block that opened it was left")
         await stop_within(root, None, asked_at=trio.current_time())
-        await root.wait_over()
+        await root.change.until(root.is_ended)
 
 
 def _verdict(

@@ -142,7 +142,7 @@ class Recovery(Children):
     @trio.lowlevel.enable_ki_protection
     async def _end_once_started(self) -> None:
         """An early end of a child must not fail the start."""
-        await self._life.wait_started()
+        await self._life.change.until(self._life.has_outcome)
         self._life.end("shutdown")
 
     async def _recover(self, child: Child, end: End) -> None:
@@ -238,7 +238,7 @@ class Recovery(Children):
     @trio.lowlevel.enable_ki_protection
     async def _start_after(self, overdue: Run, group: Group) -> None:
         """Start the due children once an overdue child has ended."""
-        await overdue.wait_over()
+        await overdue.change.until(overdue.is_ended)
         self.put_job(partial(self.start_due, group))
 
     # --- start attempts ---------------------------------------------------------------------------------------------
@@ -523,12 +523,12 @@ class Supervisor(Actor[M_contra]):
                 if overdue:
                     self._life.let_go()  # they have been reported
                 for run in overdue:
-                    await run.wait_over()
+                    await run.change.until(run.is_ended)
                 nursery.cancel_scope.cancel("all children have stopped")
 
     @trio.lowlevel.enable_ki_protection
     async def _pass_on_a_kill(self, plan: list[tuple[Child, Fate]]) -> None:
-        await self._life.wait_killed()
+        await self._life.change.until(lambda: self._life.killed)
         for child, fate in plan:
             if child.run is not None:
                 self._children.ask(child, fate)
@@ -640,4 +640,4 @@ class Supervisor(Actor[M_contra]):
     async def _wait_stopped(self, later: Later[None], run: Run) -> None:
         # For an overdue child, the caller waits, but not the manager.
         run.when(run.is_ended, partial(later.reply, None))
-        await run.wait_bounded()
+        await run.change.until(run.is_bounded)
