@@ -14,6 +14,7 @@ import contextvars
 from collections import OrderedDict
 from collections.abc import Callable
 from itertools import chain
+from operator import attrgetter
 from typing import TYPE_CHECKING, Literal, Protocol, get_args
 
 import outcome
@@ -364,7 +365,7 @@ class Mailbox(Home):
             return
         self._in_order = True
         for lane in (self._control, self._queue):
-            for envelope in sorted(lane, key=_number):
+            for envelope in sorted(lane, key=attrgetter("number")):
                 lane.move_to_end(envelope)
 
     def adopt(self, envelope: Envelope) -> None:
@@ -379,7 +380,7 @@ class Mailbox(Home):
     def drain(self) -> list[Envelope]:
         """Empty all lanes but the control lane, and return the envelopes in order."""
         lanes = (self._postponed, self._queue, self._entrance)
-        drained = sorted(chain(*lanes), key=_number)
+        drained = sorted(chain(*lanes), key=attrgetter("number"))
         for lane in lanes:
             lane.clear()
         return drained
@@ -441,7 +442,3 @@ def check_mailbox(owner: str, size: object, policy: object) -> None:
     check_option(owner, "mailbox_size", size, "an int of at least 1", valid=is_whole(size, 1))
     known = get_args(OverflowPolicy)
     check_option(owner, "overflow", policy, f"one of {', '.join(map(repr, known))}", valid=policy in known)
-
-
-def _number(envelope: Envelope) -> int:
-    return envelope.number

@@ -109,7 +109,7 @@ async def test_many_that_return_are_sorted_once(monkeypatch: pytest.MonkeyPatch)
         compared.append(envelope.number)
         return envelope.number
 
-    monkeypatch.setattr("mcp_actors.kernel._mailbox._number", number_of)
+    monkeypatch.setattr("mcp_actors.kernel._mailbox.attrgetter", lambda _: number_of)
     mailbox, dying = Mailbox("box"), Taker(100)
     mailbox.attach(dying)
     put_all(mailbox, *map(Put, range(200)))
