@@ -44,12 +44,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 import trio
 
-from .._collapse import caused_by, is_exit
+from .._collapse import is_exit
 from .._errors import ActorError, ActorStartError, ChildError
 from ._actor import Actor, IgnoreStart
 from ._circles import Node, expect, explain, find_circle
 from ._incarnation import Incarnation, stop_within
-from ._record import CUT_SHORT, Change, Record, failure_text
+from ._record import CUT_SHORT, Change, Record
 from ._ref import ref_to
 from ._table import Child, Group, Run, close_below, has_ended, make_record, note_ended, record_of
 
@@ -194,7 +194,8 @@ class Children(Node, ABC):
         with trio.move_on_after(math.inf if spec.start_timeout is None else spec.start_timeout) as patience:
             await run.change.until(run.has_outcome)
         if patience.cancelled_caught and not run.started:
-            run.time_out()
+            text = "start timed out (start_timeout); raise it, or find out what running() waits for"
+            run.end("crashed", ActorStartError(f"actor {spec.id!r}: {text}", actor=spec.id))
             await stop_within(run, spec.shutdown, asked_at=patience.deadline)
         if run.started:
             run.child.alone = False
@@ -247,11 +248,6 @@ class Children(Node, ABC):
             return run
         self.finish(run)
         return None
-
-    def bound_end(self, run: Run) -> None:
-        # "brutal_kill" is for requested stops; a child that ends by itself may clean up.
-        shutdown = None if run.child.spec.shutdown == "brutal_kill" else run.child.spec.shutdown
-        run.bound(shutdown, asked_at=trio.current_time())
 
     def ask_first(self, plan: Sequence[tuple[Child, Fate]]) -> None:
         """Begin the first step of `stop_all`, except for children that start or are being restarted with a group."""
@@ -378,7 +374,13 @@ class Children(Node, ABC):
             return later
         circle = find_circle(request, self)
         if circle:
-            raise change_deadlocks(self._life.record.name, circle)
+            name = self._life.record.name
+            raise ActorError(
+                f"supervisor {name!r}: this change would deadlock ({explain(circle)}, and the supervisor waits for "
+                "that before it makes another change); request it later, from handle() or from a task that running() "
+                "has started, or use start_order='parallel'",
+                actor=name,
+            )
         later = defer()
         self.put_job(partial(self._make_change, request, later, begin, rest))
         return later
@@ -387,7 +389,12 @@ class Children(Node, ABC):
         """Note that a change waits for an incarnation. Raise an error if the incarnation waits for the caller."""
         circle = find_circle(request, run)
         if circle:
-            raise wait_deadlocks(self._life.record.name, run.child.spec.id, circle)
+            name, child = self._life.record.name, run.child.spec.id
+            raise ActorError(
+                f"supervisor {name!r}: waiting for the end of child {child!r} would deadlock ({explain(circle)}); the "
+                "child was asked to stop, so continue without waiting for it",
+                actor=name,
+            )
         expect(request, run)
 
     async def _make_change(
@@ -498,49 +505,3 @@ def change_refused(supervisor: str, child: str, reason: ChildProblem) -> ChildEr
         "restarting": "is about to be restarted; call stop_child() to prevent that",
     }
     return ChildError(f"supervisor {supervisor!r}: child {child!r} {remedies[reason]}", actor=supervisor, reason=reason)
-
-
-def start_failed(supervisor: str, child: Child, end: End) -> ActorStartError:
-    what = f"supervisor {supervisor!r}: child {child.spec.id!r} did not start: {failure_text(end.error)}"
-    return caused_by(ActorStartError(what, actor=child.spec.id), end.error)
-
-
-def start_cut_short(supervisor: str, child: Child) -> ActorStartError:
-    return ActorStartError(
-        f"supervisor {supervisor!r}: child {child.spec.id!r} was stopped while starting; call restart_child() if "
-        "it is still in the table",
-        actor=child.spec.id,
-    )
-
-
-def change_deadlocks(supervisor: str, circle: Sequence[str]) -> ActorError:
-    return ActorError(
-        f"supervisor {supervisor!r}: this change would deadlock ({explain(circle)}, and the supervisor waits for that "
-        "before it makes another change); request it later, from handle() or from a task that running() has started, "
-        "or use start_order='parallel'",
-        actor=supervisor,
-    )
-
-
-def wait_deadlocks(supervisor: str, child: str, circle: Sequence[str]) -> ActorError:
-    return ActorError(
-        f"supervisor {supervisor!r}: waiting for the end of child {child!r} would deadlock ({explain(circle)}); the "
-        "child was asked to stop, so continue without waiting for it",
-        actor=supervisor,
-    )
-
-
-def cannot_drain(supervisor: str, child: str) -> ActorError:
-    return ActorError(
-        f"supervisor {supervisor!r}: child {child!r} is a supervisor, which cannot be drained; stop its children with "
-        "drain=True, then it without",
-        actor=supervisor,
-    )
-
-
-def stopping_itself(supervisor: str, child: str) -> ActorError:
-    return ActorError(
-        f"supervisor {supervisor!r}: child {child!r} called stop_child() on itself, which would deadlock; call "
-        "self.stop() instead",
-        actor=supervisor,
-    )

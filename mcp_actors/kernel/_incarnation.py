@@ -33,13 +33,13 @@ import math
 from abc import abstractmethod
 from functools import partial
 from logging import ERROR, WARNING
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Literal
 
 import trio
 from attrs import define, evolve, field
 
 from .._collapse import blame, collapse, exit_in, forget_cancelled, is_a, is_exit
-from .._errors import ActorError, ActorStartError
+from .._errors import ActorError
 from . import _events as events
 from ._actor import IgnoreStart, check_actor, names_running, resource_of
 from ._circles import Sender, effective_deadline, labels, places, serving
@@ -192,7 +192,7 @@ class Incarnation(Sender):
                 self.actor = self._adopt(self.make())
                 self.started_at = trio.current_time()
                 if self.actor.slow_after is not None:
-                    self.record.sweeps.add(self._report_slow_start, SLOW_START)
+                    self.record.sweeps.add(self._report_slow_start, 15.0)
                 async with resource_of(self.actor):
                     try:
                         await trio.lowlevel.checkpoint_if_cancelled()
@@ -335,14 +335,6 @@ class Incarnation(Sender):
         self.record.hub.log(WARNING, text, name, seconds, waits, limit)
         return seconds
 
-    def time_out(self) -> None:
-        name = self.record.name
-        failure = ActorStartError(
-            f"actor {name!r}: start timed out (start_timeout); raise it, or find out what running() waits for",
-            actor=name,
-        )
-        self.end("crashed", failure)
-
     # --- the end ----------------------------------------------------------------------------------------------------
 
     @trio.lowlevel.enable_ki_protection
@@ -472,7 +464,8 @@ class Incarnation(Sender):
                 self._patience,
             )
         self.kill("did not stop within its shutdown time" if self._patience else "brutal_kill")
-        self.record.sweeps.add(self.report_overdue, OVERDUE_AFTER)
+        # Synchronous clean-up takes milliseconds; longer than a second means a shield.
+        self.record.sweeps.add(self.report_overdue, 1.0)
 
     def report_overdue(self) -> None:
         self.let_go()
@@ -546,12 +539,6 @@ class Incarnation(Sender):
 
 
 Shutdown = float | Literal["brutal_kill", "infinity"]
-
-SLOW_START: Final = 15.0
-"""Seconds until a start is reported as slow."""
-
-OVERDUE_AFTER: Final = 1.0
-"""Seconds until a killed incarnation is reported. Synchronous clean-up takes milliseconds; longer means a shield."""
 
 
 async def stop_within(incarnation: Incarnation, shutdown: Shutdown | None, *, asked_at: float) -> None:

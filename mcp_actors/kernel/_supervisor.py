@@ -24,20 +24,12 @@ import trio
 
 from .._backoff import sleep_through_suspend
 from .._collapse import caused_by, first_of, is_exit
-from .._errors import ActorStartError, RestartLimitReached
+from .._errors import ActorError, ActorStartError, RestartLimitReached
 from .._foreign import shown, words_of
 from .._misuse import explained, is_number
 from . import _events as events
 from ._actor import Actor
-from ._children import (
-    Children,
-    Job,
-    cannot_drain,
-    change_refused,
-    start_cut_short,
-    start_failed,
-    stopping_itself,
-)
+from ._children import Children, Job, change_refused
 from ._circles import serving
 from ._envelope import M_contra
 from ._record import CUT_SHORT, failure_text
@@ -282,7 +274,8 @@ class Recovery(Children):
         if end is None or self._is_settled(child, end):
             return end
         if self._policy.strict:
-            raise start_failed(self._life.record.name, child, end)
+            what = f"{self._name}: child {child.spec.id!r} did not start: {failure_text(end.error)}"
+            raise caused_by(ActorStartError(what, actor=child.spec.id), end.error)
         if child.spec.restart == "temporary":
             self.retire(child, f"it did not start: {failure_text(end.error)}")
             return end
@@ -441,7 +434,9 @@ class Supervisor(Actor[M_contra]):
                         await self._start(children)
                         if self._policy.start_order == "sequential":
                             self._manage_in(managing)
-                        self._life.pass_on_stop = self._begin_to_stop
+                        # In the step in which the supervisor is asked: the owners of several supervisors wake up in
+                        # any order, and their children are still asked in the order of the supervisors.
+                        self._life.pass_on_stop = lambda: self._children.ask_first(self._stops())
                         yield
                         managing.cancel_scope.cancel("the supervisor stops")
                 finally:
@@ -501,14 +496,6 @@ class Supervisor(Actor[M_contra]):
             for child in reversed(self._children.table.values())
         ]
 
-    def _begin_to_stop(self) -> None:
-        """Ask the first children to stop, in the step in which the supervisor is asked.
-
-        The owners of several supervisors wake up in any order; their children are still asked in the order of the
-        supervisors.
-        """
-        self._children.ask_first(self._stops())
-
     async def _stop_children(self) -> None:
         """Stop all running children, newest first, each within its own bound. Only a kill is faster."""
         plan = self._stops()
@@ -553,7 +540,7 @@ class Supervisor(Actor[M_contra]):
                 restart = partial(self._restart_child, id)
                 return self._in_turn(message, restart, partial(self._wait_started, self._undo_restart))
             case DeleteChild(id):
-                return self._in_turn(message, partial(self._delete_child, id), self._wait_stopped)
+                return self._in_turn(message, lambda: self._children.remove(self._find_idle(id)), self._wait_stopped)
         raise TypeError(
             f"supervisor {self._life.record.name!r}: does not understand {shown(message)}; use SupervisorRef's methods"
         )
@@ -593,9 +580,6 @@ class Supervisor(Actor[M_contra]):
         self._children.revive(child)
         return self._children.begin(child)
 
-    def _delete_child(self, id: str) -> None:
-        self._children.remove(self._find_idle(id))
-
     async def _wait_started(
         self, undo: Callable[[Child, ActorStartError], None], later: Later[ActorRef], run: Run
     ) -> None:
@@ -605,7 +589,9 @@ class Supervisor(Actor[M_contra]):
             undo(run.child, exc)
             raise
         if end is CUT_SHORT:
-            raise start_cut_short(self._life.record.name, run.child)
+            name, id = self._life.record.name, run.child.spec.id
+            what = f"supervisor {name!r}: child {id!r} was stopped while starting"
+            raise ActorStartError(f"{what}; call restart_child() if it is still in the table", actor=id)
         later.reply(ref_to(run.child.record))
 
     def _undo_start(self, child: Child, exc: ActorStartError) -> None:
@@ -619,13 +605,15 @@ class Supervisor(Actor[M_contra]):
         fate: Fate = "open" if message.keep_mailbox else "closed"
         child = children.table.get(id)
         if message.drain and child is not None and child.kind == "supervisor" and not child.record.is_pool:
-            raise cannot_drain(name, id)
+            what = f"supervisor {name!r}: child {id!r} is a supervisor, which cannot be drained"
+            raise ActorError(f"{what}; stop its children with drain=True, then it without", actor=name)
         sender = message.sender
         if child is not None and sender is not None and (sender in child.record.in_flight or sender is child.run):
-            raise stopping_itself(name, id)
+            what = f"supervisor {name!r}: child {id!r} called stop_child() on itself, which would deadlock"
+            raise ActorError(f"{what}; call self.stop() instead", actor=name)
         if child is None or not child.in_between:
-            begin = partial(self._ask, id, fate, drain=message.drain)
-            return self._in_turn(message, begin, self._wait_stopped)
+            drain = message.drain
+            return self._in_turn(message, lambda: children.ask(self._find(id), fate, drain=drain), self._wait_stopped)
         run = children.in_context(partial(children.ask, child, fate))
         if run is None:
             return None
@@ -633,9 +621,6 @@ class Supervisor(Actor[M_contra]):
         later = self.defer(message, keep_slot=False)
         run.when(run.is_ended, partial(later.reply, None))
         return later
-
-    def _ask(self, id: str, fate: Fate, *, drain: bool) -> Run | None:
-        return self._children.ask(self._find(id), fate, drain=drain)
 
     async def _wait_stopped(self, later: Later[None], run: Run) -> None:
         # For an overdue child, the caller waits, but not the manager.

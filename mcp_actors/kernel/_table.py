@@ -62,9 +62,6 @@ with its group or supervisor; or the row is removed."""
 class Keeper(Protocol):
     """The supervisor, as seen by its children."""
 
-    def bound_end(self, run: Run) -> None:
-        """Bound the clean-up of a child that ends by itself."""
-
     def note_over(self, run: Run) -> None:
         """Handle the end of an incarnation: at once after a request to stop, else in turn."""
 
@@ -100,16 +97,14 @@ class Run(Incarnation):
 
     def ends_by_itself(self) -> None:
         self.ended_at = trio.current_time()
-        self._keeper.bound_end(self)
+        # "brutal_kill" is for requested stops; a child that ends by itself may clean up.
+        shutdown = None if self.child.spec.shutdown == "brutal_kill" else self.child.spec.shutdown
+        self.bound(shutdown, asked_at=self.ended_at)
 
     def is_over(self, _: End) -> None:
         """Notify the supervisor, unless a task waits for the outcome of the start."""
         if self.started or self.overdue or self.fate is not None:
             self._keeper.note_over(self)
-
-    @property
-    def between(self) -> bool:
-        return not self.started or self.ending
 
 
 @define(eq=False)
@@ -163,7 +158,7 @@ class Child:
     @property
     def in_between(self) -> bool:
         """True while starting, ending, or waiting for the next start."""
-        return self.group is not None if self.run is None else self.run.between
+        return self.group is not None if self.run is None else not self.run.started or self.run.ending
 
     def row(self, *, parks: bool) -> Row:
         """Return the data for `plan_restart`. ``parks``: whether the supervisor parks failed children."""
