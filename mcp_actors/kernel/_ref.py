@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Never, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, overload
 
 import trio
 from attrs import define, field, frozen
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 R = TypeVar("R", bound="ActorRef[Any]")
-
-ENDED: Final = frozenset[str](("stopped", "failed"))
-"""States after the end of an actor."""
 
 
 @explained_methods
@@ -166,7 +163,10 @@ class ActorRef(Handle, Receives[M_contra]):
         """Send a call for a busy sender. Raise an `ActorError` if the call would deadlock."""
         record = self._record
         if sender in record.in_flight and not record.reentrant:
-            raise self._calling_itself(sender)
+            message = type(sender.message).__name__
+            what = f"called itself while handling {message}, which would deadlock"
+            remedy = "call a method instead, or use tell()"
+            raise ActorError(f"actor {self.name!r}: {what}; {remedy}", actor=self.name)
         if is_bounded(sender):
             record.mailbox.put(envelope)
             return
@@ -182,7 +182,12 @@ class ActorRef(Handle, Receives[M_contra]):
         circle = _circle(sender, envelope)
         if circle:
             envelope.withdraw()
-            raise self._deadlock(circle)
+            raise ActorError(
+                f"actor {self.name!r}: this call would deadlock ({explain(circle)}); use tell() where no answer is "
+                "needed, raise max_in_flight of an actor that is called back, or, if one is starting or stopping, call "
+                "it later",
+                actor=self.name,
+            )
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: M_contra, **unknown: Never) -> None:
@@ -269,7 +274,7 @@ class ActorRef(Handle, Receives[M_contra]):
         if record.state not in states:
             if not record.lives_here:
                 raise elsewhere(self.name)
-            if set(states) <= ENDED:
+            if {"stopped", "failed"}.issuperset(states):
                 check_not_within(record)
         await trio.lowlevel.checkpoint()
         await record.change.until(lambda: record.state in states or record.gone)
@@ -287,21 +292,6 @@ class ActorRef(Handle, Receives[M_contra]):
         if not self._record.lives_here:
             self._record.mailbox.check_open()
             raise elsewhere(self.name)
-
-    def _calling_itself(self, sender: Sender) -> ActorError:
-        message = type(cast("Envelope", sender).message).__name__
-        return ActorError(
-            f"actor {self.name!r}: called itself while handling {message}, which would deadlock; call a method "
-            "instead, or use tell()",
-            actor=self.name,
-        )
-
-    def _deadlock(self, circle: list[str]) -> ActorError:
-        return ActorError(
-            f"actor {self.name!r}: this call would deadlock ({explain(circle)}); use tell() where no answer is needed, "
-            "raise max_in_flight of an actor that is called back, or, if one is starting or stopping, call it later",
-            actor=self.name,
-        )
 
 
 def _circle(sender: Sender, envelope: Envelope) -> list[str]:
@@ -547,21 +537,19 @@ class SupervisorRef(ActorRef[Any]):
             ChildError: an id on the way was not found (``reason="not_found"``), or its supervisor has never started.
             TypeError: an actor on the way is not a supervisor, or the last is not of this kind.
         """
-        supervisor, way = self, path
+        supervisor = self
         if path.startswith("/"):
-            supervisor, way = self._top(path)
-        *above, last = way.split("/")
+            supervisor = SupervisorRef(self._record.top)
+            top_path = f"/{supervisor.name}/"
+            if not path.startswith(top_path):
+                what = f"supervisor {supervisor.name!r}: path {path!r} not found"
+                remedy = f"begin it with {top_path!r}, the top of this tree"
+                raise ChildError(f"{what}; {remedy}", actor=supervisor.name, reason="not_found")
+            path = path.removeprefix(top_path)
+        *above, last = path.split("/")
         for id in above:
             supervisor = supervisor.child(id, SupervisorRef)
         return supervisor.child(last, kind)
-
-    def _top(self, path: str) -> tuple[SupervisorRef, str]:
-        top = SupervisorRef(self._record.top)
-        top_path = f"/{top.name}/"
-        if not path.startswith(top_path):
-            what = f"supervisor {top.name!r}: path {path!r} not found; begin it with {top_path!r}, the top of this tree"
-            raise ChildError(what, actor=top.name, reason="not_found")
-        return top, path.removeprefix(top_path)
 
     def tree(self) -> TreeNode:
         """Return this supervisor and all actors below as they are now; ``print(supervisor.tree())`` draws the tree.
