@@ -30,6 +30,7 @@ from collections import deque
 from functools import partial
 from heapq import heappop, heappush
 from itertools import count
+from logging import WARNING
 from operator import attrgetter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
@@ -157,12 +158,6 @@ class Plain(Taken):
         if self._due:
             self._run(*self._due.popleft())
 
-    def _return_due(self) -> None:
-        while self._due:
-            envelope, _ = self._due.pop()  # last first, so that each becomes the first of the queue
-            self._return(envelope)
-            self._finish(envelope)
-
     def _run(self, envelope: Envelope, handler: Handler) -> None:
         """Call a plain handler, and answer. Never raises."""
         held = False
@@ -234,8 +229,6 @@ class Requests(Plain):
 
     __slots__ = ("_handle", "_idle_slots", "_swept", "_used")
 
-    free: int
-
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
         super().__init__(incarnation, actor, nursery)
         self._record.reentrant = actor.reentrant
@@ -291,7 +284,11 @@ class Requests(Plain):
         for check in (self._sweep, self._check_slow, self._check_deferred):
             self._record.sweeps.discard(check)
         self._record.mailbox.detach()
-        self._settle_unsent()
+        try:
+            self._actor.ending()
+        except BaseException as exc:
+            self._record.hub.log(WARNING, "actor %r: ending() raised", self.name, error=exc)
+            self._incarnation.end("crashed", exc)
         # A handler that decides the end answers by itself, for example with `NotSent` after `self.fail(...)`. An answer
         # from here would come first, and be the only one. If the handler does not answer, `_was_cancelled` does.
         running = trio.lowlevel.current_task()
@@ -304,7 +301,10 @@ class Requests(Plain):
             # `take` or a plain handler that decides the end answers by itself too.
             elif envelope is not self._running and envelope.later is not self._offered:
                 self._abandon(envelope)
-        self._return_due()
+        while self._due:
+            envelope, _ = self._due.pop()  # last first, so that each becomes the first of the queue
+            self._return(envelope)
+            self._finish(envelope)
 
     def _sweep(self) -> float | None:
         """Close idle slots: all but one after recent requests. Return when to sweep again."""

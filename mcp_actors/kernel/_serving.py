@@ -291,8 +291,6 @@ class Taken(Answers):
         *("free", "free_control"),
     )
 
-    free: int
-
     def __init__(self, incarnation: Life, actor: Actor) -> None:
         super().__init__(incarnation, actor)
         self.free = self._size = actor.max_in_flight
@@ -357,11 +355,6 @@ class Taken(Answers):
         others = [each for each in self.in_flight if each not in self._reported]
         self._watched = bool(others)
         return min(each.since for each in others) + limit - now if others else None
-
-    def _watch_deferred(self) -> None:
-        if self.free <= 0 and not self._deferred and self._take is None:
-            self._deferred = True
-            self._record.sweeps.add(self._check_deferred, DEFERRED_PATIENCE)
 
     def _check_deferred(self) -> float | None:
         """Warn, once, if messages are queued and all slots wait for deferred answers. Return when to check again."""
@@ -497,13 +490,6 @@ class Taken(Answers):
         self._clear_context(envelope)
         self._return(envelope)
 
-    def _settle_unsent(self) -> None:
-        try:
-            self._actor.ending()
-        except BaseException as exc:
-            self._record.hub.log(WARNING, "actor %r: ending() raised", self.name, error=exc)
-            self._incarnation.end("crashed", exc)
-
     def _abandon(self, envelope: Envelope) -> None:
         """Answer a message without a task, for the end of the incarnation."""
         self._interrupt(envelope)
@@ -563,7 +549,9 @@ class Taken(Answers):
             self._finish(envelope)
             return
         if not envelope.message.control and envelope.scope.keep_slot:
-            self._watch_deferred()
+            if self.free <= 0 and not self._deferred and self._take is None:
+                self._deferred = True
+                self._record.sweeps.add(self._check_deferred, DEFERRED_PATIENCE)
         else:
             if envelope.message.control:
                 self.free_control += 1
