@@ -33,9 +33,6 @@ if TYPE_CHECKING:
 
 # --- The base class, and the exceptions -------------------------------------------------------------------------------
 
-_NOT_ASYNC: Final = ("take", "ending", "is_fatal", "is_hopeless")
-"""Hooks that the kernel calls within a step."""
-
 T = TypeVar("T")
 
 
@@ -174,9 +171,10 @@ class Actor(Receives[M_contra]):
         cls._handlers, cls._found, cls._silent = handlers_of(cls, Actor), {}, {}
         if cls.handle is Actor.handle and cls.take is Actor.take:
             check_declared(cls, Actor, cls._handlers)
-        for hook in (name for name in _NOT_ASYNC if iscoroutinefunction(getattr(cls, name))):
-            what = f"{cls.__name__}.{hook}(): is async, and nothing awaits it"
-            raise TypeError(f"{what}; write def {hook}{signature(getattr(Actor, hook))}".replace("'", ""))
+        for hook in ("take", "ending", "is_fatal", "is_hopeless"):  # called within a step
+            if iscoroutinefunction(getattr(cls, hook)):
+                what = f"{cls.__name__}.{hook}(): is async, and nothing awaits it"
+                raise TypeError(f"{what}; write def {hook}{signature(getattr(Actor, hook))}".replace("'", ""))
         methods = ["handle"] if cls.handle is not Actor.handle else cls._handlers.values()
         cls._plain = frozenset(name for name in methods if not iscoroutinefunction(getattr(cls, name)))
 

@@ -218,16 +218,12 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
     verdict = _verdict(root, from_block, escaped, entered=entered)
     forget_cancelled(from_block, instead=verdict)
     root.forget_error()
-    record.hub.on_exit = _nothing
+    record.hub.on_exit = lambda: None  # the tree has ended
     try:
         if verdict is not None:
             raise verdict
     finally:
         del verdict, from_block, escaped  # whose tracebacks refer to this frame
-
-
-def _nothing() -> None:
-    """Do nothing: the tree has ended."""
 
 
 @trio.lowlevel.enable_ki_protection

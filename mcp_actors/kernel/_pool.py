@@ -18,7 +18,7 @@ from contextlib import asynccontextmanager, suppress
 from functools import partial
 from heapq import heappop, heappush
 from logging import ERROR, WARNING
-from typing import TYPE_CHECKING, Any, Final, Literal, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 import outcome
 import trio
@@ -120,7 +120,7 @@ class Lane(Mailbox):
 
     def reopen(self) -> None:
         super().reopen()
-        self.crew.opened(self)
+        self.crew.lanes[self] = self.crew.away[self] = None
         self.crew.mailbox.route = None
 
 
@@ -206,9 +206,6 @@ class Crew:
 
     # --- members that accept messages -------------------------------------------------------------------------------
 
-    def opened(self, lane: Lane) -> None:
-        self.lanes[lane] = self.away[lane] = None
-
     def closed(self, lane: Lane, refusal: Callable[[], ActorError]) -> None:
         """Answer and refuse messages, if no member is left to handle them."""
         self.lanes.pop(lane, None)
@@ -248,11 +245,6 @@ def _unless_control(accepts: Accepts, name: str, kind: type[Message]) -> None:
 # outlives the member's incarnations: messages wait during a restart, and are refused once the member is parked.
 #
 # One task, `Pool._adjust`, adds and stops members, and ends before the members are asked to stop.
-
-
-GROW_AGAIN: Final = 1.0
-"""Seconds until the pool grows again after a failed start: a database that refuses another connection is asked again
-soon, but not for every message."""
 
 
 class Pool(Supervisor[M_contra]):
@@ -553,7 +545,8 @@ class Pool(Supervisor[M_contra]):
         end = await self._children.outcome(run)
         if end is None or end is CUT_SHORT or self._children.pass_on_exit(end):
             return
-        self._resume_at = trio.current_time() + GROW_AGAIN
+        # A database that refuses another connection is asked again soon, but not for every message.
+        self._resume_at = trio.current_time() + 1.0
         if end.error is not None:
             self._life.record.hub.log(
                 WARNING,

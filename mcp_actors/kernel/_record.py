@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 # --- The end of an incarnation, and its errors ------------------------------------------------------------------------
 
 
-SUMMARY: Final = 200
-"""Characters of the summary of a failure."""
-
 EndReason = Literal["normal", "shutdown", "crashed", "ignored"]
 
 
@@ -323,7 +320,7 @@ class Record:
         error = late if end.error is None else end.error
         if error is not None:
             text = words_of(error) if is_a(error, McpActorsError) else shown(flattened(error))
-            self.last_error = plain_text(text, limit=SUMMARY)
+            self.last_error = plain_text(text, limit=200)
         reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
         # If the end was overdue, the supervisor may have decided already.
         comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")
@@ -574,29 +571,24 @@ def tree_of(root: Record) -> TreeNode:
         found.extend((child, f"{path}/{child.name}") for child in _below(record))
     nodes: dict[Record, TreeNode] = {}
     for record, path in reversed(found):  # children first
-        children = tuple(nodes.pop(child) for child in _below(record))
-        nodes[record] = _node(record, path, children)
+        now, since = record.statistics(), record.queued_since
+        nodes[record] = TreeNode(
+            id=record.name,
+            path=path,
+            kind="worker" if record.children is None else "supervisor",
+            state=now.state,
+            incarnation=now.incarnation,
+            queued=now.queued,
+            in_flight=now.in_flight,
+            oldest_wait=None if since is None else trio.current_time() - since,
+            restarts=record.restarts,
+            last_error=record.last_error,
+            children=tuple(nodes.pop(child) for child in _below(record)),
+            handling=record.handling(),
+            dropped=now.dropped,
+        )
     return nodes[root]
 
 
 def _below(record: Record) -> list[Record]:
     return [*(record.children or {}).values(), *(record.opened or ())]
-
-
-def _node(record: Record, path: str, children: tuple[TreeNode, ...]) -> TreeNode:
-    now, since = record.statistics(), record.queued_since
-    return TreeNode(
-        id=record.name,
-        path=path,
-        kind="worker" if record.children is None else "supervisor",
-        state=now.state,
-        incarnation=now.incarnation,
-        queued=now.queued,
-        in_flight=now.in_flight,
-        oldest_wait=None if since is None else trio.current_time() - since,
-        restarts=record.restarts,
-        last_error=record.last_error,
-        children=children,
-        handling=record.handling(),
-        dropped=now.dropped,
-    )
