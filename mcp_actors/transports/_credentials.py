@@ -62,8 +62,6 @@ MESSAGE: Final = 64 * 1024
 PATTERNS: Final = 100
 """Kept patterns: one for each set of values that a text had."""
 
-TOO_DEEP: Final = "nested too deeply to be masked"
-
 _INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
 """Where pydantic shows its input, shortened in the middle: the masker would not recognize a cut credential."""
 
@@ -242,7 +240,7 @@ class Masker:
         try:
             return self._data(value)
         except RecursionError:
-            return TOO_DEEP
+            return "nested too deeply to be masked"
 
     def _data(self, value: Any) -> Any:
         if isinstance(value, str):

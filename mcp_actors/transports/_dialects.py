@@ -70,9 +70,6 @@ class SkippedMessages:
 # never read in this way, because it may have an effect.
 
 
-CANDIDATES: Final = 8
-"""Tried places of a line."""
-
 OTHER_OUTPUT: Final = 16 * 1024
 """Searched bytes before a response. More would take seconds, in a single step."""
 
@@ -87,7 +84,7 @@ def response_after(line: bytes, awaits: Callable[[RequestId | None], bool]) -> o
         line: a line with further output, not JSON as a whole.
         awaits: whether a request with an id waits.
     """
-    for begin in islice(_BEGINS.finditer(line, 1, OTHER_OUTPUT), CANDIDATES):
+    for begin in islice(_BEGINS.finditer(line, 1, OTHER_OUTPUT), 8):  # tried places of a line
         text = line[begin.start() :]
         if awaits(Excerpt(text).request_id) and not _is_open(line[: begin.start()]):
             with suppress(ValueError):

@@ -89,9 +89,11 @@ class IncomingRequests:
             LimitExceeded: the connection has to end.
         """
         if isinstance(message, JSONRPCRequest):
-            reason = self._excess(size, now)
-            if reason is not None:
-                raise self._exceeded(reason, message.method)
+            if (reason := self._excess(size, now)) is not None:
+                last = plain_text(message.method, limit=SHOWN)
+                what = f"server {self._server!r}: sent too many requests ({reason}; last request: {last})"
+                remedy = "check whether it reads its input, or raise limits=Limits(max_requests=…)"
+                raise LimitExceeded(f"{what}; {remedy}", server=self._server)
             self._unanswered[coerce_request_id(message.id)].append(size)
             self._count += 1
             self._bytes += size
@@ -139,14 +141,6 @@ class IncomingRequests:
         if self._bytes and self._bytes + size > HELD_BYTES:
             return f"limit: {HELD_BYTES} bytes of unanswered requests"
         return None
-
-    def _exceeded(self, reason: str, method: str) -> LimitExceeded:
-        return LimitExceeded(
-            f"server {self._server!r}: sent too many requests ({reason}; last request: "
-            f"{plain_text(method, limit=SHOWN)}); check whether it reads its input, or raise "
-            "limits=Limits(max_requests=…)",
-            server=self._server,
-        )
 
     def _forget(self, request_id: RequestId) -> int:
         key = coerce_request_id(request_id)  # as the SDK compares them

@@ -115,7 +115,7 @@ class CalledServerLink(Link):
 class _Call:
     """The `DispatchContext` of one request, by which a handler sees its caller."""
 
-    __slots__ = ("_event", "_receive", "_request")
+    __slots__ = ("_receive", "_request")
 
     transport: TransportContext = DIRECT
     can_send_request: bool = False
@@ -124,7 +124,6 @@ class _Call:
     def __init__(self, request: RequestUnderWay, receive: Receive) -> None:
         self._request = request
         self._receive = receive
-        self._event: anyio.Event | None = None
 
     @property
     def request_id(self) -> RequestId | None:
@@ -133,9 +132,7 @@ class _Call:
     @property
     def cancel_requested(self) -> anyio.Event:
         """An event that is never set: the cancellation reaches the handler itself."""
-        if self._event is None:
-            self._event = anyio.Event()
-        return self._event
+        return anyio.Event()
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
@@ -287,8 +284,9 @@ class LegacyServerLink(Link):
     async def take(self, message: JSONRPCMessage) -> None:
         """Settle a request with its answer, or pass the message on."""
         await trio.lowlevel.checkpoint_if_cancelled()
-        if _is_end(message):
-            self.lifeline.lose()
+        error = message.error if isinstance(message, JSONRPCError) else None
+        if error is not None and (error.code, error.message) == (CLOSED.code, CLOSED.message):
+            self.lifeline.lose()  # the answer of a server that ends before its handler, known by its text
         if isinstance(message, JSONRPCRequest | JSONRPCNotification):
             if self._receive is not None:
                 await self._receive(message)
@@ -327,15 +325,6 @@ class ServerWriter(MessageWriter):
 
     async def aclose(self) -> None:
         """Do nothing: the end of `LegacyServerLink.serve` ends the connection."""
-
-
-def _is_end(message: JSONRPCMessage) -> bool:
-    """Return True for the answer of a server that ends before its handler, known by its text."""
-    return (
-        isinstance(message, JSONRPCError)
-        and message.error.code == CLOSED.code
-        and message.error.message == CLOSED.message
-    )
 
 
 @asynccontextmanager

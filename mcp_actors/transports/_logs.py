@@ -53,11 +53,6 @@ _ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
 LOGGED: Final = 10
 """Logged invalid notifications of a connection, as many as malformed messages."""
 
-NAMED: Final = 200
-"""Characters of such a line that name the method."""
-
-_FORMATTER: Final = logging.Formatter()
-
 
 class _Safe(logging.Filter):
     """Masks the credentials of a connection in records, and makes the text plain.
@@ -82,7 +77,7 @@ class _Safe(logging.Filter):
             record.msg, record.args = shown, None
         if record.exc_info:
             mask = str if ours is None else ours.masker.shown
-            traceback = mask(record.exc_text or _FORMATTER.formatException(record.exc_info))
+            traceback = mask(record.exc_text or logging.Formatter().formatException(record.exc_info))
             if self._own:
                 for words in map(mask, _words_in(record.exc_info[1])):
                     traceback = traceback.replace(words, indented(plain_text(words, limit=RECORD, lines=True)))
@@ -122,14 +117,14 @@ class _OfSession(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if (ours := _ours.get()) is None:
             return True
-        misfit = str(record.msg).startswith(_INVALID_NOTIFICATION)
+        misfit = str(record.msg).startswith("Failed to validate notification")
         record.msg, record.args = f"server {ours.masker.server!r}: {record.getMessage()}", None
         if not misfit:
             return True
         kinds = self._kinds.setdefault(ours.masker, set())
         problem = record.exc_info[1] if record.exc_info else None
         why = f" ({first_of(problem)})" if isinstance(problem, ValidationError) else ""
-        record.msg = text = f"{plain_text(record.getMessage(), limit=NAMED)}{why}; further ones are not logged"
+        record.msg = text = f"{plain_text(record.getMessage(), limit=200)}{why}; further ones are not logged"
         record.exc_info = record.exc_text = None
         is_new = text not in kinds and len(kinds) < LOGGED
         if is_new:
@@ -143,15 +138,12 @@ class _MaskUrls(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         ours = _ours.get()
         if ours is not None and ours.url is not None and isinstance(record.args, tuple):
+            # A variable in the URL may be a credential, so the configured text is shown instead.
+            own = ours.url if isinstance(ours.url, ExpandedUrl) else None
             record.args = tuple(
-                _shown(each, ours.url) if isinstance(each, httpx2.URL) else each for each in record.args
+                mask_url(own or str(arg)) if isinstance(arg, httpx2.URL) else arg for arg in record.args
             )
         return True
-
-
-def _shown(url: httpx2.URL, ours: str) -> str:
-    # A variable in the URL may be a credential, so the configured text is shown instead.
-    return mask_url(ours if isinstance(ours, ExpandedUrl) else str(url))
 
 
 class _Drop(logging.Filter):
@@ -164,8 +156,6 @@ class _Drop(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         return not (_ours.get() is not None and record.getMessage().startswith(self._words))
 
-
-_INVALID_NOTIFICATION: Final = "Failed to validate notification"
 
 _LOGS: Final = (
     *("adapters", "auth", "bridge", "catalog", "config", "gateway", "hosts", "kernel"),

@@ -228,14 +228,11 @@ def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None
     """
     reason = f"the response is not a valid MCP message, or is nested too deeply ({len(text)} bytes)"
     if parsed is not None:
-        return _error(_id_in(parsed), reason, _UNREADABLE)
+        message = alone(parsed)
+        known = comparable_id(message.get("id")) if isinstance(message, dict) and _is_response(message) else None
+        return _error(known, reason, _UNREADABLE)
     unparsed = UnparsedText.of(_UNREADABLE, text.removeprefix(BYTE_ORDER_MARK))
     return _error(Excerpt(text).request_id, reason, unparsed)
-
-
-def _id_in(parsed: object) -> RequestId | None:
-    message = alone(parsed)
-    return comparable_id(message.get("id")) if isinstance(message, dict) and _is_response(message) else None
 
 
 def answer_over_limit(excerpt: Excerpt, reason: str) -> JSONRPCError | None:
@@ -342,15 +339,8 @@ class ValueCounter:
 # Only the two ends of a message over a limit are kept. A long message in small pieces takes no quadratic time.
 
 
-SPACE: Final = 16
-"""Maximum bytes of space after a message whose line ends with a carriage return alone."""
-
 SKIPPED: Final = 16
 """Maximum size of a skipped response, as a multiple of the limit. An endless one must not be read for ever."""
-
-
-FEW: Final = 4
-"""Up to so many lines of one read are not searched for blank ones."""
 
 # Some servers end lines with a carriage return alone. Only within a message is it space.
 _RETURN: Final = re.compile(rb"(?<=[}\]])[ \t]*+\r\s*+(?=[{\[])")
@@ -396,7 +386,8 @@ class PartialMessage:
         """True if a whole array or object has arrived: the next byte belongs to another message."""
         if self.skipped is not None or self._counter.depth != 0:
             return False
-        last = bytes(self._data.getbuffer()[-SPACE:]).rstrip()
+        # Up to 16 bytes of space follow a message whose line ends with a carriage return alone.
+        last = bytes(self._data.getbuffer()[-16:]).rstrip()
         return last.endswith((b"}", b"]"))
 
     @property
@@ -439,7 +430,7 @@ class LineSplitter:
 
     def feed(self, data: bytes) -> None:
         lines = data.split(b"\n")
-        if len(lines) > FEW:
+        if len(lines) > 4:
             # One match for thousands of blank lines, each of which would be a step of the reader.
             lines = _BLANK.sub(b"\n", data).split(b"\n")
         begun = lines.pop()
