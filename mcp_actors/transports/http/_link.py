@@ -232,20 +232,8 @@ async def open_link_over_http(
 # a connection broke during a request, a probe notices the end of the server without further traffic.
 
 
-RETRY: Final = 0.25
-"""Seconds between two such attempts to connect."""
-
-RETRY_FOR: Final = 60.0
-"""Seconds until the attempts end, because a request in flight may never be answered."""
-
 STALE: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
 """Errors of a kept connection that the server has closed. A request is sent again if nothing was sent."""
-
-STALE_CONNECTIONS: Final = 100
-"""Maximum of such attempts in a row. Pools hardly hold more, and some servers close every connection."""
-
-PROBE_TIMEOUT: Final = 10.0
-"""Seconds for the response to a probe. A silent server may be slow or frozen, and is not gone."""
 
 
 @define(eq=False, repr=False)
@@ -285,7 +273,7 @@ class Reach:
                 if own_shortage(error) is not None:
                     raise  # the server has refused nothing
                 now = trio.current_time()
-                give_up = now + RETRY_FOR if give_up is None else give_up
+                give_up = now + 60.0 if give_up is None else give_up  # a request in flight may never be answered
                 if not is_about(error, request) or is_sent(request) or now > give_up:
                     raise
                 # Refused requests wait while a request in flight may still be answered. The last refused one sets the
@@ -294,7 +282,7 @@ class Reach:
                 self._refused.add(request)
                 if self._sent > self._refused:
                     logger.debug("server %r: connection refused; trying again", self._failures.server)
-                    with trio.move_on_after(RETRY):
+                    with trio.move_on_after(0.25):
                         await self._gone.wait()
                 else:
                     self._gone.set()
@@ -302,7 +290,8 @@ class Reach:
                     raise
             except STALE:
                 stale += 1
-                if stale > STALE_CONNECTIONS or not is_unsent(request):
+                # Pools hardly hold more than a hundred, and some servers close every connection.
+                if stale > 100 or not is_unsent(request):
                     raise
             else:
                 self._refused.discard(request)
@@ -363,7 +352,7 @@ class Reach:
         request = self._client.build_request("OPTIONS", self._url)
         unreached: httpx2.RequestError | None = None
         try:
-            with trio.move_on_after(PROBE_TIMEOUT):
+            with trio.move_on_after(10.0):  # a silent server may be slow or frozen, and is not gone
                 # Without the auth flow, which might ask the user for a password only because of this probe.
                 response = await self.send(request, auth=None)
                 await response.aclose()
@@ -398,15 +387,8 @@ INITIALIZE: Final = PING | {
     "params": {"protocolVersion": HANDSHAKE_PROTOCOL_VERSIONS[-1], **_OF_US},
 }
 
-PING_TIMEOUT: Final = 5.0
-"""Seconds to wait for the ping. A refusal comes at once; silence means that only the request was refused."""
-
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
 """The header of every POST. A request for a stream of notifications has another one."""
-
-OF_A_SESSION: Final = frozenset({HTTPStatus.BAD_REQUEST, HTTPStatus.UNAUTHORIZED, HTTPStatus.NOT_FOUND})
-"""Statuses of an unknown session: 404 by the specification, often 400, and 401 if the server begins another session
-with these credentials."""
 
 
 @define(eq=False)
@@ -423,7 +405,9 @@ class Refusals:
 
         **Cancellation**: leaves at once and affects no other request.
         """
-        known = error is not None if response.is_success else response.status_code in OF_A_SESSION
+        # An unknown session is 404 by the specification, often 400, and 401 if the server begins another session with
+        # these credentials.
+        known = error is not None if response.is_success else response.status_code in (400, 401, 404)
         if not known or _code(error) == METHOD_NOT_FOUND:
             return False
         if response.status_code == HTTPStatus.UNAUTHORIZED:
@@ -494,7 +478,7 @@ class Refusals:
         method = "DELETE" if message is None else "POST"
         asked = self.client.build_request(method, refused.url, headers=headers, json=message)
         try:
-            with trio.move_on_after(PING_TIMEOUT):
+            with trio.move_on_after(5.0):  # a refusal comes at once; silence means that only the request was refused
                 answer = await self.client.send(asked, stream=True, follow_redirects=False, **options)
                 body, error = await read_short(answer)
                 if message is PING and (answer.is_success or error is not None):

@@ -12,7 +12,7 @@ Calls: config.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from ipaddress import ip_address, ip_network
 from typing import Final, TypeAlias
@@ -25,9 +25,6 @@ from ...config import is_loopback
 Make: TypeAlias = Callable[[httpx2.Proxy], httpx2.AsyncBaseTransport]
 
 SCHEMES: Final = ("http", "https", "socks5", "socks5h")
-
-ANOTHER_NAME: Final[Mapping[str, str]] = {"socks": "socks5"}
-"""Schemes that desktops write into the environment, and their meanings."""
 
 
 class UnusableProxy(httpx2.ProxyError):
@@ -96,7 +93,7 @@ def _proxy(variable: str, value: str) -> httpx2.Proxy:
     scheme, found, rest = value.partition("://")
     if not found:
         scheme, rest = "http", value
-    scheme = ANOTHER_NAME.get(scheme.lower(), scheme.lower())
+    scheme = "socks5" if scheme.lower() == "socks" else scheme.lower()  # as desktops write it into the environment
     with suppress(ValueError, httpx2.InvalidURL):
         if scheme in SCHEMES:
             return httpx2.Proxy(f"{scheme}://{rest}")

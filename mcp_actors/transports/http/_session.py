@@ -16,6 +16,7 @@ import re
 from collections.abc import Callable, Mapping
 from contextlib import aclosing
 from datetime import UTC, datetime
+from functools import partial
 from typing import Final
 
 import anyio
@@ -43,13 +44,6 @@ from ._failures import UNREACHED, HttpFailures
 from ._link import ACCEPT, NOTIFICATION_TIMEOUT, SESSION, Reach, Refusals
 
 logger = Log("mcp_actors.servers.http")
-
-OF_A_MESSAGE: Final = {**ACCEPT, "content-type": JSON}
-OF_A_STREAM: Final = {"accept": EVENTS, "cache-control": "no-store"}
-
-POSTS: Final = 8
-"""Maximum of concurrent posts without a response. A server may send hundreds of requests, and other servers would wait
-for as many answers at each step."""
 
 SHORTAGE_WAIT: Final = 0.5
 """Seconds between two attempts to open a stream during a shortage in this program."""
@@ -82,12 +76,12 @@ class HttpSession:
     negotiated: bool = field(default=False, init=False)
     listened: bool = field(default=False, init=False)
     _version: str | None = field(default=None, init=False)
-    _posts: trio.Semaphore = field(init=False)
+    # A server may send hundreds of requests, and other servers would wait for as many answers at each step.
+    _posts: trio.Semaphore = field(factory=partial(trio.Semaphore, 8), init=False)
 
     def __attrs_post_init__(self) -> None:
         self.reach = Reach(self.client, str(self.url), self.failures, self.lifeline, self.background)
         self.refusals = Refusals(self.client)
-        self._posts = trio.Semaphore(POSTS)
 
     @property
     def legacy(self) -> bool:
@@ -101,7 +95,8 @@ class HttpSession:
         if message.get("method") == "initialize":
             self._version = None  # not that of ``server/discover``
         self._version = headers.get(MCP_PROTOCOL_VERSION_HEADER, self._version)
-        return self._build("POST", OF_A_MESSAGE | dict(headers), to_json(message, inf_nan_mode="null"))
+        given = {**ACCEPT, "content-type": JSON, **headers}
+        return self._build("POST", given, to_json(message, inf_nan_mode="null"))
 
     def _build(self, method: str, headers: Mapping[str, str | bytes], content: bytes | None = None) -> httpx2.Request:
         client, given = self.client, dict(headers)
@@ -180,7 +175,7 @@ class HttpSession:
         Raises:
             Exception: the stream could not be requested.
         """
-        headers: dict[str, str | bytes] = dict(OF_A_STREAM)
+        headers: dict[str, str | bytes] = {"accept": EVENTS, "cache-control": "no-store"}
         if last_id is not None:
             headers["last-event-id"] = last_id
         request = self._build("GET", headers)
@@ -320,9 +315,6 @@ class Reopening:
 # are requested. A server may also answer a request here.
 
 
-LASTING: Final = 30.0
-"""Seconds after which a stream counts as stable and `GAP_BACKOFF` starts again."""
-
 GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
 """Seconds from a new stream to the report of the gap. Listeners then request all lists, and some servers end each
 stream at once."""
@@ -330,11 +322,6 @@ stream at once."""
 
 REFUSED_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
 """Seconds from a failed attempt to open a stream to the next, added to the server's own delay."""
-
-
-PASSING: Final = (408, 425, 429)
-
-NOT_IMPLEMENTED: Final = 501
 
 
 class NotificationStream:
@@ -420,7 +407,8 @@ class NotificationStream:
         """Note that a stream has begun, and report the gap before."""
         now = trio.current_time()
         if self._opened_at is not None:
-            self._short = 0 if now - self._opened_at >= LASTING else self._short + 1
+            # After 30 s a stream counts as stable, and `GAP_BACKOFF` starts again.
+            self._short = 0 if now - self._opened_at >= 30.0 else self._short + 1
         if not self._reporting:
             self._reporting = True
             delay = GAP_BACKOFF.delay(self._short + 1, random=random.random)
@@ -437,4 +425,4 @@ class NotificationStream:
 
 def is_for_good(refusal: httpx2.Response) -> bool:
     """Return True if a refusal is unlikely to pass."""
-    return (refusal.status_code < 500 and refusal.status_code not in PASSING) or refusal.status_code == NOT_IMPLEMENTED
+    return (refusal.status_code < 500 and refusal.status_code not in (408, 425, 429)) or refusal.status_code == 501

@@ -77,15 +77,7 @@ logger = Log("mcp_actors.servers.http")
 
 Answer = JSONRPCResponse | JSONRPCError
 
-READABLE: Final = frozenset({JSON, "", "text/plain", "text/html"})
-"""Content types of readable bodies. Many frameworks write the last two by default."""
-
-HANDSHAKE: Final = frozenset({"server/discover", "initialize"})
-LISTEN: Final = "subscriptions/listen"
 ENDED: Final = "the event stream ended before the response"
-
-FAILED: Final = (500, 501)
-"""Statuses with which some servers of older protocols refuse an unknown method."""
 
 END_WAIT: Final = 0.2
 """Seconds to wait for the end of a stream after its answer. Servers end it at once."""
@@ -107,7 +99,7 @@ class HttpExchange:
         """Send the request and return the result of the answer; see `Link.exchange`."""
         request, waiting = self._request, trio.CancelScope()
         request.owner = lambda _: waiting.cancel("it has its outcome")  # perhaps from the stream of notifications
-        self._session.negotiated |= request.method not in HANDSHAKE
+        self._session.negotiated |= request.method not in ("server/discover", "initialize")
         self._http = self._session.post(request.message, request.headers or {})
         self._http.stream = self._body = ExchangeBody(self._http.stream, request)  # type: ignore[arg-type]  # it is bytes
         try:
@@ -189,7 +181,7 @@ class HttpExchange:
             if response.status_code == 202:
                 raise failures.lost("it answered a request with 202 Accepted, which has no response")
             body = b""
-            if kind in READABLE:
+            if kind in (JSON, "", "text/plain", "text/html"):  # many frameworks write the last two by default
                 body = await read_body(response, limits.bytes, max_values=limits.values, small=is_small(response))
             try:
                 answer = self._answer_in(body)
@@ -271,7 +263,7 @@ class HttpExchange:
 
     async def _in_stream(self, response: httpx2.Response, streams: Reopening) -> Answer | None:
         session, answer = self._session, None
-        if self._request.method == LISTEN:
+        if self._request.method == "subscriptions/listen":
             response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
             # `Reach.send` retries a refused request while others are in flight. Counted, this stream would keep the
             # retries up until its end, and a server that shuts down gracefully waits until its listeners leave.
@@ -387,7 +379,8 @@ async def _read_end(response: httpx2.Response, events: AsyncGenerator[Event, Non
 def _may_be_other_era(error: Exception) -> bool:
     if not isinstance(error, HttpStatusError) or error.status in OF_HTTP:
         return False
-    return 400 <= error.status < 500 or error.status in FAILED
+    # Some servers of older protocols refuse an unknown method with 500 or 501.
+    return 400 <= error.status < 500 or error.status in (500, 501)
 
 
 # --- The link over streamable HTTP ------------------------------------------------------------------------------------
