@@ -164,11 +164,6 @@ class WireProcess:
         """True while it is suspended."""
         return self.frozen
 
-    @property
-    def input_closed(self) -> bool:
-        """True once it reads no more."""
-        return self.has_exited()
-
     def has_successor(self, written: int) -> bool:
         """Return False: it has no children."""
         return False

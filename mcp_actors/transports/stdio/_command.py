@@ -37,8 +37,6 @@ if TYPE_CHECKING:
     from ...config import Sandbox, Stdio
 
 
-_REMEDY_ARGUMENTS: Final = "put only the program into command, and its arguments into args"
-
 _ELSEWHERE: Final = (
     *("node_modules/.bin", ".venv/bin", "venv/bin"),  # below the working directory
     *("~/.local/bin", "~/bin", "~/.cargo/bin", "~/go/bin", "~/.bun/bin", "~/.deno/bin", "~/.volta/bin"),
@@ -55,14 +53,11 @@ _INSTALL: Final = {
 }
 """Program → how to install it. Most shared configurations begin with one of them."""
 
-LOCALE: Final = ("LANG", "LC_ALL", "LC_CTYPE")
-
 PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 """Variables that name a proxy, also in lower case."""
 
 _VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
 
-_SHELLS_OF_WINDOWS: Final = frozenset({"cmd", "powershell"})
 _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
 
 
@@ -72,7 +67,7 @@ def child_environment(transport: Stdio, environ: Mapping[str, str], env: Mapping
     if os.path.basename(transport.command) in ("docker", "podman"):
         names += ["DOCKER_HOST", "DOCKER_CONTEXT"]
     environment = {name: environ[name] for name in names if name in environ} | dict(env)
-    if environment.keys().isdisjoint(LOCALE) and _has_utf8():
+    if environment.keys().isdisjoint(("LANG", "LC_ALL", "LC_CTYPE")) and _has_utf8():
         environment["LC_CTYPE"] = "C.UTF-8"
     return environment
 
@@ -129,9 +124,9 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
 def _misplaced(command: str, path: str | None) -> str | None:
     program, *arguments = command.split()
     if arguments and shutil.which(program, path=path) is not None:
-        return _REMEDY_ARGUMENTS
+        return "put only the program into command, and its arguments into args"
     name = PureWindowsPath(command).stem
-    if name.lower() in _SHELLS_OF_WINDOWS and (command.lower() == name.lower() or _OF_WINDOWS.match(command)):
+    if name.lower() in ("cmd", "powershell") and (command.lower() == name.lower() or _OF_WINDOWS.match(command)):
         return f"this is not Windows; leave out {name!r} and its '/c': set command to the program after them"
     if _OF_WINDOWS.match(command):
         return f"it is for Windows, and this is not Windows; set command to {name!r} or to a path of this system"
@@ -202,22 +197,11 @@ DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev
 RUNNERS: Final = {"npm": "~/.npm", "npx": "~/.npm", "uv": "~/.cache/uv", "uvx": "~/.cache/uv"}
 """The cache folders of commands that install packages, over port 443, before they run them."""
 
-UV_PYTHONS: Final = "~/.local/share/uv/python"
-"""The interpreters of uv, read-only: other programs run them, and the tools next to them, unconfined."""
-
-UV_TOOLS: Final = "UV_TOOL_DIR"
-"""uvx must lock its folder of installed tools. An empty one in the cache means that no installed tool runs."""
-
 _LOADED: Final = re.compile(r"LD_.*|GCONV_PATH|LOCPATH", re.DOTALL)
 """Variables by which the C library loads code or writes files when a program starts."""
 
 NEEDS_FILES, NEEDS_TCP, NEEDS_SIGNALS = 3, 4, 6
 """The versions of Landlock that restrict these; before 3, files can be truncated."""
-
-MOST_LINKS: Final = 40
-"""The kernel follows no more symbolic links in one path."""
-
-MISSING: Final = ("No such file", "Cannot find module", "can't open file")
 
 REFUSALS: Final = ("EACCES", "EPERM", "Permission denied", "PermissionError", "Operation not permitted")
 
@@ -247,7 +231,9 @@ def confined(
             problem = f"its folders for writing contain {path!r}, which starts the sandbox"
             raise _refused(server, f"{problem}; give Sandbox(write=…) folders without it")
     is_uv = cache == RUNNERS["uv"]
-    derived = [*SYSTEM, *_around(program, folders), *([_at_home(UV_PYTHONS, environment)] if is_uv else [])]
+    # The interpreters of uv are read-only: other programs run them, and the tools next to them, unconfined.
+    pythons = [_at_home("~/.local/share/uv/python", environment)] if is_uv else []
+    derived = [*SYSTEM, *_around(program, folders), *pythons]
     rules = {
         "read": [
             *(path for path in _existing(derived) if _way_through(path, folders) is None),
@@ -258,7 +244,8 @@ def confined(
         "signals": sandbox.signals,
         "environment": {
             **{name: value for name, value in environment.items() if _LOADED.fullmatch(name)},
-            **({UV_TOOLS: os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {}),
+            # uvx must lock its folder of installed tools. An empty one in the cache means that no installed tool runs.
+            **({"UV_TOOL_DIR": os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {}),
         },
     }
     return [python, "-I", "-S", "-B", _landlock.__file__, json.dumps(rules), program, *command]
@@ -279,7 +266,7 @@ def hint(transport: Stdio, last_words: str) -> str:
 
 
 def _missing_file(transport: Stdio, last_words: str) -> str:
-    if any(problem in last_words for problem in MISSING):
+    if any(problem in last_words for problem in ("No such file", "Cannot find module", "can't open file")):
         for each in transport.args:
             if ("." in each or "/" in each) and each in last_words:
                 return f"; correct {each!r} in args, or set cwd"
@@ -365,7 +352,7 @@ def _way_through(path: str, folders: Iterable[str]) -> str | None:
                 return folder
         name = left.pop()
         there = os.path.normpath(os.path.join(here, name))
-        if name in ("", ".", "..") or not os.path.islink(there) or links == MOST_LINKS:
+        if name in ("", ".", "..") or not os.path.islink(there) or links == 40:  # as in the kernel
             here = there
         else:
             target, links = os.readlink(there), links + 1

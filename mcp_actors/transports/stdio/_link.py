@@ -37,7 +37,7 @@ from .._credentials import Masker, resolve_credentials
 from .._link import ConnectionOver, Lifeline, Obituary
 from .._logs import discreet
 from ._command import child_environment, hint
-from ._pipes import INPUT_CLOSED, LinesLink, read_pipe, unread_bytes, wait_no_reader
+from ._pipes import INPUT_CLOSED, LinesLink, has_no_reader, read_pipe, unread_bytes, wait_no_reader
 from ._process import ServerProcess, StderrReader, start_process
 
 if TYPE_CHECKING:
@@ -54,9 +54,6 @@ OBITUARY_WAIT: Final = 0.5
 INPUT_WAIT: Final = 0.25
 """Seconds between two looks at a server that no longer reads. An exiting process closes stdin first, and its last
 output and exit code should be known before the loss."""
-
-LOOKS: Final = 2
-"""Number of these looks: an abandoned process that writes without end does not keep the connection."""
 
 STDERR_WAIT: Final = 0.25
 """Seconds for the rest of stderr after the process group was killed. Only a daemon keeps stderr open."""
@@ -117,7 +114,7 @@ class StdioLink(LinesLink):
 
     @property
     def input_closed(self) -> bool:
-        return self._process.input_closed
+        return has_no_reader(self._process.stdin)
 
     def _exited(self) -> None:
         self._of_leader = self._reader.received + (unread_bytes(self._process.stdout) or 0)
@@ -149,7 +146,7 @@ class StdioLink(LinesLink):
         if self.lifeline.lost and self.lifeline.failure is None and not self._stopping:
             with trio.move_on_after(OBITUARY_WAIT):
                 await self._process.wait()
-                await self._stderr.wait_ended()
+                await self._stderr.ended.wait()
         return self.obituary()
 
     async def close(self) -> None:
@@ -169,7 +166,7 @@ class StdioLink(LinesLink):
         with trio.CancelScope(shield=True):  # bounded by `stop`, and by the deadline below
             await self._process.stop(self._stop_timeout)
             with trio.move_on_at(min(trio.current_time() + STDERR_WAIT, deadline)):
-                await self._stderr.wait_ended()
+                await self._stderr.ended.wait()
         self._process.close_pipes()
 
     async def _watch_input(self) -> None:
@@ -178,7 +175,7 @@ class StdioLink(LinesLink):
         Answers to requests that were read may still come. A later request finds the closed pipe by itself.
         """
         await wait_no_reader(self._process.stdin)
-        for _ in range(LOOKS):
+        for _ in range(2):  # an abandoned process that writes without end does not keep the connection
             await trio.sleep(INPUT_WAIT)
             if self._stopping or unread_bytes(self._process.stdin) == 0:
                 return

@@ -10,7 +10,7 @@ daemon and is not stopped.
 
 Owns: the process and its pipes, through the `ServerProcess` of a link; the last 64 KiB of stderr.
 Writes: signals to the group; stderr lines, signals and survivors to the log. Reads ``/proc``.
-Calls: transports, _command, _pipes.
+Calls: transports, _command.
 """
 
 from __future__ import annotations
@@ -36,7 +36,6 @@ from ..._tasks import TimeSlice
 from ..._text import own_shortage, plain_text
 from .._credentials import Masker
 from ._command import confined, environment_of_start, explain_spawn_error, find_program
-from ._pipes import has_no_reader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -184,9 +183,6 @@ TERM_SHARE: Final = 0.4
 REAP_FLOOR: Final = 0.5
 """Minimum seconds for a killed process to vanish, or a busy machine would make it look unkillable."""
 
-LOOK_EVERY: Final = 0.01
-"""Seconds between two checks for an exit during a stop, on systems that do not report exits."""
-
 
 class ServerProcess:
     """A running server: three pipes and a process group.
@@ -235,10 +231,6 @@ class ServerProcess:
     def stopped(self) -> bool:
         return not self._group_ended and is_stopped(self.pid)
 
-    @property
-    def input_closed(self) -> bool:
-        return has_no_reader(self.stdin)
-
     def has_successor(self, written: int) -> bool:
         """See `has_successor`, once the leader has exited. Blocks."""
         return has_successor(self.pid, written)
@@ -248,7 +240,7 @@ class ServerProcess:
         if self._exited is not None:
             await self._exited.wait()
         while (code := self.poll()) is None:  # noqa: ASYNC110 - the system does not report the exit
-            await trio.sleep(LOOK_EVERY)
+            await trio.sleep(0.01)
         return code
 
     def _signal(self, number: signal.Signals) -> None:
@@ -327,7 +319,7 @@ async def start_process(
         if own_shortage(error) is None:
             raise
         raise explain_spawn_error(server, transport.command, error) from error
-    return start.process()
+    return start.result.unwrap()
 
 
 class _Start:
@@ -340,7 +332,7 @@ class _Start:
         self._source = source
         self._token = trio.lowlevel.current_trio_token()
         self._decided = Lock()
-        self._result: Outcome[ServerProcess]
+        self.result: Outcome[ServerProcess]
         self.spawned = trio.Event()
 
     def run(self) -> None:
@@ -356,15 +348,11 @@ class _Start:
             line = confined(self._server, sandbox, program, line, self._environment)
             program, environment = line[0], environment_of_start(environment)
         if self._decided.acquire(blocking=False):
-            self._result = capture(self._spawn, program, line, environment)
+            self.result = capture(self._spawn, program, line, environment)
             self._token.run_sync_soon(self.spawned.set)
 
     def abandon(self) -> bool:
         return self._decided.acquire(blocking=False)  # False: the process is being spawned
-
-    def process(self) -> ServerProcess:
-        """Return the process, or raise the error of the spawn."""
-        return self._result.unwrap()
 
     def _spawn(self, program: str, line: list[str], environment: Mapping[str, str]) -> ServerProcess:
         command = self._transport.command
@@ -417,9 +405,6 @@ LINES_A_SECOND: Final = 200
 BYTES_A_SECOND: Final = 256 * 1024
 """Bytes logged per second. In the worst case, cleaning them takes a tenth of a second."""
 
-PAUSE: Final = 0.01
-"""Seconds between two reads while lines are dropped."""
-
 
 class StderrReader:
     """Reads and logs the stderr of one server to the end. Unread, stderr would block the server after 64 KiB."""
@@ -434,7 +419,7 @@ class StderrReader:
         self._lines = 0
         self._bytes = 0
         self._left_out = 0
-        self._ended = trio.Event()
+        self.ended = trio.Event()
 
     async def run(self) -> None:
         try:
@@ -449,10 +434,7 @@ class StderrReader:
             if self._begun:
                 self._log(self._begun)
             self._report()
-            self._ended.set()
-
-    async def wait_ended(self) -> None:
-        await self._ended.wait()
+            self.ended.set()
 
     def tail(self) -> str:
         """Return the end of the text, masked."""
@@ -464,7 +446,7 @@ class StderrReader:
     async def _read(self) -> bytes:
         """Read the next bytes. Report dropped lines when their second is over, even if nothing comes."""
         if self._left_out:
-            await trio.sleep(PAUSE)
+            await trio.sleep(0.01)  # while lines are dropped
             with trio.move_on_at(self._second + 1):
                 return bytes(await self._stream.receive_some())
             self._report()
