@@ -393,11 +393,6 @@ class Record:
         return tuple(sorted(found, key=lambda each: -each.seconds))
 
     @property
-    def queued_since(self) -> float | None:
-        times = [record.mailbox.queued_since for record in self.working]
-        return min((time for time in times if time is not None), default=None)
-
-    @property
     def working(self) -> tuple[Record, ...]:
         return (self, *self.children.values()) if self.is_pool and self.children else (self,)
 
@@ -571,7 +566,8 @@ def tree_of(root: Record) -> TreeNode:
         found.extend((child, f"{path}/{child.name}") for child in _below(record))
     nodes: dict[Record, TreeNode] = {}
     for record, path in reversed(found):  # children first
-        now, since = record.statistics(), record.queued_since
+        now, times = record.statistics(), [each.mailbox.queued_since for each in record.working]
+        since = min((time for time in times if time is not None), default=None)
         nodes[record] = TreeNode(
             id=record.name,
             path=path,
