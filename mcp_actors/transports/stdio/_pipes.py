@@ -558,7 +558,11 @@ class PipeWriter:
                     self._blocked = True
                     await trio.lowlevel.wait_writable(self._stream.fileno())
                 if not self._backlog:
-                    self._unblock()
+                    self._blocked = False
+                    self._let_in()
+                    if self._room_wanted and not self._collected:
+                        self._room_wanted = False
+                        self.on_room()
         except (anyio.BrokenResourceError, trio.ClosedResourceError):
             # `_lose` has noted the loss, or this side has closed the pipe. The backlog stays and blocks all writes, so
             # no sender can write behind half a line.
@@ -582,13 +586,6 @@ class PipeWriter:
             del self._collected[each]
             self._take(each, taken)
             taken -= len(each.line)
-
-    def _unblock(self) -> None:
-        self._blocked = False
-        self._let_in()
-        if self._room_wanted and not self._collected:
-            self._room_wanted = False
-            self.on_room()
 
     def close(self) -> None:
         """Take no more messages, but first write messages without an answer: the link closes stdin soon after."""
