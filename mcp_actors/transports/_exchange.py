@@ -127,10 +127,6 @@ class IncomingRequests:
             return False
         return True
 
-    def is_answer(self, message: JSONRPCMessage) -> bool:
-        """Return True, and count an answer, if a message may answer a request."""
-        return isinstance(message, JSONRPCResponse | JSONRPCError) and self.answered()
-
     def _excess(self, size: int, now: float) -> str | None:
         self._credit = min(self._limit, self._credit + (now - self._credited) * A_SECOND) - 1
         self._credited = now

@@ -171,9 +171,6 @@ _OF_OTHERS: Final = _Safe(own=False)
 _WITH_HEADERS: Final = _Drop("receive_response_headers.complete", "send_request_headers.failed")
 """Our headers: a session id, a cookie, or a token that could not be sent."""
 
-_WITH_SESSION_OR_URL: Final = _Drop("Received session ID", "Connecting to StreamableHTTP endpoint")
-"""Our URL or session id, which is all that a stranger needs to join in."""
-
 _FILTERS: Final = (
     ("client", _OfSession()),  # before its traceback is masked
     ("httpx2", _MaskUrls()),  # before its arguments are put into the message
@@ -181,7 +178,8 @@ _FILTERS: Final = (
     *((name, _OF_OTHERS) for name in _THEIRS),
     ("httpcore2.http11", _WITH_HEADERS),
     ("httpcore2.http2", _WITH_HEADERS),
-    ("mcp.client.streamable_http", _WITH_SESSION_OR_URL),
+    # Our URL or session id, which is all that a stranger needs to join in.
+    ("mcp.client.streamable_http", _Drop("Received session ID", "Connecting to StreamableHTTP endpoint")),
 )
 
 

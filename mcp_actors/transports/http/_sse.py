@@ -153,7 +153,7 @@ class SseLink(HttpLink[Sse]):
 
     async def _pass_on(self, message: JSONRPCMessage) -> bool:
         """Settle a request, or pass the message on. Return True for an expected answer."""
-        is_answer = self._requests.is_answer(message)
+        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError) and self._requests.answered()
         admit(self.masker, self._requests, self.lifeline, message)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if not self._skipped.add_stray(message):
