@@ -21,7 +21,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import _recording
 from _drawing import Box, Drawing, Line, height_of
 
-from mcp_actors.servers.record._states import CONNECTED, PARKED, STATES, TRANSITIONS
+from mcp_actors.servers.record._states import CONNECTED, PARKED, SERVER_STATES, TRANSITIONS
 
 DOCS: Final = Path(__file__).parent
 PICTURES: Final = DOCS / "pictures"
@@ -194,8 +194,8 @@ def request(narrow: bool) -> Drawing:
 # --- The states of a server -------------------------------------------------------------------------------------------
 
 GROUPS: Final = {
-    "connected": [each for each in STATES if each in CONNECTED],
-    "parked": [each for each in STATES if each in PARKED],
+    "connected": [each for each in SERVER_STATES if each in CONNECTED],
+    "parked": [each for each in SERVER_STATES if each in PARKED],
 }
 """Boxes around several states; an arrow from or to such a box is one for each of them."""
 
@@ -224,8 +224,8 @@ def drawn_transitions() -> set[tuple[str, str]]:
 
 def transitions() -> Iterator[tuple[str, str]]:
     """Yield the transitions of the table, in its order."""
-    for old in STATES:
-        yield from ((old, new) for new in STATES if new in TRANSITIONS[old])
+    for old in SERVER_STATES:
+        yield from ((old, new) for new in SERVER_STATES if new in TRANSITIONS[old])
 
 
 def others(*states: str) -> Line:
@@ -245,7 +245,9 @@ def states(narrow: bool) -> Drawing:
     """Draw the states of a server and all transitions between them."""
     d = Drawing(
         "The states of a server, and which may follow which",
-        "; ".join(f"{old} may be followed by {', '.join(n for o, n in transitions() if o == old)}" for old in STATES),
+        "; ".join(
+            f"{old} may be followed by {', '.join(n for o, n in transitions() if o == old)}" for old in SERVER_STATES
+        ),
         narrow=narrow,
     )
     width = 150 if narrow else 280

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-SHOWN: Final = 1000
+SHOWN_REPR: Final = 1000
 """Characters of the `repr` of an object in the text of an error: a dozen lines of a terminal."""
 
 
-def shown(value: object, *, limit: int = SHOWN) -> str:
+def shown(value: object, *, limit: int = SHOWN_REPR) -> str:
     """Return the `repr` of any object, shortened; the class if that raises."""
     return _safely(repr, value, limit)
 

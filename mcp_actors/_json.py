@@ -25,7 +25,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 # seen enough stops the walk: the inside of a value is not touched before the next value is requested.
 
 
-LEAST: Final = 8
+LEAST_BYTES: Final = 8
 """Bytes that every value counts for. The cost of data grows with the number of values: a million times ``1`` takes
 longer to handle than a million letters.
 """
@@ -78,13 +78,13 @@ def _own_size(value: Any, enough: int) -> tuple[int, bool]:
         size = 2 + 2 * len(members)
         if size <= enough:  # else reading the keys may take long
             size += sum(bytes_in(str(key), least=2) for key in members)
-        return max(LEAST, size), True
+        return max(LEAST_BYTES, size), True
     if isinstance(value, (list, tuple)):
-        return max(LEAST, 2 + len(value)), True
-    return LEAST, False
+        return max(LEAST_BYTES, 2 + len(value)), True
+    return LEAST_BYTES, False
 
 
-def bytes_in(text: str, *, least: int = LEAST) -> int:
+def bytes_in(text: str, *, least: int = LEAST_BYTES) -> int:
     """Return the bytes of a string with quotes; characters that JSON escapes count as themselves."""
     return max(least, 2 + (len(text) if text.isascii() else len(text.encode("utf-8", "surrogatepass"))))
 

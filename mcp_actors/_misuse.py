@@ -33,12 +33,12 @@ T_co = TypeVar("T_co", covariant=True)
 P = ParamSpec("P")
 C = TypeVar("C", bound=Callable[..., Any])
 
-LONGEST: Final = 300
+LONGEST_MESSAGE: Final = 300
 """Characters of a message that people read."""
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word
-_COMPARED: Final = 500  # names
+_COMPARED_NAMES: Final = 500  # names
 _COMPARED_LENGTH: Final = 64  # characters of a name; those of tools have at most as many in most programs
 _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "read_timeout_seconds"})
 
@@ -158,7 +158,7 @@ def _explanation(
     return None
 
 
-CALL: Final = ("name", "arguments", "progress", "meta", "idempotent")
+CALL_ARGUMENTS: Final = ("name", "arguments", "progress", "meta", "idempotent")
 """The arguments of ``call_tool``, which looks at unknown ones, because a frame around it would cost every call."""
 
 
@@ -171,7 +171,7 @@ def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
 def _listing(subject: str, who: str, known: Collection[str]) -> str:
     """Return the list of arguments; if too long for a message, where to read it."""
     listed = f"its arguments are: {', '.join(known) or 'none'}"
-    return listed if len(subject) + len(listed) < LONGEST else f"see help({who.removesuffix('()')})"
+    return listed if len(subject) + len(listed) < LONGEST_MESSAGE else f"see help({who.removesuffix('()')})"
 
 
 def refuse_positional(tool: str, positional: Sequence[object]) -> None:
@@ -214,7 +214,7 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
     return meant
 
 
-_ELSEWHERE: Final = (
+_OPTIONS_ELSEWHERE: Final = (
     ("ChildSpec", "backoff max_restarts on_limit strategy window", "give it to open_supervisor(…, *=…)"),
     ("Supervisor", "restart significant", "give it to ChildSpec(…, *=…)"),
     ("ServerConfig", "command args env cwd", "it belongs in Stdio(command, args, …)"),
@@ -232,7 +232,9 @@ _ELSEWHERE: Final = (
 
 
 def _elsewhere(who: str, word: str) -> str | None:
-    fitting = (what for whose, words, what in _ELSEWHERE if who in whose.split() and word in (words, *words.split()))
+    fitting = (
+        what for whose, words, what in _OPTIONS_ELSEWHERE if who in whose.split() and word in (words, *words.split())
+    )
     return next((what.replace("*", word) for what in fitting), None)
 
 
@@ -249,7 +251,7 @@ def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
     """
     import difflib  # here, because only errors need it
 
-    names = islice((name for name in known if len(name) <= _COMPARED_LENGTH), _COMPARED)
+    names = islice((name for name in known if len(name) <= _COMPARED_LENGTH), _COMPARED_NAMES)
     return difflib.get_close_matches(word[:_COMPARED_LENGTH], [*names], n=count)
 
 
@@ -321,7 +323,7 @@ def opens_block(fn: Callable[P, AsyncIterator[T]]) -> Callable[P, AbstractAsyncC
 
     @wraps(opening)
     def door(*args: P.args, **kwargs: P.kwargs) -> AbstractAsyncContextManager[T]:
-        return _Opened(fn.__name__, opening(*args, **kwargs))
+        return _OpenedBlock(fn.__name__, opening(*args, **kwargs))
 
     return explained(door)
 
@@ -343,7 +345,7 @@ class _Explained(Block[T_co]):
         return leaving
 
 
-class _Opened(_Explained[T_co]):
+class _OpenedBlock(_Explained[T_co]):
     def __init__(self, door: str, opening: AbstractAsyncContextManager[T_co]) -> None:
         super().__init__(door, opening)
         self._exited, self._released = trio.Event(), trio.Event()

@@ -338,7 +338,7 @@ def _numbers(option: str, value: object) -> Iterator[int]:
 # Work is measured on the clock of the run. A mock clock does not move while a task works, so a seed repeats such a run.
 
 
-PIECE: Final = 0.0005
+STEP_SECONDS: Final = 0.0005
 """Seconds of work between two checkpoints. A request to another server takes several steps of the event loop, and each
 may wait that long.
 """
@@ -351,7 +351,7 @@ def work_clock() -> Callable[[], float]:
 
 @define(eq=False)
 class TimeSlice:
-    """Yields to other tasks after every `PIECE` seconds of work.
+    """Yields to other tasks after every `STEP_SECONDS` seconds of work.
 
     Attributes:
         since: the time of the last checkpoint.
@@ -364,8 +364,8 @@ class TimeSlice:
         self.since = self._clock()
 
     async def checkpoint(self) -> None:
-        """Run a checkpoint if the last one is `PIECE` seconds ago. Call this after each step of the work."""
-        if self._clock() - self.since > PIECE:
+        """Run a checkpoint if the last one is `STEP_SECONDS` seconds ago. Call this after each step of the work."""
+        if self._clock() - self.since > STEP_SECONDS:
             await trio.lowlevel.checkpoint()
             self.since = self._clock()
 

@@ -35,7 +35,7 @@ _READ_PER_SHOWN: Final = 8
 
 # The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No repeated class contains an
 # introducer, so a failed match never scans text again and the time is linear.
-_ESCAPE: Final = re.compile(
+_TERMINAL_ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, screen
     r"|(?:\x1b[P\]X^_]|[\x90\x9d\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC …: titles, links
     r"|\x1b[ -/]*[0-~]"  # all others: character sets, resets
@@ -50,7 +50,7 @@ _UNDRAWN: Final = (
     "\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u2065\u3164\ufe00-\ufe0f\uffa0\ufff0-\ufff8\U000e0000-\U000e0fff"
 )
 
-HIDDEN: Final = re.compile(f"{_ESCAPE.pattern}|[{_UNDRAWN}]")
+HIDDEN: Final = re.compile(f"{_TERMINAL_ESCAPE.pattern}|[{_UNDRAWN}]")
 """Escape sequences, and characters that are not drawn. `plain_text` drops them."""
 
 _WHITESPACE: Final = re.compile(r"\s")
@@ -117,7 +117,7 @@ def _shown(character: str) -> str:
 # --- Describe errors, and recognize temporary shortages ---------------------------------------------------------------
 
 
-PROBLEM: Final = 2000
+PROBLEM_CHARACTERS: Final = 2000
 """Characters of an error within another message: enough for our own errors, but not for those of servers."""
 
 
@@ -126,7 +126,7 @@ def problem_of(error: BaseException) -> str:
     words = str(error) or type(error).__name__
     if isinstance(error, ServerError):
         words = words.removeprefix(f"server {error.server!r}: ")
-    return plain_text(words, limit=PROBLEM)
+    return plain_text(words, limit=PROBLEM_CHARACTERS)
 
 
 def bad_option(name: str, value: object, problem: str) -> ConfigError:
@@ -135,7 +135,7 @@ def bad_option(name: str, value: object, problem: str) -> ConfigError:
 
 _TASKS: Final = "raise the limit of processes and threads (ulimit -u, in a container its limit of pids)"
 
-_REMEDIES: Final = {
+_SHORTAGE_REMEDIES: Final = {
     errno.EAGAIN: _TASKS,
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files of this system (sysctl fs.file-max)",
@@ -147,7 +147,7 @@ _REMEDIES: Final = {
 _NO_THREAD: Final = "can't start new thread"
 """The words of Python's `RuntimeError`."""
 
-_PASSING: Final = {errno.ETXTBSY, errno.EINTR, errno.EIO}
+_PASSING_ERRORS: Final = {errno.ETXTBSY, errno.EINTR, errno.EIO}
 """Further errors that the next attempt may not meet."""
 
 
@@ -162,8 +162,8 @@ class Shortage:
 def own_shortage(error: BaseException | None) -> Shortage | None:
     """Return the shortage behind an exception; None for another cause."""
     for cause in causes_of(error):
-        if isinstance(cause, OSError) and cause.errno in _REMEDIES:
-            return Shortage(os.strerror(cause.errno), _REMEDIES[cause.errno])
+        if isinstance(cause, OSError) and cause.errno in _SHORTAGE_REMEDIES:
+            return Shortage(os.strerror(cause.errno), _SHORTAGE_REMEDIES[cause.errno])
         if isinstance(cause, RuntimeError) and str(cause).startswith(_NO_THREAD):
             return Shortage(_NO_THREAD, f"{_TASKS}, or allow clone3 in its seccomp profile")
     return None
@@ -195,6 +195,6 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
 
 def shortage_of(error: BaseException) -> str | None:
     """Return the system's words for a shortage that a retry may not meet; None for other errors."""
-    if not isinstance(error, OSError) or error.errno not in _REMEDIES.keys() | _PASSING:
+    if not isinstance(error, OSError) or error.errno not in _SHORTAGE_REMEDIES.keys() | _PASSING_ERRORS:
         return None
     return os.strerror(error.errno)

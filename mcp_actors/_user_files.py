@@ -23,7 +23,7 @@ Kind: TypeAlias = Literal["cache", "data", "state"]
 UNFINISHED: Final = ".new"
 """The end of the name of a file during a write. A killed writer leaves it behind."""
 
-_ELSEWHERE: Final = {"cache": "~/.cache", "data": "~/.local/share", "state": "~/.local/state"}
+_ON_LINUX: Final = {"cache": "~/.cache", "data": "~/.local/share", "state": "~/.local/state"}
 _ON_MACOS: Final = {"cache": "~/Library/Caches", "data": "~/Library/Application Support"}
 
 
@@ -37,7 +37,7 @@ def user_directory(kind: Kind) -> Path:
         above = _ON_MACOS[kind]
     else:
         configured = os.environ.get(f"XDG_{kind.upper()}_HOME", "")
-        above = configured if os.path.isabs(configured) else _ELSEWHERE[kind]  # the standard ignores relative paths
+        above = configured if os.path.isabs(configured) else _ON_LINUX[kind]  # the standard ignores relative paths
     return Path(above).expanduser() / "mcp-actors"
 
 

@@ -35,7 +35,7 @@ from mcp_actors import (
     servers,
     sync,
 )
-from mcp_actors._misuse import LONGEST, explained
+from mcp_actors._misuse import LONGEST_MESSAGE, explained
 from mcp_actors.bridge import open_supervisor
 from mcp_actors.kernel import Actor, ActorStopped, Call, ChildSpec, Later
 from mcp_actors.observe import Metrics
@@ -65,7 +65,7 @@ WRITTEN: Final[dict[str, Any]] = {
 def sentence(error: BaseException) -> str:
     """Return the text of an error, which must be short enough to be read."""
     assert "\n" not in str(error)
-    assert len(str(error)) < LONGEST
+    assert len(str(error)) < LONGEST_MESSAGE
     assert not getattr(error, "__notes__", ())
     return str(error)
 

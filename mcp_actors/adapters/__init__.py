@@ -30,7 +30,7 @@ __all__ = [
     "server_instructions",
 ]
 
-_HOMES: Final = {
+_ADAPTER_HOMES: Final = {
     "AgentFrameworkProvider": ("_agent_framework", "agent_framework", "mcp-actors[agent-framework]"),
     "LangChainMiddleware": ("_langchain_middleware", "langchain", "mcp-actors[langchain]"),
     "McpClient": ("_offer", "mcp", "mcp-actors"),
@@ -46,13 +46,13 @@ if not TYPE_CHECKING:
 
     def __getattr__(name: str) -> object:
         """Fetch an adapter from its module, and keep it (PEP 562)."""
-        if name not in _HOMES:
+        if name not in _ADAPTER_HOMES:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         from importlib import import_module
 
         from .. import _sdk as _sdk  # before anything that imports the SDK
 
-        module, framework, requirement = _HOMES[name]
+        module, framework, requirement = _ADAPTER_HOMES[name]
         try:
             thing = getattr(import_module(f"{__name__}.{module}"), name)
         except ModuleNotFoundError as exc:

@@ -17,7 +17,7 @@ from ..config import OAuth, SignInCallback, TokenStore
 from ._exchange import NoBrowser, SignInFailed, SignInRequired
 
 if TYPE_CHECKING:
-    from ._exchange import Exchange as Exchange
+    from ._exchange import AuthorizationClient as AuthorizationClient
     from ._receiver import open_browser
     from ._sign_in import sign_in as sign_in, sign_out as sign_out, signed_in as signed_in
     from ._stores import FileTokenStore, KeyringTokenStore, SignedIn as SignedIn
@@ -42,7 +42,7 @@ if not TYPE_CHECKING:
     __getattr__ = fetch_later(
         globals(),
         {
-            "._exchange": "Exchange",
+            "._exchange": "AuthorizationClient",
             "._receiver": "open_browser",
             "._sign_in": "sign_in sign_out signed_in",
             "._stores": "FileTokenStore KeyringTokenStore SignedIn",

@@ -1,11 +1,11 @@
 """Send the requests of a sign-in, and read answers and challenges.
 
 An authorization server is not trusted. Answers may be endless, malformed or quote credentials, and metadata may name
-addresses that nothing should be sent to. An `Exchange` checks the URL, limits time and size, masks credentials and
-repairs common deviations; errors show only the code and the description of an answer.
+addresses that nothing should be sent to. An `AuthorizationClient` checks the URL, limits time and size, masks
+credentials and repairs common deviations; errors show only the code and the description of an answer.
 
-Owns: nothing; the client of an `Exchange` is its caller's.
-Writes: `Exchange.last`; new credentials, by ``learn``.
+Owns: nothing; the client of an `AuthorizationClient` is its caller's.
+Writes: `AuthorizationClient.last`; new credentials, by ``learn``.
 Calls: config.
 """
 
@@ -112,18 +112,18 @@ class SignInNeeded(Exception):
         self.dead = dead
 
 
-class Refused(Exception):
+class AuthorizationRefused(Exception):
     """The authorization server, or a check here, has refused something. A retry cannot help."""
 
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
 
-    def again(self) -> Refused:
-        return Refused(self.reason, str(self))
+    def again(self) -> AuthorizationRefused:
+        return AuthorizationRefused(self.reason, str(self))
 
 
-class NoBrowser(Refused, McpActorsError):
+class NoBrowser(AuthorizationRefused, McpActorsError):
     """`open_browser` found no display, or no browser.
 
     A callback may catch this error and show the URL in another way. A sign-in raises `SignInFailed` instead.
@@ -191,7 +191,7 @@ def problem_of(model: type[BaseModel], response: httpx2.Response) -> str:
 # --- Requests ---------------------------------------------------------------------------------------------------------
 
 
-TIMEOUT: Final = 30.0
+AUTH_TIMEOUT: Final = 30.0
 """Seconds for one request."""
 
 MAX_BODY: Final = 1024 * 1024
@@ -206,7 +206,7 @@ _SECRET: Final = frozenset({"assertion", "client_assertion", "client_secret", "c
 _ISSUED: Final = frozenset({"access_token", "client_secret", "refresh_token", "registration_access_token"})
 """Members of an answer that are credentials."""
 
-_KEPT: Final = (b"content-type", b"location", b"www-authenticate")
+_KEPT_HEADERS: Final = (b"content-type", b"location", b"www-authenticate")
 
 
 def is_busy(response: httpx2.Response) -> bool:
@@ -214,7 +214,7 @@ def is_busy(response: httpx2.Response) -> bool:
 
 
 @define(eq=False, repr=False)
-class Exchange:
+class AuthorizationClient:
     """The requests to authorization servers for an MCP server.
 
     Args:
@@ -238,7 +238,7 @@ class Exchange:
 
         Raises:
             Refused: `check_url` refuses the URL, or the answer or an issued credential is too long.
-            Unreachable: no answer within `TIMEOUT`, or the server cannot answer now.
+            Unreachable: no answer within `AUTH_TIMEOUT`, or the server cannot answer now.
         """
         self.check_url(request.url)
         await request.aread()  # the request that follows a redirect was not read yet
@@ -246,10 +246,10 @@ class Exchange:
         request.headers.setdefault("accept", "application/json")  # GitHub answers with a form otherwise
         where = self.mask(f"{to} {request.url.scheme}://{request.url.netloc.decode()}")
         try:
-            with trio.fail_after(TIMEOUT):
+            with trio.fail_after(AUTH_TIMEOUT):
                 response = await self._answer(request, to)
         except trio.TooSlowError:
-            raise Unreachable(f"{where} did not answer within {TIMEOUT:g} s") from None
+            raise Unreachable(f"{where} did not answer within {AUTH_TIMEOUT:g} s") from None
         except httpx2.HTTPError as error:
             raise Unreachable(f"{where} cannot be reached ({type(error).__name__})") from None
         self.last = response
@@ -289,7 +289,7 @@ class Exchange:
             if isinstance(content[name], str):
                 if len(content[name]) > MAX_CREDENTIAL:
                     problem = f"the authorization server has issued a {name} of more than {MAX_CREDENTIAL} characters"
-                    raise Refused("token_refused", f"{problem}; report that to its operator")
+                    raise AuthorizationRefused("token_refused", f"{problem}; report that to its operator")
                 self.learn(content[name])
 
     async def _answer(self, request: httpx2.Request, to: str) -> httpx2.Response:
@@ -299,11 +299,11 @@ class Exchange:
             async for piece in response.aiter_bytes():
                 body += piece
                 if len(body) > MAX_BODY:
-                    raise Refused("answer_too_long", f"an answer of {to} exceeds {MAX_BODY} bytes")
+                    raise AuthorizationRefused("answer_too_long", f"an answer of {to} exceeds {MAX_BODY} bytes")
         finally:
             await response.aclose()
         # As bytes: httpx2 writes the headers of a new response in ASCII.
-        kept = [(name, value) for name, value in response.headers.raw if name.lower() in _KEPT]
+        kept = [(name, value) for name, value in response.headers.raw if name.lower() in _KEPT_HEADERS]
         status = response.status_code
         if request.method == "POST" and response.is_success and _is_error(body):
             status = HTTPStatus.BAD_REQUEST
@@ -326,19 +326,23 @@ class Exchange:
         shown = self.mask(str(url.copy_with(userinfo=b"", query=None, fragment=None)))
         named = f"the metadata name {plain_text(shown)}"
         if url.scheme != "https" and not (url.scheme == "http" and here):
-            raise Refused("insecure_url", f"{named}, which is not https")
+            raise AuthorizationRefused("insecure_url", f"{named}, which is not https")
         if url.userinfo:
             problem = f"{named} with a user in front of the host"
-            raise Refused("invalid_metadata", f"{problem}; do not sign in to this server")
+            raise AuthorizationRefused("invalid_metadata", f"{problem}; do not sign in to this server")
         if is_not_public(url.host) and not trusted and not is_not_public(server):
             problem = f"{named}, an address that is not public, for a server that is"
-            raise Refused("private_address", f"{problem}; if the authorization server is there, set issuer to its URL")
+            raise AuthorizationRefused(
+                "private_address", f"{problem}; if the authorization server is there, set issuer to its URL"
+            )
 
     def check_page(self, url: str) -> None:
         page = httpx2.URL(url)
         self.check_url(page)
         if page.fragment:  # the parameters of the sign-in would be in it, unseen by the server
-            raise Refused("invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')")
+            raise AuthorizationRefused(
+                "invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')"
+            )
 
     def scope_for(self, asked: str | None) -> str | None:
         return " ".join(self.oauth.scopes) or asked
@@ -350,9 +354,9 @@ def _is_error(body: bytearray) -> bool:
     return "error" in content and "access_token" not in content
 
 
-_TEXTS: Final = frozenset({"client_id", "client_secret"})
+_CLIENT_TEXTS: Final = frozenset({"client_id", "client_secret"})
 _WHOLE: Final = frozenset({"client_id_issued_at", "client_secret_expires_at", "expires_in"})
-_LISTS: Final = frozenset(
+_LIST_FIELDS: Final = frozenset(
     {
         *("authorization_servers", "grant_types", "grant_types_supported", "redirect_uris", "response_types"),
         *("response_types_supported", "scopes_supported", "token_endpoint_auth_methods_supported"),
@@ -374,9 +378,9 @@ def _meant(name: str, value: object) -> object:
     if name in _WHOLE and isinstance(value, (str, float)):
         with suppress(ValueError, OverflowError):
             return int(float(value))
-    if name in _TEXTS and isinstance(value, int):
+    if name in _CLIENT_TEXTS and isinstance(value, int):
         return str(value)
-    if name in _LISTS and isinstance(value, str):
+    if name in _LIST_FIELDS and isinstance(value, str):
         return value.split()
     if name == "scope" and isinstance(value, list) and all(isinstance(each, str) for each in value):
         return " ".join(value)
@@ -391,7 +395,7 @@ def _meant(name: str, value: object) -> object:
 
 HEADER: Final = "www-authenticate"
 
-_PART: Final = re.compile(
+_CHALLENGE_PART: Final = re.compile(
     r"""(?P<before>[\s,]*+)(?:
         (?P<name>[!#$%&'*+.^`|~\w-]++)(?:\s*+=\s*+(?:"(?P<quoted>(?:[^"\\]|\\.)*+)"|(?P<bare>[^\s,"]*+)))?
         |[^,]*+)""",
@@ -399,15 +403,15 @@ _PART: Final = re.compile(
 )
 """A scheme, or a parameter with its value (RFC 9110, 11.6.1); or other text up to a comma. In linear time."""
 
-_FIELDS: Final = ("error", "resource_metadata", "scope")
-_LIKE_A_FIELD: Final = re.compile(rf"({'|'.join(_FIELDS)})=")
-_NOT_IN_URL: Final = re.compile(r'[\x00-\x20"\\\x7f]')
+_CHALLENGE_FIELDS: Final = ("error", "resource_metadata", "scope")
+_LIKE_A_FIELD: Final = re.compile(rf"({'|'.join(_CHALLENGE_FIELDS)})=")
+_NOT_IN_RESOURCE: Final = re.compile(r'[\x00-\x20"\\\x7f]')
 _APOSTROPHES: Final = re.compile(r"'(.*)'", re.DOTALL)
 _MORE_SCOPES: Final = "insufficient_scope"
 
 
 @frozen(kw_only=True)
-class Challenge:
+class BearerChallenge:
     """The fields of a challenge that a sign-in uses.
 
     Attributes:
@@ -435,31 +439,33 @@ class Challenge:
     def _inert_url(self) -> str | None:
         """Return the URL of the metadata without text that looks like a field: ``%73cope=`` means ``scope=``."""
         url = self.resource_metadata
-        if url is not None and _NOT_IN_URL.search(url):
-            raise Refused("invalid_metadata", "the challenge of the server names metadata without a valid URL")
+        if url is not None and _NOT_IN_RESOURCE.search(url):
+            raise AuthorizationRefused(
+                "invalid_metadata", "the challenge of the server names metadata without a valid URL"
+            )
         return url and _LIKE_A_FIELD.sub(lambda found: f"%{ord(found[0][0]):X}{found[0][1:]}", url)
 
 
-def read_challenge(header: str | None) -> Challenge:
+def read_challenge(header: str | None) -> BearerChallenge:
     """Return the challenge with a field for a sign-in, preferably of ``Bearer``."""
-    used = [each for each in _challenges(header or "") if not each[1].keys().isdisjoint(_FIELDS)]
+    used = [each for each in _challenges(header or "") if not each[1].keys().isdisjoint(_CHALLENGE_FIELDS)]
     found = min(used, key=lambda each: each[0] != "bearer", default=("", {}))[1]
     scopes = filter(SCOPE.fullmatch, found.get("scope", "").split())
-    return Challenge(
+    return BearerChallenge(
         scope=" ".join(scopes) or None,
         resource_metadata=found.get("resource_metadata") or None,
         error=found.get("error") or None,
     )
 
 
-def challenge_of(response: httpx2.Response) -> Challenge:
+def challenge_of(response: httpx2.Response) -> BearerChallenge:
     return read_challenge(response.headers.get(HEADER))
 
 
 def _challenges(header: str) -> Iterator[tuple[str, Mapping[str, str]]]:
     """Yield each scheme with its parameters, the first of each name."""
     scheme, parameters = "", dict[str, str]()
-    for part in _PART.finditer(header):
+    for part in _CHALLENGE_PART.finditer(header):
         name, quoted, bare = part["name"], part["quoted"], part["bare"]
         if quoted is not None or bare is not None:
             value = _APOSTROPHES.sub(r"\1", bare) if quoted is None else re.sub(r"\\(.)", r"\1", quoted)
@@ -478,5 +484,5 @@ async def call_back(fn: Callable[..., Any], name: str, *args: str, or_none: bool
     text = await answer_of(fn(*args))
     if not isinstance(text, str) and not (or_none and text is None):
         remedy = "return a str, or None to wait for the redirect" if or_none else "return a str"
-        raise Refused("invalid_callback", f"{name} returned {type(text).__name__}; {remedy}")
+        raise AuthorizationRefused("invalid_callback", f"{name} returned {type(text).__name__}; {remedy}")
     return text

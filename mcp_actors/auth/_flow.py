@@ -2,8 +2,8 @@
 
 The SDK's providers are auth flows of httpx2. Within a session they would let one request wait for another, forget when
 a stored token expires, and open a browser in the middle of a call. Here each run makes a new provider, sends the
-requests through an `Exchange`, and drops the provider. In a new sign-in, `_Guard` checks what was discovered before a
-page is shown or a POST sent; for identity assertions, with a configured issuer, the SDK does.
+requests through an `AuthorizationClient`, and drops the provider. In a new sign-in, `_Guard` checks what was discovered
+before a page is shown or a POST sent; for identity assertions, with a configured issuer, the SDK does.
 
 Owns: nothing; the caller stores the tokens.
 Writes: attributes of a provider; a filter on the SDK's logger that hides these flows; new credentials, by ``learn``.
@@ -40,9 +40,9 @@ from pydantic_core import ValidationError, to_json
 
 from .._text import plain_text
 from ._exchange import (
-    Challenge,
-    Exchange,
-    Refused,
+    AuthorizationClient,
+    AuthorizationRefused,
+    BearerChallenge,
     SignInNeeded,
     Unreachable,
     call_back,
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 WITHOUT_RESOURCE: Final = frozenset({"invalid_request", "invalid_target"})
 """Errors of a server that may not know the parameter ``resource``."""
 
-UNUSABLE: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
+UNUSABLE_ANSWERS: Final = (ValidationError, httpx2.InvalidURL, UnicodeError, OverflowError)
 """Errors of the SDK and httpx2 about an answer outside the protocol, or an unusable value in it."""
 
 
@@ -100,7 +100,9 @@ class Person:
     answer: Callable[[OAuthClientProvider, str | None], Awaitable[AuthorizationCodeResult]]
 
 
-async def run_person(exchange: Exchange, challenge: Challenge, person: Person, old: SignedIn | None) -> SignedIn:
+async def run_person(
+    exchange: AuthorizationClient, challenge: BearerChallenge, person: Person, old: SignedIn | None
+) -> SignedIn:
     """Let a person sign in. If the server wants more scopes, those of `old` are asked for again.
 
     Raises:
@@ -158,7 +160,7 @@ def _page(provider: OAuthClientProvider, url: str) -> str:
     return f"{endpoint}?{'&'.join([*kept, ours])}"
 
 
-def _registered(exchange: Exchange, redirect: str) -> OAuthClientInformationFull | None:
+def _registered(exchange: AuthorizationClient, redirect: str) -> OAuthClientInformationFull | None:
     """Return the client that the user has registered, if any."""
     oauth = exchange.oauth
     if oauth.client_id is None:
@@ -179,7 +181,7 @@ def _metadata(redirect: str | None, scope: str | None) -> OAuthClientMetadata:
     return OAuthClientMetadata.model_validate(described)
 
 
-def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
+def _check_pkce(exchange: AuthorizationClient, provider: OAuthClientProvider) -> None:
     """Refuse an authorization server with metadata that do not announce PKCE.
 
     MCP requires the announcement in metadata. A server without metadata follows the revision of 2025-03-26, which has
@@ -191,21 +193,21 @@ def _check_pkce(exchange: Exchange, provider: OAuthClientProvider) -> None:
     if methods:
         offered = plain_text(exchange.mask(", ".join(methods)), limit=60)
         problem = f"the authorization server offers PKCE by {offered} only, which protects no code"
-        raise Refused("pkce_unsupported", f"{problem}; ask its operator to enable S256")
+        raise AuthorizationRefused("pkce_unsupported", f"{problem}; ask its operator to enable S256")
     if not exchange.oauth.assume_pkce:
         problem = "the metadata of the authorization server do not announce PKCE (code_challenge_methods_supported)"
         remedy = "if it is known to verify S256, as Microsoft Entra ID and Amazon Cognito do, set assume_pkce=True"
-        raise Refused("pkce_unsupported", f"{problem}; {remedy}")
+        raise AuthorizationRefused("pkce_unsupported", f"{problem}; {remedy}")
 
 
-async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn | None) -> SignedIn:
+async def run_unattended(exchange: AuthorizationClient, challenge: BearerChallenge, old: SignedIn | None) -> SignedIn:
     """Get tokens without a person; the errors are those of `run_person`."""
     memory = _Memory()
     guard = _Guard(exchange, challenge, old)
     provider = _unattended(exchange, memory, "client_secret_basic", guard)
     try:
         await _run(exchange, provider, guard)
-    except Refused:
+    except AuthorizationRefused:
         # The other method: not every authorization server names its own in the metadata.
         if exchange.secret is None or exchange.last is None or said_by(exchange.last, str)[0] != "invalid_client":
             raise
@@ -214,7 +216,7 @@ async def run_unattended(exchange: Exchange, challenge: Challenge, old: SignedIn
     return _signed_in(exchange, memory, provider, challenge.resource_metadata)
 
 
-def _unattended(exchange: Exchange, memory: _Memory, method: str, guard: _Guard) -> Any:
+def _unattended(exchange: AuthorizationClient, memory: _Memory, method: str, guard: _Guard) -> Any:
     from mcp.client.auth.extensions import client_credentials as client, identity_assertion as identity  # import PyJWT
 
     oauth = exchange.oauth
@@ -246,7 +248,7 @@ def _unattended(exchange: Exchange, memory: _Memory, method: str, guard: _Guard)
     return provider
 
 
-async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
+async def refresh(exchange: AuthorizationClient, old: SignedIn) -> SignedIn:
     """Exchange a refresh token for new tokens.
 
     Raises:
@@ -270,7 +272,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         _check_refreshed(response, exchange)
         try:
             await flow.asend(response)
-        except UNUSABLE:
+        except UNUSABLE_ANSWERS:
             raise SignInNeeded("the new token of the authorization server cannot be used") from None
     if memory.tokens is None or memory.tokens is old.tokens:
         problem = f"has answered a refresh without a valid token{problem_of(OAuthToken, response)}"
@@ -279,7 +281,7 @@ async def refresh(exchange: Exchange, old: SignedIn) -> SignedIn:
         memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one replaces nothing
     try:
         return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
-    except Refused as error:
+    except AuthorizationRefused as error:
         raise SignInNeeded(str(error)) from None
 
 
@@ -292,7 +294,7 @@ def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
     return httpx2.Request("POST", request.url, data=form, headers=kept)
 
 
-def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
+def _check_refreshed(response: httpx2.Response, exchange: AuthorizationClient) -> None:
     """Raise an error for an answer without a token, whatever its words: the server was there."""
     if response.is_success:
         return
@@ -304,7 +306,7 @@ def _check_refreshed(response: httpx2.Response, exchange: Exchange) -> None:
     raise SignInNeeded(problem, dead=code in ("bad_refresh_token", "invalid_grant", "invalid_refresh_token"))
 
 
-def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
+def revocation(exchange: AuthorizationClient, old: SignedIn) -> httpx2.Request | None:
     """Return the request that revokes tokens, or None without an endpoint for it."""
     endpoint = None if old.metadata is None else old.metadata.revocation_endpoint
     if endpoint is None:
@@ -316,7 +318,7 @@ def revocation(exchange: Exchange, old: SignedIn) -> httpx2.Request | None:
     return httpx2.Request("POST", str(endpoint), data=form, headers=headers)
 
 
-def _with_secret(client: OAuthClientInformationFull, exchange: Exchange) -> OAuthClientInformationFull:
+def _with_secret(client: OAuthClientInformationFull, exchange: AuthorizationClient) -> OAuthClientInformationFull:
     return client.model_copy(update={} if exchange.secret is None else {"client_secret": exchange.secret})
 
 
@@ -331,8 +333,8 @@ class _Guard:
         issuer: the issuer in the latest metadata, to the letter.
     """
 
-    exchange: Exchange
-    challenge: Challenge
+    exchange: AuthorizationClient
+    challenge: BearerChallenge
     old: SignedIn | None
     issuer: str | None = field(default=None, init=False)
     _names_server: bool = field(default=False, init=False)
@@ -364,7 +366,9 @@ class _Guard:
     def _check_same(self, found: str, expected: str) -> None:
         if not issuers_match(found, expected):
             problem = f"the metadata of the authorization server {self._shown(expected)} name {self._shown(found)}"
-            raise Refused("issuer_mismatch", f"{problem}; {self._remedy}, or do not sign in to this server")
+            raise AuthorizationRefused(
+                "issuer_mismatch", f"{problem}; {self._remedy}, or do not sign in to this server"
+            )
 
     def check(self, context: OAuthContext) -> None:
         """Check the metadata, their URLs and their issuer."""
@@ -374,10 +378,12 @@ class _Guard:
         if context.protected_resource_metadata is None:
             if self._names_server or self.challenge.resource_metadata is not None:
                 problem = "the server says that it has metadata for a sign-in, and they are missing or not valid"
-                raise Refused("invalid_metadata", f"{problem}{self._problem}; report that to its operator")
+                raise AuthorizationRefused("invalid_metadata", f"{problem}{self._problem}; report that to its operator")
         elif metadata is None:
             problem = f"the authorization server {self._shown(context.auth_server_url)} has no valid metadata"
-            raise Refused("invalid_metadata", f"{problem}{self._problem}, so nothing is sent to it; {self._remedy}")
+            raise AuthorizationRefused(
+                "invalid_metadata", f"{problem}{self._problem}, so nothing is sent to it; {self._remedy}"
+            )
         self._check_endpoints(metadata)
         self._check_issuer(metadata)
 
@@ -417,14 +423,16 @@ class _Guard:
         if configured is not None:
             if found is None or not issuers_match(found, configured):
                 problem = f"the server names {self._shown(found)}, and the issuer {configured} is configured"
-                raise Refused("issuer_mismatch", f"{problem}; correct that, or do not sign in to this server")
+                raise AuthorizationRefused(
+                    "issuer_mismatch", f"{problem}; correct that, or do not sign in to this server"
+                )
             return
         known = self._issuer_of_secret
         if known is not None and not issuers_match(found or _origin(self.exchange.url), known):
             problem = f"the server names {self._shown(found)}"
             used = f"the client_secret has been used with {self._shown(known)}, so it is not sent"
             remedy = "if the change is right, run 'mcp-actors logout' for this server, and sign in again"
-            raise Refused("issuer_changed", f"{problem}, and {used}; {remedy}")
+            raise AuthorizationRefused("issuer_changed", f"{problem}, and {used}; {remedy}")
 
     def _shown(self, issuer: str | None) -> str:
         return "no issuer" if issuer is None else plain_text(self.exchange.mask(issuer), limit=200)
@@ -461,7 +469,7 @@ async def _quietly(flow: AsyncGenerator[httpx2.Request, httpx2.Response]) -> Asy
         _running.reset(token)
 
 
-async def _run(exchange: Exchange, provider: httpx2.Auth, guard: _Guard) -> None:
+async def _run(exchange: AuthorizationClient, provider: httpx2.Auth, guard: _Guard) -> None:
     """Run a provider's flow from the refusal of a request to the tokens."""
     request = _request(exchange.url)
     refusal = guard.challenge.refusal(request, exchange.scope_for(guard.challenge.scope))
@@ -478,7 +486,7 @@ async def _run(exchange: Exchange, provider: httpx2.Auth, guard: _Guard) -> None
                 response = await exchange.send(outgoing)
                 expected = exchange.oauth.issuer if context is None else context.auth_server_url
                 outgoing = await flow.asend(guard.note(response, expected))
-    except (OAuthFlowError, *UNUSABLE) as error:
+    except (OAuthFlowError, *UNUSABLE_ANSWERS) as error:
         raise _refused(exchange, error, context) from None
 
 
@@ -486,7 +494,7 @@ def _request(url: str) -> httpx2.Request:
     return httpx2.Request("POST", url, headers={MCP_PROTOCOL_VERSION_HEADER: LATEST_PROTOCOL_VERSION})
 
 
-def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
+def _refused(exchange: AuthorizationClient, error: Exception, context: Any) -> Exception:
     """Return the failure for an error of the SDK, whose text quotes whole answers and is not shown."""
     last = exchange.last
     said = "" if last is None or last.is_success else said_by(last, exchange.mask)[1]
@@ -499,21 +507,23 @@ def _refused(exchange: Exchange, error: Exception, context: Any) -> Exception:
             problem = "the host of the URL publishes no OAuth metadata, and registers no client"
             remedy = "if the server takes a key or a token, give it in headers; if it lets everybody in, do not sign in"
             remedy += "; else check its URL, or register a client there, and set client_id"
-            return Refused("registration_refused", f"{problem}: {said or 'invalid answer'}; {remedy}")
+            return AuthorizationRefused("registration_refused", f"{problem}: {said or 'invalid answer'}; {remedy}")
         said = said or f"invalid answer{'' if last is None else problem_of(OAuthClientInformationFull, last)}"
         problem = f"the authorization server does not register this client: {said}"
-        return Refused("registration_refused", f"{problem}; {remedy}")
+        return AuthorizationRefused("registration_refused", f"{problem}; {remedy}")
     if isinstance(error, OAuthTokenError):
         remedy = "sign in again, or ask its operator" if said else "report that to its operator"
         said = said or f"invalid answer{'' if last is None else problem_of(OAuthToken, last)}"
         remedy = remedy_for(said, exchange.oauth) or f"; {remedy}"
-        return Refused("token_refused", f"the authorization server issues no token: {said}{remedy}")
-    if isinstance(error, UNUSABLE):
-        return Refused("invalid_metadata", "the metadata or the answer of the authorization server are not valid")
-    return Refused("protocol_error", plain_text(exchange.mask(str(error)), limit=300))
+        return AuthorizationRefused("token_refused", f"the authorization server issues no token: {said}{remedy}")
+    if isinstance(error, UNUSABLE_ANSWERS):
+        return AuthorizationRefused(
+            "invalid_metadata", "the metadata or the answer of the authorization server are not valid"
+        )
+    return AuthorizationRefused("protocol_error", plain_text(exchange.mask(str(error)), limit=300))
 
 
-def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: str | None) -> SignedIn:
+def _signed_in(exchange: AuthorizationClient, memory: _Memory, provider: Any, challenge: str | None) -> SignedIn:
     context = getattr(provider, "context", None)  # the provider of identity assertions has none
     client = memory.client or (context and context.client_info)
     tokens = memory.tokens
@@ -536,7 +546,9 @@ def _signed_in(exchange: Exchange, memory: _Memory, provider: Any, challenge: st
             asked=context and context.client_metadata.scope,
         )
     except (ValueError, OverflowError) as error:
-        raise Refused("token_refused", f"the answer of the authorization server cannot be used: {error}") from None
+        raise AuthorizationRefused(
+            "token_refused", f"the answer of the authorization server cannot be used: {error}"
+        ) from None
 
 
 def _wants_post(provider: OAuthClientProvider) -> bool:

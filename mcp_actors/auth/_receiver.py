@@ -40,11 +40,11 @@ from anyio.abc import TaskGroup
 from attrs import define, field, frozen
 
 from .._foreign import Log
-from ._exchange import NoBrowser, Refused
+from ._exchange import AuthorizationRefused, NoBrowser
 
 logger = Log("mcp_actors.auth")
 
-PATIENCE: Final = 10.0
+RECEIVER_TIMEOUT: Final = 10.0
 """Seconds for one request."""
 
 MOST: Final = 16
@@ -52,14 +52,14 @@ MOST: Final = 16
 
 HTTP_PORT: Final = 80
 
-_SHORT: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
+_SHORTAGES: Final = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 _NO_FAMILY: Final = frozenset({errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL})
 
 _PAGE: Final = (
     "<!doctype html><meta charset=utf-8><title>mcp-actors</title>"
     "<p style='font-family:sans-serif'>{text} You may close this page.</p>"
 )
-_HEADERS: Final = (
+_RECEIVER_HEADERS: Final = (
     ("Content-Type", "text/html; charset=utf-8"),
     ("Cache-Control", "no-store"),
     ("Content-Security-Policy", "default-src 'none'; style-src 'unsafe-inline'"),
@@ -72,7 +72,7 @@ def split(url: str) -> SplitResult:
     try:
         return urlsplit(url)
     except ValueError:
-        raise Refused("not_a_url", "this is not a URL that a browser ends at") from None
+        raise AuthorizationRefused("not_a_url", "this is not a URL that a browser ends at") from None
 
 
 SIGN_IN_AGAIN: Final = "sign in again; if that repeats, do not sign in to this server"
@@ -83,9 +83,11 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Refused("repeated_parameter", f"the redirect has a parameter twice; {SIGN_IN_AGAIN}")
+        raise AuthorizationRefused("repeated_parameter", f"the redirect has a parameter twice; {SIGN_IN_AGAIN}")
     if not secrets.compare_digest(found.get("state", "").encode(), state.encode()):
-        raise Refused("state_mismatch", f"the redirect does not have the state of this sign-in; {SIGN_IN_AGAIN}")
+        raise AuthorizationRefused(
+            "state_mismatch", f"the redirect does not have the state of this sign-in; {SIGN_IN_AGAIN}"
+        )
     return found
 
 
@@ -93,7 +95,7 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
 
 
 @frozen
-class Answer:
+class RedirectReply:
     """The answer to a request.
 
     Attributes:
@@ -106,11 +108,11 @@ class Answer:
     sent: Callable[[], object] = lambda: None
 
     @classmethod
-    def of(cls, refusal: Refused) -> Answer:
+    def of(cls, refusal: AuthorizationRefused) -> RedirectReply:
         return cls(f"Refused: {refusal}.", HTTPStatus.BAD_REQUEST)
 
 
-Judge: TypeAlias = Callable[[h11.Request, socket.socket], Answer]
+Judge: TypeAlias = Callable[[h11.Request, socket.socket], RedirectReply]
 
 
 async def serve(listeners: Sequence[socket.socket], judge: Judge) -> None:
@@ -129,7 +131,7 @@ async def _accept(
         try:
             connection, _ = listener.accept()
         except OSError as error:  # the other side has left, or there is no descriptor
-            if error.errno in _SHORT:
+            if error.errno in _SHORTAGES:
                 await anyio.sleep(0.1)
             continue
         connection.setblocking(False)
@@ -148,7 +150,7 @@ async def _serve(
     connection: socket.socket, judge: Judge, room: dict[anyio.CancelScope, None], scope: anyio.CancelScope
 ) -> None:
     # Errors: it is not a browser, or it has left.
-    with connection, scope, anyio.move_on_after(PATIENCE), suppress(h11.RemoteProtocolError, OSError):
+    with connection, scope, anyio.move_on_after(RECEIVER_TIMEOUT), suppress(h11.RemoteProtocolError, OSError):
         await _answer(connection, judge)
     room.pop(scope, None)
 
@@ -163,7 +165,7 @@ async def _answer(connection: socket.socket, judge: Judge) -> None:
     try:
         body = _PAGE.format(text=answer.text).encode()
         led_on = [] if answer.location is None else [("Location", answer.location)]
-        headers = [*_HEADERS, ("Content-Length", str(len(body))), *led_on]
+        headers = [*_RECEIVER_HEADERS, ("Content-Length", str(len(body))), *led_on]
         # The answer to HEAD has no body, and h11 refuses to send one.
         data = h11.Data(data=b"" if event.method == b"HEAD" else body)
         for each in (h11.Response(status_code=answer.status, headers=headers), data, h11.EndOfMessage()):
@@ -251,32 +253,32 @@ class Receiver:
         assert self._found is not None
         return self._found
 
-    def judge(self, request: h11.Request, connection: socket.socket) -> Answer:
+    def judge(self, request: h11.Request, connection: socket.socket) -> RedirectReply:
         try:
             found = self._parameters(request)
-        except Refused as refusal:
+        except AuthorizationRefused as refusal:
             # Once for each reason: a stranger could fill the disk.
             level = logging.DEBUG if refusal.reason in self._logged else logging.WARNING
             self._logged.add(refusal.reason)
             logger.log(level, "sign-in: a request to %s was refused (%s): %s", self.url, refusal.reason, refusal)
-            return Answer.of(refusal)
+            return RedirectReply.of(refusal)
         if self._found is None:
             self._found = found
         # Not "You are signed in": the code may still be refused.
         agreed = "code" in found
         said = "The sign-in goes on in your program" if agreed else "The authorization server has refused the sign-in"
-        return Answer(f"{said}. Your program shows the outcome and the next step.", sent=self._came.set)
+        return RedirectReply(f"{said}. Your program shows the outcome and the next step.", sent=self._came.set)
 
     def _parameters(self, request: h11.Request) -> Mapping[str, str]:
         own = urlsplit(self.url)
         target = _target(request)
         host = dict(request.headers).get(b"host", b"").decode("ascii", "replace")
         if request.method != b"GET" or target.path != own.path:
-            raise Refused("wrong_path", "this is not the redirect of a sign-in")
+            raise AuthorizationRefused("wrong_path", "this is not the redirect of a sign-in")
         if host != own.netloc:
-            raise Refused("wrong_host", "the request is for another host")
+            raise AuthorizationRefused("wrong_host", "the request is for another host")
         if self.state is None:
-            raise Refused("too_early", "the sign-in has not begun")
+            raise AuthorizationRefused("too_early", "the sign-in has not begun")
         return parameters_of(target.query, self.state)
 
 
@@ -294,7 +296,7 @@ async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
             listeners = stack.enter_context(listening(host, port))
         except OSError as error:
             problem = f"port {port} of {host} cannot be used for the redirect ({error.strerror})"
-            raise Refused("port_in_use", f"{problem}; end the program that uses it") from None
+            raise AuthorizationRefused("port_in_use", f"{problem}; end the program that uses it") from None
         actual = listeners[0].getsockname()[1]
         shown = f"[{host}]" if ":" in host else host
         netloc = shown if actual == HTTP_PORT else f"{shown}:{actual}"  # as browsers write it
@@ -324,23 +326,23 @@ class _FirstPage:
     no_browser: bool = field(default=False, init=False)
     _opened: bool = field(default=False, init=False)
 
-    def judge(self, request: h11.Request, connection: socket.socket) -> Answer:
+    def judge(self, request: h11.Request, connection: socket.socket) -> RedirectReply:
         try:
             self._check(request, connection)
-        except Refused as refusal:
-            return Answer.of(refusal)
+        except AuthorizationRefused as refusal:
+            return RedirectReply.of(refusal)
         self._opened = True
-        return Answer("", HTTPStatus.FOUND, self._url, self.over.set)
+        return RedirectReply("", HTTPStatus.FOUND, self._url, self.over.set)
 
     def _check(self, request: h11.Request, connection: socket.socket) -> None:
         path = _target(request).path
         if request.method != b"GET" or not secrets.compare_digest(path.encode(), self.path.encode()):
-            raise Refused("wrong_path", "this is not the page of a sign-in")
+            raise AuthorizationRefused("wrong_path", "this is not the page of a sign-in")
         if is_stranger(connection):
             logger.warning("sign-in: the first page was refused to a process of another user")
-            raise Refused("another_user", "only the user who signs in can open this page")
+            raise AuthorizationRefused("another_user", "only the user who signs in can open this page")
         if self._opened:
-            raise Refused("opened_before", "this page was opened before; begin the sign-in again")
+            raise AuthorizationRefused("opened_before", "this page was opened before; begin the sign-in again")
 
 
 def is_stranger(connection: socket.socket) -> bool:

@@ -26,11 +26,11 @@ from .._collapse import collapse
 from .._errors import ConfigError
 from .._text import plain_text
 from ._exchange import (
+    AUTH_TIMEOUT,
     HEADER,
-    TIMEOUT,
-    Challenge,
-    Exchange,
-    Refused,
+    AuthorizationClient,
+    AuthorizationRefused,
+    BearerChallenge,
     SignInFailed,
     Unreachable,
     call_back,
@@ -40,21 +40,23 @@ from ._exchange import (
 )
 from ._flow import Person, revocation, run_person, run_unattended
 from ._receiver import SIGN_IN_AGAIN, Receiver, open_receiver, parameters_of, split
-from ._stores import LONGEST, PATIENCE, SignedIn, key_of, of_store, patiently
+from ._stores import LONGEST_WAIT, STORE_TIMEOUT, SignedIn, key_of, of_store, patiently
 from ._tokens import store_of
 
 if TYPE_CHECKING:
     from ..config import OAuth, SignInCallback, TokenStore
 
-PING: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method": "ping"}).encode()
+PING_BODY: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "method": "ping"}).encode()
 
-_HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
+_PING_HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
-CHALLENGE: Final = 10.0
+CHALLENGE_TIMEOUT: Final = 10.0
 """Seconds for the answer of the MCP server, which only saves a search for the metadata."""
 
 
-async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, challenge: str | None = None) -> SignedIn:
+async def sign_in(
+    server: str, exchange: AuthorizationClient, show: SignInCallback, *, challenge: str | None = None
+) -> SignedIn:
     """Let a person sign in, or get tokens without a person if `OAuth` says so; store the tokens.
 
     `challenge` is the header of the answer that requires the sign-in; None asks the server.
@@ -73,7 +75,7 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     try:
         named = await _challenge(exchange, challenge)
         if oauth.unattended:
-            with trio.fail_after(TIMEOUT):
+            with trio.fail_after(AUTH_TIMEOUT):
                 new = await run_unattended(exchange, named, old)
         else:
             with trio.fail_after(oauth.sign_in_timeout):
@@ -81,7 +83,7 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
         stored = await _store(store, key, new)
     except trio.TooSlowError:
         failure: Exception = _too_slow(server, oauth)
-    except Refused as error:
+    except AuthorizationRefused as error:
         failure = SignInFailed.because(server, error.reason, str(error))
     except Unreachable as error:
         failure = SignInFailed.because(server, "unreachable", f"{error}; sign in again later")
@@ -92,13 +94,13 @@ async def sign_in(server: str, exchange: Exchange, show: SignInCallback, *, chal
     raise failure
 
 
-async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | ConfigError | None:
+async def _load(store: TokenStore, key: str, exchange: AuthorizationClient) -> SignedIn | ConfigError | None:
     """Return the stored sign-in, or a failure if the store keeps no value.
 
     The failure has no traceback, whose frames would show tokens.
     """
     try:
-        with patiently(LONGEST + PATIENCE):
+        with patiently(LONGEST_WAIT + STORE_TIMEOUT):
             async with store.lock(key):
                 text = await store.load(key)
                 await store.save(key, text or " " * 1000)  # which counts as no sign-in
@@ -119,7 +121,7 @@ async def _load(store: TokenStore, key: str, exchange: Exchange) -> SignedIn | C
 
 def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
     if oauth.unattended:
-        why = f"there are no tokens within {TIMEOUT:g} s; sign in again later"
+        why = f"there are no tokens within {AUTH_TIMEOUT:g} s; sign in again later"
         return SignInFailed.because(server, "unreachable", why)
     why = f"timed out after {oauth.sign_in_timeout:g} s (sign_in_timeout); sign in again, or raise sign_in_timeout"
     return SignInFailed.because(server, "timed_out", why)
@@ -127,7 +129,7 @@ def _too_slow(server: str, oauth: OAuth) -> SignInFailed:
 
 async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | None:
     try:
-        with patiently(LONGEST + PATIENCE):
+        with patiently(LONGEST_WAIT + STORE_TIMEOUT):
             async with store.lock(key):
                 await store.save(key, new.to_text(key))
     except ConfigError as error:
@@ -135,16 +137,16 @@ async def _store(store: TokenStore, key: str, new: SignedIn) -> ConfigError | No
     return None
 
 
-async def _challenge(exchange: Exchange, header: str | None) -> Challenge:
+async def _challenge(exchange: AuthorizationClient, header: str | None) -> BearerChallenge:
     if header is None:
-        request = httpx2.Request("POST", exchange.url, headers=_HEADERS, content=PING)
-        with trio.move_on_after(CHALLENGE):
+        request = httpx2.Request("POST", exchange.url, headers=_PING_HEADERS, content=PING_BODY)
+        with trio.move_on_after(CHALLENGE_TIMEOUT):
             header = (await exchange.send(request, "the MCP server")).headers.get(HEADER)
     return read_challenge(header)
 
 
 async def _with_person(
-    exchange: Exchange, show: SignInCallback, challenge: Challenge, old: SignedIn | None
+    exchange: AuthorizationClient, show: SignInCallback, challenge: BearerChallenge, old: SignedIn | None
 ) -> SignedIn:
     failure: BaseException
     try:
@@ -174,7 +176,7 @@ class _CallbackRaised(Exception):
 class _Visit:
     show: SignInCallback
     receiver: Receiver | None
-    exchange: Exchange
+    exchange: AuthorizationClient
     _url: str = field(default="", init=False)
     _state: str = field(default="", init=False)
     _found: Mapping[str, str] | None = field(default=None, init=False)
@@ -194,7 +196,7 @@ class _Visit:
         found = self._found
         if found is None:
             problem = "the sign-in callback returned no code, and the redirect is not to this machine"
-            raise Refused("no_code", f"{problem}; return the code, or the URL that the browser ends at")
+            raise AuthorizationRefused("no_code", f"{problem}; return the code, or the URL that the browser ends at")
         if "error" in found:
             self._refuse(found)
         metadata, iss = provider.context.oauth_metadata, found.get("iss")
@@ -202,7 +204,7 @@ class _Visit:
         promised = metadata is not None and metadata.authorization_response_iss_parameter_supported
         if promised if iss is None else (metadata is None or iss != issuer):
             problem = f"the redirect is not from the authorization server that was asked; {SIGN_IN_AGAIN}"
-            raise Refused("issuer_mismatch", problem)
+            raise AuthorizationRefused("issuer_mismatch", problem)
         same = str(metadata.issuer) if iss is not None and metadata is not None else None  # as the SDK compares it
         return AuthorizationCodeResult(code=found.get("code", ""), state=self._state, iss=same)
 
@@ -210,7 +212,7 @@ class _Visit:
         reason = plain_text(self.exchange.mask(found["error"]), limit=60)
         said = with_explanation(reason, self.exchange.mask(found.get("error_description", "")))
         remedy = remedy_for(said, self.exchange.oauth) or "; sign in again, or ask its operator"
-        raise Refused(reason, f"the authorization server answered {said}{remedy}")
+        raise AuthorizationRefused(reason, f"the authorization server answered {said}{remedy}")
 
     async def _receive(self, receiver: Receiver, scope: trio.CancelScope) -> None:
         self._found = await receiver.wait()
@@ -219,7 +221,7 @@ class _Visit:
     async def _show(self, scope: trio.CancelScope) -> None:
         try:
             pasted = await call_back(self.show, "the sign-in callback", self._url, or_none=True)
-        except Refused:
+        except AuthorizationRefused:
             raise
         except Exception as error:
             ours = error.__traceback__
@@ -235,28 +237,28 @@ class _Visit:
         return parameters_of(query, self._state)
 
 
-async def signed_in(exchange: Exchange) -> SignedIn | None:
+async def signed_in(exchange: AuthorizationClient) -> SignedIn | None:
     key = key_of(exchange.url, exchange.oauth)
     with patiently():
         text = await store_of(exchange.oauth).load(key)
     return SignedIn.from_text(text, exchange.url, key)
 
 
-async def sign_out(exchange: Exchange) -> bool:
+async def sign_out(exchange: AuthorizationClient) -> bool:
     """Forget the tokens, then revoke them if the authorization server can. Return False if there were no tokens.
 
     A failed revocation is ignored: the tokens expire there.
     """
     oauth = exchange.oauth
     store, key = store_of(oauth), key_of(exchange.url, oauth)
-    with patiently(LONGEST + PATIENCE):
+    with patiently(LONGEST_WAIT + STORE_TIMEOUT):
         async with store.lock(key):
             old = SignedIn.from_text(await store.load(key), exchange.url, key)
             await store.delete(key)
     if old is None:
         return False
     if (request := revocation(exchange, old)) is not None:
-        with trio.move_on_after(TIMEOUT):
-            with suppress(Refused, Unreachable):
+        with trio.move_on_after(AUTH_TIMEOUT):
+            with suppress(AuthorizationRefused, Unreachable):
                 await exchange.send(request)
     return True

@@ -57,20 +57,20 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-PATIENCE: Final = 30.0
+STORE_TIMEOUT: Final = 30.0
 """Seconds for a call of a store: milliseconds, unless a disk hangs or a keyring asks a person."""
 
-LOOK_EVERY: Final = 0.02
+LOCK_POLL: Final = 0.02
 """Seconds between attempts to lock. A blocking attempt could not be cancelled."""
 
-LONGEST: Final = 60.0
+LONGEST_WAIT: Final = 60.0
 """Seconds to wait for a lock. A refresh gives up after 30."""
 
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EFBIG})
 
-_PASSING: Final = {
+_PASSING_REMEDIES: Final = {
     errno.EMFILE: "raise the limit of open files (ulimit -n)",
     errno.ENFILE: "raise the limit of open files of this system (sysctl fs.file-max)",
     errno.EIO: "check the disk",
@@ -83,7 +83,7 @@ class StoreBusy(ConfigError):
 
 
 @contextmanager
-def patiently(seconds: float = PATIENCE) -> Iterator[None]:
+def patiently(seconds: float = STORE_TIMEOUT) -> Iterator[None]:
     """Limit how long a block waits for any store, and raise `StoreBusy` then."""
     try:
         with trio.fail_after(seconds):
@@ -233,11 +233,11 @@ async def file_lock(path: Path, thread: StoreThread) -> AsyncIterator[None]:
     except OSError as error:
         raise unusable(path, "created", error) from None
     try:
-        until = trio.current_time() + LONGEST
+        until = trio.current_time() + LONGEST_WAIT
         while not await thread.run(_locked, descriptor, path):
             if trio.current_time() >= until:
-                raise of_store(f"another process has held {path} for {LONGEST:g} s; end that process", StoreBusy)
-            await trio.sleep(LOOK_EVERY)
+                raise of_store(f"another process has held {path} for {LONGEST_WAIT:g} s; end that process", StoreBusy)
+            await trio.sleep(LOCK_POLL)
         yield
     finally:
         # By the thread, after a write that still hangs: otherwise another process could refresh with the token that the
@@ -279,7 +279,7 @@ def unusable(path: Path, done: str, error: OSError) -> ConfigError:
 
 
 def busy_file(path: Path, done: str, error: OSError) -> ConfigError | None:
-    remedy = _PASSING.get(error.errno or 0)
+    remedy = _PASSING_REMEDIES.get(error.errno or 0)
     return None if remedy is None else of_store(f"{path} cannot be {done} ({error.strerror}); {remedy}", StoreBusy)
 
 
@@ -477,7 +477,7 @@ VERSION: Final = 1
 
 _TOKEN: Final = re.compile(r"[\x21-\x7e]+")  # RFC 6749, A.12
 
-_KEPT: Final = {
+_KEPT_METADATA: Final = {
     *("issuer", "authorization_endpoint", "revocation_endpoint", "scopes_supported"),
     *("token_endpoint", "token_endpoint_auth_methods_supported"),
 }
@@ -566,7 +566,8 @@ class SignedIn:
             "asked": self.asked,
             "refused": self.refused,
             **{name: model and model.model_dump(mode="json", exclude_none=True) for name, model in models.items()},
-            "metadata": self.metadata and self.metadata.model_dump(mode="json", exclude_none=True, include=_KEPT),
+            "metadata": self.metadata
+            and self.metadata.model_dump(mode="json", exclude_none=True, include=_KEPT_METADATA),
         }
         return json.dumps(content)
 
@@ -581,7 +582,7 @@ class SignedIn:
             if not isinstance(content, dict) or content.pop("version", None) != VERSION:
                 return None
             stored = content.pop("key", None)
-            for name, model in _MODELS.items():
+            for name, model in _STORED_MODELS.items():
                 content[name] = content[name] and model.model_validate(content[name])
             found = cls(**content)
             # A copied or renamed file must not give the token of one server or account to another.
@@ -591,7 +592,7 @@ class SignedIn:
             return None
 
 
-_MODELS: Final[dict[str, Any]] = {
+_STORED_MODELS: Final[dict[str, Any]] = {
     "client": OAuthClientInformationFull,
     "tokens": OAuthToken,
     "protected": ProtectedResourceMetadata,

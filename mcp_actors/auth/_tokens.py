@@ -15,9 +15,9 @@ Many authorization servers accept a refresh token once, and take a second use fo
 - A single task of a single process refreshes. The task takes the turn of its connection, then the lock of the store,
   and reads the store again: another process may have refreshed meanwhile.
 - A request refreshes a token about to expire, while other requests use the old token. A failure is logged, and not
-  repeated for `PAUSE` seconds, unless the token expires or is refused.
+  repeated for `REFRESH_PAUSE` seconds, unless the token expires or is refused.
 - A refresh under way belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
-  program wait for the answer, for `GRACE` seconds at most.
+  program wait for the answer, for `REFRESH_GRACE` seconds at most.
 - A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
   unless the store has got another sign-in. A refused refresh token is removed from the store.
 
@@ -45,18 +45,18 @@ from .._errors import ConfigError, ConnectFailed
 from .._foreign import Log
 from .._text import plain_text
 from ._exchange import (
+    AUTH_TIMEOUT,
     HEADER,
-    TIMEOUT,
-    Challenge,
-    Exchange,
-    Refused,
+    AuthorizationClient,
+    AuthorizationRefused,
+    BearerChallenge,
     SignInNeeded,
     SignInRequired,
     Unreachable,
     challenge_of,
 )
 from ._flow import refresh, run_unattended
-from ._stores import LONGEST, PATIENCE, FileTokenStore, SignedIn, StoreBusy, busy, key_of, patiently
+from ._stores import LONGEST_WAIT, STORE_TIMEOUT, FileTokenStore, SignedIn, StoreBusy, busy, key_of, patiently
 
 if TYPE_CHECKING:
     from ..config import OAuth, TokenStore
@@ -65,11 +65,11 @@ logger = Log("mcp_actors.auth")
 
 T = TypeVar("T")
 
-GRACE: Final = 2.0
+REFRESH_GRACE: Final = 2.0
 """Seconds that the end of a connection or program waits for the answer to a refresh, with the only valid refresh
 token."""
 
-PAUSE: Final = 10.0
+REFRESH_PAUSE: Final = 10.0
 """Seconds until the next attempt after an early refresh, or the write of a new token, has failed."""
 
 
@@ -88,14 +88,14 @@ class OAuthTokens(httpx2.Auth):
     """
 
     _server: str
-    _exchange: Exchange
+    _exchange: AuthorizationClient
     _current: SignedIn | None = field(default=None, init=False)
     _loaded: bool = field(default=False, init=False)
     _stored: str | None = field(default=None, init=False)
     _unsaved: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
     _not_before: float = field(default=0.0, init=False)
-    _failed_last: Refused | Unreachable | None = field(default=None, init=False)
+    _failed_last: AuthorizationRefused | Unreachable | None = field(default=None, init=False)
     _answered: trio.Event | None = field(default=None, init=False)
     _store: TokenStore = field(init=False)
 
@@ -120,9 +120,9 @@ class OAuthTokens(httpx2.Auth):
             raise SignInRequired.because(self._server, "the server refuses a new token")
 
     async def finish(self) -> None:
-        """Wait for the answer to a refresh, for `GRACE` seconds at most, before the client is closed."""
+        """Wait for the answer to a refresh, for `REFRESH_GRACE` seconds at most, before the client is closed."""
         if self._answered is not None:
-            with trio.move_on_after(GRACE, shield=True):
+            with trio.move_on_after(REFRESH_GRACE, shield=True):
                 await self._answered.wait()
 
     def _refuses_token(self, response: httpx2.Response) -> bool:
@@ -157,9 +157,9 @@ class OAuthTokens(httpx2.Auth):
             return current
         try:
             return await self._renew(current, None)
-        except (SignInNeeded, Refused, Unreachable, ConfigError) as error:
+        except (SignInNeeded, AuthorizationRefused, Unreachable, ConfigError) as error:
             logger.warning("server %r: its token is not refreshed yet: %s", self._server, error)
-            self._not_before = trio.current_time() + PAUSE
+            self._not_before = trio.current_time() + REFRESH_PAUSE
             return current
 
     async def _load(self) -> None:
@@ -213,7 +213,7 @@ class OAuthTokens(httpx2.Auth):
                 begin()
                 try:
                     return await self._obtain(refusal)
-                except (Refused, Unreachable) as error:
+                except (AuthorizationRefused, Unreachable) as error:
                     self._failed_last = error.again()  # without the frames, which hold tokens
                     raise
 
@@ -221,7 +221,7 @@ class OAuthTokens(httpx2.Auth):
         """Get new tokens and store them, while the lock is held."""
         old = self._current
         if self._exchange.oauth.unattended:
-            known = Challenge(resource_metadata=None if old is None else old.challenge)
+            known = BearerChallenge(resource_metadata=None if old is None else old.challenge)
             challenge = known if refusal is None else challenge_of(refusal)
             new = await run_unattended(self._exchange, challenge, old)
         elif old is None or not old.renewable:
@@ -242,10 +242,10 @@ class OAuthTokens(httpx2.Auth):
     async def _refreshed(self, old: SignedIn) -> SignedIn:
         self._answered = trio.Event()
         try:
-            with trio.fail_after(TIMEOUT):
+            with trio.fail_after(AUTH_TIMEOUT):
                 return await refresh(self._exchange, old)
         except trio.TooSlowError:
-            raise Unreachable(f"the authorization server did not answer within {TIMEOUT:g} s") from None
+            raise Unreachable(f"the authorization server did not answer within {AUTH_TIMEOUT:g} s") from None
         finally:
             self._answered.set()
 
@@ -257,7 +257,7 @@ class OAuthTokens(httpx2.Auth):
         except ConfigError as error:
             why = f"is not stored yet, and is lost with this connection: {error}"
             logger.error("server %r: a change of its sign-in %s", self._server, why)
-            self._not_before = trio.current_time() + PAUSE
+            self._not_before = trio.current_time() + REFRESH_PAUSE
 
     async def _save(self, signed_in: SignedIn) -> None:
         text = signed_in.to_text(self._key)
@@ -271,14 +271,14 @@ class OAuthTokens(httpx2.Auth):
                 await self._load()
                 if self._unsaved and self._current is not None:
                     await self._save(self._current)
-        self._not_before = trio.current_time() + PAUSE
+        self._not_before = trio.current_time() + REFRESH_PAUSE
 
     async def _translated(self, work: Awaitable[T]) -> T:
         try:
             return await work
         except SignInNeeded as error:
             failure: Exception = SignInRequired.because(self._server, str(error), error.challenge)
-        except (Refused, ConfigError) as error:
+        except (AuthorizationRefused, ConfigError) as error:
             failure = self._failed(str(error), hopeless=not isinstance(error, StoreBusy))
         except Unreachable as error:
             failure = self._failed(f"{error}; it is asked again later", hopeless=False)
@@ -301,7 +301,7 @@ def _token_of(signed_in: SignedIn | None) -> str | None:
 async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
     """Call a function in a separate task, which ends with the caller until the function has called ``begin``.
 
-    Afterwards the task goes on without the caller; at the end of the program for `GRACE` seconds.
+    Afterwards the task goes on without the caller; at the end of the program for `REFRESH_GRACE` seconds.
 
     **Cancellation**: leaves at once.
 
@@ -312,12 +312,12 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
     begun, done = trio.Event(), trio.Event()
     # Shielded: the end of a program cancels system tasks at once, and the answer under way has the only valid refresh
     # token. Bounded: a store may hang; `begin` and `attend` move the deadline.
-    scope = trio.CancelScope(shield=True, deadline=trio.current_time() + LONGEST + PATIENCE)
+    scope = trio.CancelScope(shield=True, deadline=trio.current_time() + LONGEST_WAIT + STORE_TIMEOUT)
 
     def begin() -> None:
         begun.set()
         # For the exchange, and for the store before and after it.
-        scope.deadline = trio.current_time() + TIMEOUT + 2 * PATIENCE
+        scope.deadline = trio.current_time() + AUTH_TIMEOUT + 2 * STORE_TIMEOUT
 
     async def work() -> None:
         try:
@@ -333,7 +333,7 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
             try:
                 await done.wait()
             finally:  # the program ends
-                scope.deadline = min(scope.deadline, trio.current_time() + GRACE)
+                scope.deadline = min(scope.deadline, trio.current_time() + REFRESH_GRACE)
 
     trio.lowlevel.spawn_system_task(attend, name="refresh", context=copy_context())
     try:
@@ -342,5 +342,5 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
         if not begun.is_set():
             scope.cancel("the caller has left")
     if not found:
-        raise busy(LONGEST + PATIENCE)
+        raise busy(LONGEST_WAIT + STORE_TIMEOUT)
     return found[0].unwrap()

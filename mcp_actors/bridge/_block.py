@@ -35,7 +35,7 @@ import trio
 from .._collapse import collapse, is_exit
 from .._misuse import Block, check_flavor
 from .._text import with_remedy
-from ._bridge import Bridge, Lane
+from ._bridge import Bridge, ThreadLane
 from ._signals import InterruptGuard, SignalWakeup, StopNotes
 
 if TYPE_CHECKING:
@@ -120,10 +120,10 @@ class ThreadRun(TrioRun):
         self._token: trio.lowlevel.TrioToken | None = None
         run = partial(contextvars.copy_context().run, self._run)  # actors find the context of the opening task
         self._thread = threading.Thread(target=run, name="mcp_actors: Trio", daemon=True)
-        self._lanes: list[Lane] = []
+        self._lanes: list[ThreadLane] = []
 
     def start(self) -> None:
-        lane = Lane(self.bridge.loop.call_soon_threadsafe)
+        lane = ThreadLane(self.bridge.loop.call_soon_threadsafe)
         lane.listen_on_loop(self.bridge.loop)
         self._lanes.append(lane)
         self.bridge.to_loop = lane.put
@@ -168,7 +168,7 @@ class ThreadRun(TrioRun):
 
     async def _main(self) -> None:
         self._token = trio.lowlevel.current_trio_token()
-        lane = Lane(self._token.run_sync_soon)
+        lane = ThreadLane(self._token.run_sync_soon)
         lane.listen_on_trio()
         self._lanes.append(lane)
         self.bridge.to_trio = lane.put
@@ -386,7 +386,7 @@ class BlockProxy(Generic[T]):
 V_co = TypeVar("V_co", covariant=True)
 
 
-class Door(Block[V_co], Generic[T, V_co]):
+class AsyncioDoor(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
     One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or a failing

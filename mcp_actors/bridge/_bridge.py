@@ -12,8 +12,8 @@ Theory of operation
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
 
-Between threads, each side posts functions through a `Lane`. In a shared thread, `run_now` or the interrupt guard of a
-guest calls the functions.
+Between threads, each side posts functions through a `ThreadLane`. In a shared thread, `run_now` or the interrupt guard
+of a guest calls the functions.
 
 The nursery outlives the actors and servers of a block, so they can still answer. Then `Bridge.end` fails the other
 requests; on trio-asyncio `Bridge.abandon` withdraws them after the loop has closed.
@@ -110,7 +110,7 @@ class Bridge:
         self._running_loop = asyncio.get_running_loop
         self._process = os.getpid()
         self._thread = threading.current_thread().name
-        self._waiting: set[_Request[Any]] = set()
+        self._waiting: set[_BridgeRequest[Any]] = set()
 
     @property
     def is_copy(self) -> bool:
@@ -135,7 +135,7 @@ class Bridge:
         """Like `call`, for a function that prepares a request to a server: a task on Trio's side only if it fails."""
         return await self._wait_for(_ServerRequest(self, asker, fn))
 
-    async def _wait_for(self, request: _Request[T]) -> T:
+    async def _wait_for(self, request: _BridgeRequest[T]) -> T:
         self.check_loop(request.asker)
         try:
             self._waiting.add(request)
@@ -149,7 +149,7 @@ class Bridge:
                 del request.future  # whose exception may refer to frames with the request
             del request
 
-    def _post(self, request: _Request[Any]) -> None:
+    def _post(self, request: _BridgeRequest[Any]) -> None:
         try:
             if self.ended:
                 raise RuntimeError
@@ -199,7 +199,7 @@ class Bridge:
             request.cancel()
 
 
-class _Request(ABC, Generic[T]):
+class _BridgeRequest(ABC, Generic[T]):
     """One request, made in the caller's task and answered once.
 
     Attributes:
@@ -277,7 +277,7 @@ class _Request(ABC, Generic[T]):
             self._bridge.to_loop(step)
 
 
-class _TaskRequest(_Request[T]):
+class _TaskRequest(_BridgeRequest[T]):
     __slots__ = ()
 
     def _begin(self) -> None:
@@ -301,7 +301,7 @@ class _TaskRequest(_Request[T]):
                 raise
 
 
-class _MessageRequest(_Request[T]):
+class _MessageRequest(_BridgeRequest[T]):
     __slots__ = ()
 
     def _begin(self) -> None:
@@ -345,7 +345,7 @@ Step = Callable[[], object]
 """Runs on the other side. Must not raise."""
 
 
-class Lane:
+class ThreadLane:
     """One direction between two threads: runs functions on the other side, in order.
 
     Waking a thread costs most. So one wake-up serves all functions put in before the first of them runs, and a bell
@@ -473,7 +473,7 @@ class AsyncioStream(Handle, Generic[T]):
 
     def __init__(self, bridge: Bridge, opener: Asker, stream: AsyncIterator[T]) -> None:
         self._bridge = bridge
-        self._asker = _Reader(opener)
+        self._asker = _StreamReader(opener)
         self._stream = stream
         self._next: asyncio.Task[T] | None = None
 
@@ -519,7 +519,7 @@ class AsyncioStream(Handle, Generic[T]):
 
 
 @frozen
-class _Reader:
+class _StreamReader:
     """Turns the end of Trio's side into the end of a stream."""
 
     opener: Asker

@@ -71,7 +71,7 @@ def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Co
 
     @wraps(fn)
     async def call(*args: P.args, **kwargs: P.kwargs) -> R:
-        callback = _Callback[R](bridge, partial(fn, *args, **kwargs))
+        callback = _LoopCallback[R](bridge, partial(fn, *args, **kwargs))
         try:
             bridge.to_loop(partial(bridge.loop.call_soon, callback.start, contextvars.copy_context()))
         except RuntimeError as exc:
@@ -81,7 +81,7 @@ def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Co
     return call if callable(fn) else fn  # type: ignore[redundant-expr]  # it is refused later, as on Trio
 
 
-class _Callback(Reply[R], Generic[R]):
+class _LoopCallback(Reply[R], Generic[R]):
     """One call: waited for on Trio's side, carried out on the event loop."""
 
     __slots__ = ("_bridge", "_fn", "_task")
@@ -283,12 +283,13 @@ def observers_from_loop(bridge: Bridge, observers: Any) -> Any:
     if not isinstance(observers, Iterable):
         return observers
     return tuple(
-        _Observer(bridge, each) if is_plain(each) and not isinstance(each, CallObserver) else each for each in observers
+        _LoopObserver(bridge, each) if is_plain(each) and not isinstance(each, CallObserver) else each
+        for each in observers
     )
 
 
 @frozen
-class _Observer:
+class _LoopObserver:
     bridge: Bridge
     observer: Observer
 

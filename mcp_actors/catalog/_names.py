@@ -160,7 +160,7 @@ def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
 _ILLEGAL_FOLDED: Final = re.compile(r"[^a-z0-9_-]")
 _NAMED: Final = 8  # tools named in one message
 
-_COMPARED: Final = 128
+_COMPARED_CHARACTERS: Final = 128
 """Characters of a tool's name to compare; normalizing more takes long."""
 
 
@@ -320,7 +320,7 @@ def _named(groups: Iterable[Collection[ToolName]]) -> Iterator[tuple[ToolName, s
 
 def _alike(key: ToolKey, naming: str) -> str:
     server, tool = key
-    name = naming.format(server=server, tool=tool[:_COMPARED])
+    name = naming.format(server=server, tool=tool[:_COMPARED_CHARACTERS])
     if not name.isascii():
         name = unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
     return _ILLEGAL_FOLDED.sub("_", name.casefold())

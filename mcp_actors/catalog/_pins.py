@@ -231,12 +231,12 @@ UNUSED: Final = 180 * 86_400.0
 """Seconds after which an unused file is removed, with the accepted pins."""
 
 MOST_FILES: Final = 1000
-"""Files to keep; of more, the oldest are removed, except `RECENT` ones."""
+"""Files to keep; of more, the oldest are removed, except `RECENT_SECONDS` ones."""
 
-RECENT: Final = 86_400.0
+RECENT_SECONDS: Final = 86_400.0
 """Seconds within which a file is neither marked as used again, nor removed for the number of files."""
 
-MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_PIN_BYTES: Final = 16 * 1024 * 1024
 """The largest file to read or write. A thousand tools with long schemas take about 2 MiB."""
 
 
@@ -269,11 +269,11 @@ class RememberedCatalog:
     former: tuple[Mapping[str, Any], ...] = ()
 
 
-class _Unusable(Exception):
+class _UnusablePins(Exception):
     """A file to ignore; the text says why."""
 
 
-class _TooLarge(_Unusable):
+class _TooLarge(_UnusablePins):
     """A catalogue that exceeds the size limit."""
 
 
@@ -314,7 +314,7 @@ class CatalogStore:
             if exc.errno != errno.ELOOP:  # a link, which `_read` does not follow
                 raise
             problem = f"it cannot be read ({exc.strerror})"
-        except _Unusable as exc:
+        except _UnusablePins as exc:
             problem = str(exc)
         text = "the remembered catalogue %s is ignored: %s; it is replaced when its server lists its tools"
         logger.warning(text, path, problem)
@@ -333,7 +333,7 @@ class CatalogStore:
             data = _encoded(fingerprint, catalog)
             if not _says(path, data):
                 replace_file(path, data)
-        except (_Unusable, ValueError, TypeError, RecursionError) as exc:
+        except (_UnusablePins, ValueError, TypeError, RecursionError) as exc:
             # Too large: keep the pins at least, or a server with a huge list would be trusted anew in each run.
             if isinstance(exc, _TooLarge) and catalog.tools is not None and catalog.pins is not None:
                 self.save(fingerprint, attrs.evolve(catalog, tools=None, former=()))
@@ -349,7 +349,7 @@ class CatalogStore:
         except OSError:
             return
         for place, (age, name) in enumerate(ages):
-            if age > UNUSED or (age > RECENT and (place >= MOST_FILES or name.endswith(UNFINISHED))):
+            if age > UNUSED or (age > RECENT_SECONDS and (place >= MOST_FILES or name.endswith(UNFINISHED))):
                 with suppress(OSError):
                     os.unlink(self.directory / name)
 
@@ -370,8 +370,8 @@ def _encoded(fingerprint: str, catalog: RememberedCatalog) -> bytes:
         "former": list(catalog.former),
     }
     data = json.dumps(content, separators=(",", ":")).encode()
-    if len(data) > MAX_BYTES:
-        raise _TooLarge(f"it takes {len(data)} bytes, and the limit is {MAX_BYTES}")
+    if len(data) > MAX_PIN_BYTES:
+        raise _TooLarge(f"it takes {len(data)} bytes, and the limit is {MAX_PIN_BYTES}")
     return data
 
 
@@ -379,18 +379,18 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
     try:
         content = json.loads(data)
     except (ValueError, RecursionError):
-        raise _Unusable("it is damaged") from None
+        raise _UnusablePins("it is damaged") from None
     match content:
         case {"format": str(form), "version": int(version)} if form == FORMAT and version > VERSION:
-            raise _Unusable(f"it was written by a newer version of this program (format {version}, not {VERSION})")
+            raise _UnusablePins(f"it was written by a newer version of this program (format {version}, not {VERSION})")
         case {"format": str(form), "version": 1, "fingerprint": str(written), "server": str(server), "tools": tools}:
             if form != FORMAT or not _are_tools(tools, content.get("pins")):
-                raise _Unusable("it is not a catalogue")
+                raise _UnusablePins("it is not a catalogue")
             if written != fingerprint:
-                raise _Unusable(f"it is about another server ({server!r})")
+                raise _UnusablePins(f"it is about another server ({server!r})")
             identity, legacy = content.get("identity"), content.get("legacy")  # older files have none
             if not isinstance(identity, str | None) or not isinstance(legacy, str | None):
-                raise _Unusable("its identity is damaged")
+                raise _UnusablePins("its identity is damaged")
             former = content.get("former")
             return RememberedCatalog(
                 server=server,
@@ -400,7 +400,7 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
                 legacy=legacy,
                 former=tuple(former) if _are_tools(former, None) else (),
             )
-    raise _Unusable("it is not a catalogue")
+    raise _UnusablePins("it is not a catalogue")
 
 
 def _are_tools(tools: object, pins: object) -> bool:
@@ -414,19 +414,19 @@ def _pins(value: object) -> Pins | None:
     try:
         return None if value is None else Pins.from_json(value)
     except ValueError as exc:
-        raise _Unusable(f"its pins are damaged ({exc})") from None
+        raise _UnusablePins(f"its pins are damaged ({exc})") from None
 
 
 # --- the files ------------------------------------------------------------------------------------------------------
 
 
-_OURS: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(UNFINISHED)})?")
+_PIN_FILE: Final = re.compile(rf"[0-9a-f]+\.json(\.[^.]+{re.escape(UNFINISHED)})?")
 
 
 def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
     with os.scandir(directory) as entries:
         for entry in entries:
-            if _OURS.fullmatch(entry.name):
+            if _PIN_FILE.fullmatch(entry.name):
                 with suppress(OSError):  # another program may remove it at the same time
                     status = entry.stat(follow_symlinks=False)
                     if stat.S_ISREG(status.st_mode) and status.st_uid == os.geteuid():
@@ -441,14 +441,14 @@ def _read(path: Path) -> bytes:
     try:
         status = os.fstat(descriptor)
         if not stat.S_ISREG(status.st_mode):
-            raise _Unusable("it is not a regular file")
+            raise _UnusablePins("it is not a regular file")
         if status.st_uid != os.geteuid() or status.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
-            raise _Unusable("it belongs to another user, or others may write to it")
-        if status.st_size > MAX_BYTES:
-            raise _Unusable(f"it has more than {MAX_BYTES} bytes")
+            raise _UnusablePins("it belongs to another user, or others may write to it")
+        if status.st_size > MAX_PIN_BYTES:
+            raise _UnusablePins(f"it has more than {MAX_PIN_BYTES} bytes")
         with open(descriptor, "rb", buffering=0, closefd=False) as file:
             data = file.readall()
-        if time.time() - status.st_mtime > RECENT:
+        if time.time() - status.st_mtime > RECENT_SECONDS:
             with suppress(OSError):
                 os.utime(descriptor)
     finally:
@@ -459,5 +459,5 @@ def _read(path: Path) -> bytes:
 def _says(path: Path, data: bytes) -> bool:
     try:
         return _read(path) == data
-    except (OSError, _Unusable):
+    except (OSError, _UnusablePins):
         return False

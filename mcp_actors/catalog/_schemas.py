@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 MAX_WEIGHT: Final = 5_000
 """Characters of a pattern times the counts in its ``{…}``: repetitions are expanded."""
 
-MAX_CHARACTERS: Final = 10_000
+MAX_TEXT: Final = 10_000
 """Characters of a text: a tenth of a second with the heaviest pattern."""
 
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
@@ -55,7 +55,7 @@ class Patterns:
         if pattern not in self._known:
             self._known[pattern] = _compiled(pattern)
         compiled = self._known[pattern]
-        if compiled is None or len(text) > MAX_CHARACTERS:
+        if compiled is None or len(text) > MAX_TEXT:
             return None
         return compiled.isinstance_python(text)
 
@@ -205,7 +205,7 @@ def kind_of(value: object) -> str:
     """Return the kind of a JSON value (``"a string"``, ``"null"``), or a Python type."""
     if isinstance(value, float) and not math.isfinite(value):
         return f"the number {value}"
-    return _KINDS.get(type(value)) or f"a Python {type(value).__name__}"
+    return _JSON_KINDS.get(type(value)) or f"a Python {type(value).__name__}"
 
 
 def _size_of(value: Any) -> str:
@@ -235,7 +235,7 @@ def _kinds(rule: Any) -> list[str]:
     return ["null" if kind == "null" else f"{'an' if kind[:1] in 'aeiou' else 'a'} {_clipped(kind)}" for kind in kinds]
 
 
-_KINDS: Final = {kind: _kinds(name)[0] for kind, name in JSON_TYPES.items()} | {tuple: "an array"}
+_JSON_KINDS: Final = {kind: _kinds(name)[0] for kind, name in JSON_TYPES.items()} | {tuple: "an array"}
 
 
 # --- Validate within a time limit -------------------------------------------------------------------------------------
@@ -245,7 +245,7 @@ _KINDS: Final = {kind: _kinds(name)[0] for kind, name in JSON_TYPES.items()} | {
 # the schema itself is checked, and the keywords that could be slow in one step are implemented here.
 
 
-SECONDS: Final = 0.1
+CHECK_SECONDS: Final = 0.1
 """Processor time for one check, of a value or of a schema. A schema with several hundred properties can exceed it."""
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
@@ -301,12 +301,12 @@ class BoundedDialect:
 
     def begin(self) -> None:
         """Start the time limit of a check."""
-        self._until = thread_time() + SECONDS
+        self._until = thread_time() + CHECK_SECONDS
 
     def _timed(self, keyword: Keyword) -> Keyword:
         def timed(validator: Any, rule: Any, value: Any, schema: Any) -> Iterator[Any]:
             if thread_time() > self._until:
-                raise TakesTooLong(f"a check takes more than {SECONDS} s")
+                raise TakesTooLong(f"a check takes more than {CHECK_SECONDS} s")
             yield from keyword(validator, rule, value, schema) or ()
 
         return timed

@@ -38,7 +38,7 @@ C = TypeVar("C", bound=type)
 
 TaskSupport = Literal["forbidden", "optional", "required"]
 
-_CHANGES: Final = (
+_CHANGING_METHODS: Final = (
     *("__setitem__", "__delitem__", "__ior__", "clear", "pop", "popitem", "setdefault", "update"),
     *("__iadd__", "__imul__", "append", "extend", "insert", "remove", "reverse", "sort"),
 )
@@ -85,7 +85,7 @@ def _reduced(self: Any, protocol: object) -> Any:
 
 def _frozen(cls: C) -> C:
     """Replace the methods that change or copy a value."""
-    for name in _CHANGES:
+    for name in _CHANGING_METHODS:
         if hasattr(cls, name):
             setattr(cls, name, _refuse)
     for name in ("__copy__", "__deepcopy__", "copy"):
@@ -239,14 +239,14 @@ class CatalogTool:
 # Servers differ in which they fill, and wrap a value that is not an object as ``{"result": …}``.
 
 
-_CALL: Final = "mcp_actors_call"
+_CALL_MARK: Final = "mcp_actors_call"
 """Where a failed result keeps its call, next to the fields: not part of its JSON, nor of its equality."""
 
 
 def note_call(result: CallToolResult, server: str, tool: str, suggestion: str | None) -> None:
     """Note in a failed result the call, for the message of `result_value`."""
     hint = "" if suggestion is None else f"; {suggestion}"
-    vars(result)[_CALL] = (f"tool {tool!r:.80} of server {server!r}", hint)
+    vars(result)[_CALL_MARK] = (f"tool {tool!r:.80} of server {server!r}", hint)
 
 
 _SAID: Final = 500
@@ -281,7 +281,7 @@ def result_value(result: CallToolResult) -> Any:
         given = type(result).__name__
         raise TypeError(f"result_value() takes the result of call_tool(), not {given}; await call_tool()")
     if result.is_error:
-        who, hint = vars(result).get(_CALL, ("the tool", ""))
+        who, hint = vars(result).get(_CALL_MARK, ("the tool", ""))
         raise ToolFailed(f"{who} failed{_said(result)}{hint}", result=result)
     if result.structured_content is not None:
         return unwrapped(result.structured_content)

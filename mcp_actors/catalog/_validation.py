@@ -317,7 +317,7 @@ def _can_be_written(value: Any) -> bool:
 
 _NULL: Final = {"type": "null"}
 
-_KEPT: Final = frozenset(
+_KEPT_KEYWORDS: Final = frozenset(
     [
         *("title", "description", "pattern", "minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"),
         *("multipleOf", "minItems", "maxItems"),
@@ -567,7 +567,7 @@ class _Conversion:
 
 
 def _kept(schema: Mapping[str, Any]) -> dict[str, Any]:
-    kept = {key: thaw(value) for key, value in schema.items() if key in _KEPT}
+    kept = {key: thaw(value) for key, value in schema.items() if key in _KEPT_KEYWORDS}
     if schema.get("format") in _FORMATS:
         kept["format"] = schema["format"]
     return kept

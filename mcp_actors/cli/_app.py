@@ -5,8 +5,7 @@ code, is imported when the command runs: with the types of the protocol, that ta
 
 Owns: the commands, their help, and the cached parser.
 Writes: stdout, with the script of ``completion``; ``attach`` replaces this process.
-Calls: _attach_hosts, _call, _check, _completion, _config, _control, _gateway, _http, _interrupt, _output, _pins, _read,
-_sign_in.
+Calls: _attach_hosts, _call, _check, _completion, _config, _control, _gateway, _http, _output, _pins, _read, _sign_in.
 """
 
 from __future__ import annotations
@@ -505,9 +504,9 @@ async def serve(
         check_exclusive(stdio=stdio, http=http, **other)
     check_exclusive(token_file=token_file, no_token=no_token)
     if http is not None:
-        from ._http import Options, serve_over_http
+        from ._http import HttpOptions, serve_over_http
 
-        return await serve_over_http(config, Options(http, token_file, no_token, host_name, origin), control)
+        return await serve_over_http(config, HttpOptions(http, token_file, no_token, host_name, origin), control)
     if token_file is not None or no_token or host_name or origin:
         raise Misuse("--token-file, --no-token, --host-name and --origin need --http HOST:PORT")
     from ._gateway import serve_file
@@ -605,7 +604,7 @@ def make_app() -> App:
         help_format="plaintext",
         version=version("mcp-actors"),
     )
-    titles = [Group(title, sort_key=place) for place, title in enumerate((*PANELS, "Options"))]
+    titles = [Group(title, sort_key=place) for place, title in enumerate((*PANELS, "HttpOptions"))]
     panels = {word: title for title, words in zip(titles, PANELS.values(), strict=False) for word in words.split()}
     app["--help"].group = app["--version"].group = (titles[-1],)
     groups = {

@@ -33,21 +33,21 @@ from ..config.formats._programs import find_sections, is_comment, project_of
 from ._config import json_of, toml_of
 from ._output import Failure, Misuse, Output
 
-NAME: Final = "mcp-actors"
+ENTRY_NAME: Final = "mcp-actors"
 """The name of our entry in the file of a host."""
 
 _COPY: Final = ".before-mcp-actors"
-_ON_MACOS: Final = "~/Library/Application Support"
+_HOSTS_ON_MACOS: Final = "~/Library/Application Support"
 
 HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
     "claude": ("mcpServers", "~/.claude.json", "~/.claude.json"),
     "claude-desktop": (
         "mcpServers",
         "~/.config/Claude/claude_desktop_config.json",
-        f"{_ON_MACOS}/Claude/claude_desktop_config.json",
+        f"{_HOSTS_ON_MACOS}/Claude/claude_desktop_config.json",
     ),
     "cursor": ("mcpServers", "~/.cursor/mcp.json", "~/.cursor/mcp.json"),
-    "vscode": ("servers", "~/.config/Code/User/mcp.json", f"{_ON_MACOS}/Code/User/mcp.json"),
+    "vscode": ("servers", "~/.config/Code/User/mcp.json", f"{_HOSTS_ON_MACOS}/Code/User/mcp.json"),
     "codex": ("mcp_servers", "~/.codex/config.toml", "~/.codex/config.toml"),
 }
 """Host → the key of its servers, and its file for all projects on Linux and on macOS."""
@@ -61,22 +61,24 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
     reasons = {name: now.reason_to_stay(name) for name in now.entries if not is_comment(name)}
     moved = {name: now.moved(name) for name, reason in reasons.items() if reason is None}
     for name, reason in reasons.items():
-        if reason is not None and name != NAME:
+        if reason is not None and name != ENTRY_NAME:
             output.line((name, "bold"), f"  stays: {reason}")
     if not moved:
         output.line(f"nothing to move in {now.path}")
         return 0
-    if NAME in now.entries and NAME not in moved and now.attached_to != ours:
-        elsewhere = f"is attached to {now.attached_to}" if now.attached_to else f"has a server {NAME!r} that stays"
+    if ENTRY_NAME in now.entries and ENTRY_NAME not in moved and now.attached_to != ours:
+        elsewhere = (
+            f"is attached to {now.attached_to}" if now.attached_to else f"has a server {ENTRY_NAME!r} that stays"
+        )
         raise Failure(f"{now.path} {elsewhere}; undo that, or rename the server; nothing was changed")
     attach = os.path.abspath(Path(__file__).parent.parent / "gateway" / "attach.py")
     python = our_python("mcp-actors config attach", attach)
     entry = {"command": python, "args": ["-I", "-S", attach, "--config", ours]}
     entry = entry if now.is_toml else {"type": "stdio", **entry}
     if now.attached_to == ours:
-        entry = {**now.entries[NAME], **entry}  # the host may have added keys, such as what it asks no more
-    text = now.replaced({*moved, NAME}, now.as_members({NAME: entry}))
-    now.check(text, {name: each for name, each in now.entries.items() if name not in moved} | {NAME: entry})
+        entry = {**now.entries[ENTRY_NAME], **entry}  # the host may have added keys, such as what it asks no more
+    text = now.replaced({*moved, ENTRY_NAME}, now.as_members({ENTRY_NAME: entry}))
+    now.check(text, {name: each for name, each in now.entries.items() if name not in moved} | {ENTRY_NAME: entry})
     before, document = _read_ours(ours)
     kept = document.setdefault(now.section, {})
     for name, each in moved.items():
@@ -109,8 +111,8 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
         text, moved = before.text, before.moved_to(now)
     else:
         moved = _moved_back(now, ours, old is not None, kept, copies)
-        text = now.replaced({NAME}, now.as_members(moved))
-        now.check(text, {name: each for name, each in now.entries.items() if name != NAME} | moved)
+        text = now.replaced({ENTRY_NAME}, now.as_members(moved))
+        now.check(text, {name: each for name, each in now.entries.items() if name != ENTRY_NAME} | moved)
         output.note(f"no copy of {now.path} fits any more; its servers are as in {ours}, and all else is as it was")
     used = _used_by_others(now, ours, kept)
     for name in [name for name in moved if name in kept]:
@@ -136,9 +138,9 @@ def _moved_back(
         problem = f"has none of the servers of {now.path}" if exists else "is missing"
         raise Failure(
             f"{ours} {problem}, and no copy of {now.path} fits any more; copy the servers that you want from one of "
-            f"{now.path}{_COPY}*, and remove the entry {NAME!r}; nothing was changed"
+            f"{now.path}{_COPY}*, and remove the entry {ENTRY_NAME!r}; nothing was changed"
         )
-    if twice := ", ".join(moved.keys() & (now.entries.keys() - {NAME})):
+    if twice := ", ".join(moved.keys() & (now.entries.keys() - {ENTRY_NAME})):
         raise Failure(f"{now.path} has {twice} again, which {ours} has too; rename one; nothing was changed")
     return moved
 
@@ -203,7 +205,7 @@ class HostFile:
     @property
     def attached_to(self) -> str | None:
         """Our file, as our entry names it; None without an entry."""
-        match self.entries.get(NAME):
+        match self.entries.get(ENTRY_NAME):
             case {"args": [*_, "--config", str(ours)] as args} if runs_us("", args):
                 return ours
         return None
@@ -254,20 +256,20 @@ class HostFile:
     def became(self, now: HostFile) -> bool:
         """Return whether `attach_host` turned this file into `now`."""
         gone = self.moved_to(now).keys()
-        return bool(gone) and self.replaced({*gone, NAME}, now.text_of_ours()) == now.text
+        return bool(gone) and self.replaced({*gone, ENTRY_NAME}, now.text_of_ours()) == now.text
 
     def moved_to(self, now: HostFile) -> dict[str, Any]:
         """Return the entries that a later file lacks, as our file has them."""
         gone = self.entries.keys() - now.entries.keys()
         if self.attached_to is None:
-            gone |= self.entries.keys() & {NAME}  # another server that had this name
+            gone |= self.entries.keys() & {ENTRY_NAME}  # another server that had this name
         return {name: self.moved(name) for name in self.entries if name in gone}
 
     def text_of_ours(self) -> str:
         """Return the text of our entry, which must be in one place."""
-        spans = [span for span in self.spans if span.name == NAME]
+        spans = [span for span in self.spans if span.name == ENTRY_NAME]
         if len(spans) != 1:
-            problem = f"the entry {NAME!r} is not in one place of the text"
+            problem = f"the entry {ENTRY_NAME!r} is not in one place of the text"
             raise Failure(f"{self.path}: {problem}; write it as one object, or one [table]; nothing was changed")
         return self.text[spans[0].start : spans[0].end]
 
@@ -308,11 +310,11 @@ def _members(text: str, at: int) -> Iterator[tuple[str, int, int, int]]:
 
 
 _DECODER: Final = json.JSONDecoder()
-_SPACE: Final = re.compile(r"\s*")
+_BLANKS: Final = re.compile(r"\s*")
 
 
 def _skip(text: str, at: int) -> int:
-    found = _SPACE.match(text, at)
+    found = _BLANKS.match(text, at)
     return found.end() if found else at
 
 

@@ -127,7 +127,7 @@ def _list(schema: Mapping[str, Any], key: str) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-_OF_JSON: dict[type, frozenset[str]] = {
+_JSON_TYPES_OF: dict[type, frozenset[str]] = {
     bool: frozenset({"boolean"}),
     int: frozenset({"integer", "number"}),
     float: frozenset({"number"}),
@@ -151,7 +151,7 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
         value = text
     if isinstance(value, float) and value.is_integer() and "integer" in kinds and "number" not in kinds:
         value = int(value)
-    if not kinds or _OF_JSON[type(value)] & kinds:
+    if not kinds or _JSON_TYPES_OF[type(value)] & kinds:
         return value
     if "string" in kinds:
         return text
@@ -322,17 +322,17 @@ def _indented(text: str) -> list[str]:
 # Servers write schemas. References may form a cycle, or double at each level, so levels, members and texts are cut.
 
 
-_LEVELS: Final = 4
-_LISTED: Final = 12  # members of an object, values of an enum, alternatives
-_SHOWN: Final = 200  # characters of a type, a default or a limit
+_SCHEMA_LEVELS: Final = 4
+_LISTED_LINES: Final = 12  # members of an object, values of an enum, alternatives
+_SHOWN_DESCRIPTION: Final = 200  # characters of a type, a default or a limit
 
-_TYPES: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
+_PYTHON_TYPES: Final = {"string": "str", "integer": "int", "number": "float", "boolean": "bool", "null": "None"}
 
 _LIMITS: Final = (
     *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf", "minLength", "maxLength", "pattern"),
     *("format", "minItems", "maxItems", "uniqueItems", "minProperties", "maxProperties"),
 )
-_PLAIN: Final = re.compile(r"[\w.-]{1,64}")
+_PLAIN_NAME: Final = re.compile(r"[\w.-]{1,64}")
 
 
 def signature(name: str, schema: Any) -> list[str]:
@@ -343,9 +343,9 @@ def signature(name: str, schema: Any) -> list[str]:
     words = []
     for key, member, required in _arguments_of(schema):
         default = f" = {_literal(member['default'])}" if "default" in member else " = …"
-        words.append(f"{_key(key)}: {_cut(_type(member, schema, _LEVELS))}{'' if required else default}")
+        words.append(f"{_key(key)}: {_cut(_type(member, schema, _SCHEMA_LEVELS))}{'' if required else default}")
     if isinstance(schema, Mapping) and (more := schema.get("additionalProperties")):
-        words.append(f"**others: {_cut(_type(more, schema, _LEVELS))}")
+        words.append(f"**others: {_cut(_type(more, schema, _SCHEMA_LEVELS))}")
     line = f"{_key(name)}({', '.join(words)})"
     return [line] if len(line) <= 88 else [f"{_key(name)}(", *(f"    {word}," for word in words), ")"]
 
@@ -355,7 +355,7 @@ def explained(schema: Any) -> list[str]:
     rows = []
     for key, member, _ in _arguments_of(schema):
         said = member.get("description")
-        parts = [_resolved(part, schema) for part in islice(_list(member, "anyOf"), _LISTED)]
+        parts = [_resolved(part, schema) for part in islice(_list(member, "anyOf"), _LISTED_LINES)]
         limits = {
             f"{limit} {_cut(str(part[limit]))}": None
             for limit in _LIMITS
@@ -381,10 +381,10 @@ def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
     """Return a schema with the contents of ``$ref`` and ``allOf``, without references out of the tool's schema."""
-    for _ in range(_LEVELS):
+    for _ in range(_SCHEMA_LEVELS):
         if not isinstance(schema, Mapping) or not ("$ref" in schema or "allOf" in schema):
             break
-        parts = [_referred(schema.get("$ref"), root), *islice(_list(schema, "allOf"), _LISTED)]
+        parts = [_referred(schema.get("$ref"), root), *islice(_list(schema, "allOf"), _LISTED_LINES)]
         rest = {key: value for key, value in schema.items() if key not in ("$ref", "allOf")}
         schema = {key: value for part in (*parts, rest) if isinstance(part, Mapping) for key, value in part.items()}
     return schema
@@ -393,7 +393,7 @@ def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
 def _referred(ref: Any, root: Any) -> Any:
     if not isinstance(ref, str) or not ref.startswith("#"):
         return None
-    for part in ref.split("/", 2 * _LEVELS)[1:]:
+    for part in ref.split("/", 2 * _SCHEMA_LEVELS)[1:]:
         root = root.get(part.replace("~1", "/").replace("~0", "~")) if isinstance(root, Mapping) else None
     return root
 
@@ -411,10 +411,10 @@ def _type(schema: Any, root: Mapping[str, Any], levels: int) -> str:
     kind = schema.get("type")
     kinds = [{**schema, "type": each} for each in kind] if isinstance(kind, list) else []
     if alternatives := [*_list(schema, "anyOf"), *_list(schema, "oneOf")] or kinds:
-        return _few(" | ", dict.fromkeys(_type(each, root, levels - 1) for each in alternatives[:_LISTED]))
+        return _few(" | ", dict.fromkeys(_type(each, root, levels - 1) for each in alternatives[:_LISTED_LINES]))
     if kind == "array":
         return f"list[{_type(schema['items'], root, levels - 1)}]" if schema.get("items") else "list"
-    return _object_type(schema, root, levels) if kind == "object" else _TYPES.get(str(kind), "any")
+    return _object_type(schema, root, levels) if kind == "object" else _PYTHON_TYPES.get(str(kind), "any")
 
 
 def _object_type(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int) -> str:
@@ -429,8 +429,8 @@ def _object_type(schema: Mapping[str, Any], root: Mapping[str, Any], levels: int
 
 
 def _few(separator: str, texts: Iterable[str]) -> str:
-    shown = [*islice(texts, _LISTED + 1)]
-    return separator.join(shown if len(shown) <= _LISTED else [*shown[:_LISTED], "…"])
+    shown = [*islice(texts, _LISTED_LINES + 1)]
+    return separator.join(shown if len(shown) <= _LISTED_LINES else [*shown[:_LISTED_LINES], "…"])
 
 
 def _literal(value: Any) -> str:
@@ -443,11 +443,11 @@ def _literal(value: Any) -> str:
 
 
 def _key(name: str) -> str:
-    return name if _PLAIN.fullmatch(name) else _cut(json.dumps(name, ensure_ascii=False))
+    return name if _PLAIN_NAME.fullmatch(name) else _cut(json.dumps(name, ensure_ascii=False))
 
 
 def _cut(text: str) -> str:
-    return plain_text(text, limit=_SHOWN)
+    return plain_text(text, limit=_SHOWN_DESCRIPTION)
 
 
 # --- ``mcp-actors graph``: draw the tree of actors behind the servers -------------------------------------------------

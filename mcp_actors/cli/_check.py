@@ -33,7 +33,7 @@ from ..config.formats._programs import OF_CLAUDE, find_sections
 from ..kernel import Event
 from ..servers import ConfigRejected, ServerGroup, ServerRef, ServerStatus, StateChanged, open_servers
 from ._configuration import followed, load
-from ._connect import MAX_SERVERS, connecting, describe, hidden_of, masker_of, open_once
+from ._connect import UNLIMITED, connecting, describe, hidden_of, masker_of, open_once
 from ._output import Output, Signalled, at_the_command_line, until_signalled
 from ._sign_in import NEEDS_AUTH, describe_sign_in
 
@@ -178,7 +178,7 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
         output.error(error)
     if output.results.is_terminal and not output.as_json:
         with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
-            async with until_signalled(), open_servers(source, watch=follows, max_servers=MAX_SERVERS) as group:
+            async with until_signalled(), open_servers(source, watch=follows, max_servers=UNLIMITED) as group:
                 await _show(group, live, every)
     # An observer sees the first connects too. But it runs within a step of the group, which must not wait for a reader
     # of the output, and its exceptions are only logged. So a channel without limit passes the events to a task, where
@@ -194,7 +194,7 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
 
             async with (
                 until_signalled(),
-                open_servers(source, watch=follows, max_servers=MAX_SERVERS, observers=[forward]),
+                open_servers(source, watch=follows, max_servers=UNLIMITED, observers=[forward]),
             ):
                 await trio.sleep_forever()
     finally:

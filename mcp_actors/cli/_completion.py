@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Final
 if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
 
-PLACES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
+DEFAULT_FILES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
 """The files that are tried, in this order, if none is named."""
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers")
-_LONGEST: Final = 1024 * 1024  # bytes of a file that is searched while a person waits
-_COMMENT: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
+_LONGEST_FILE: Final = 1024 * 1024  # bytes of a file that is searched while a person waits
+_COMMENT_OR_STRING: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 
 
@@ -31,8 +31,8 @@ def servers_for(context: CompletionContext) -> list[str]:
     named = context["--config"].raw
     with suppress(OSError, ValueError, RecursionError, RuntimeError, StopIteration):
         # The command would use the first that exists, and no other file.
-        file = Path(named).expanduser() if named else next(filter(Path.exists, map(Path, PLACES)))
-        if file.is_file() and file.stat().st_size <= _LONGEST:
+        file = Path(named).expanduser() if named else next(filter(Path.exists, map(Path, DEFAULT_FILES)))
+        if file.is_file() and file.stat().st_size <= _LONGEST_FILE:
             return _names(_parsed(file))
     return []
 
@@ -41,7 +41,7 @@ def _parsed(file: Path) -> Any:
     text = file.read_text("utf-8-sig")
     if file.suffix == ".toml":
         return tomllib.loads(text)
-    return json.loads(_LAST_COMMA.sub(r"\1", _COMMENT.sub(r"\1", text)))
+    return json.loads(_LAST_COMMA.sub(r"\1", _COMMENT_OR_STRING.sub(r"\1", text)))
 
 
 def _names(document: Any) -> list[str]:

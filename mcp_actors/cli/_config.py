@@ -32,7 +32,7 @@ from ..config.formats._programs import find_sections, switched_off
 from ._configuration import find_file, survey
 from ._output import Failure, Output
 
-_OURS: Final = "mcp_actors"
+_OWN_SECTION: Final = "mcp_actors"
 
 # --- ``mcp-actors config show`` ---------------------------------------------------------------------------------------
 
@@ -74,7 +74,7 @@ def _masked(key: str, value: Any) -> Any:
         return mask_url(value)
     if key == "args":
         return list(mask_args(tuple(value)))
-    if key.startswith(("env.", "headers.")) or key in (f"{_OURS}.auth", "oauth.clientSecret"):
+    if key.startswith(("env.", "headers.")) or key in (f"{_OWN_SECTION}.auth", "oauth.clientSecret"):
         return "***" if has_literal(parse(value, where=key)) else value
     return value
 
@@ -104,7 +104,7 @@ def _origin(server: str, place: str, entry: Any, off: str, key: str) -> str:
     """Return the environment variable, the list or the key that sets a value; else the entry."""
     if off and key == "enabled":
         return off
-    field, _, part = key.removeprefix(f"{_OURS}.").partition(".")
+    field, _, part = key.removeprefix(f"{_OWN_SECTION}.").partition(".")
 
     def sets(override: Override) -> bool:
         return override.field == field and override.key.upper() in ("", part.upper())
@@ -162,7 +162,7 @@ async def convert_config(
         remedy = f"name the servers without it: config convert {form} SERVER…, and add the others to {form} yourself"
         raise Failure(f"nothing was written; correct that, or {remedy}")
     for server in loaded.servers:
-        if settings := document[TARGETS[form].section][server.name].get(_OURS):
+        if settings := document[TARGETS[form].section][server.name].get(_OWN_SECTION):
             output.warning(f"server {server.name!r}: only mcp_actors uses: {', '.join(settings)}")
     text = toml_of(document) if TARGETS[form].is_codex else json_of(document)
     if to is None:
@@ -210,7 +210,7 @@ class _Converting:
 
     def entry(self, entry: dict[str, Any]) -> dict[str, Any]:
         target, entry = TARGETS[self.form], dict(entry)
-        settings = dict(entry.pop(_OURS, {}))
+        settings = dict(entry.pop(_OWN_SECTION, {}))
         if "auth" in settings:
             entry["headers"] = {**entry.get("headers", {}), "Authorization": f"Bearer {settings.pop('auth')}"}
         if entry.pop("enabled", True) is False:
@@ -221,7 +221,7 @@ class _Converting:
         if target.is_codex:
             settings = self._of_codex(entry, settings)
         entry = {key: self._value(key, value) for key, value in entry.items()}
-        return entry | ({_OURS: settings} if settings else {})
+        return entry | ({_OWN_SECTION: settings} if settings else {})
 
     def _of_codex(self, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         """Replace variables by Codex's keys for their names."""
@@ -242,7 +242,7 @@ class _Converting:
         }
         entry.update((key, value) for key, value in parts.items() if value)
         for name in [name for name, value in settings.items() if value is None]:
-            self._refuse(f"{_OURS}.{name}", "null is not supported")
+            self._refuse(f"{_OWN_SECTION}.{name}", "null is not supported")
         return settings
 
     def _value(self, place: str, value: Any) -> Any:

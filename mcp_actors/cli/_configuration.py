@@ -1,6 +1,6 @@
 """Find, trust and load the configuration of a command.
 
-A configuration decides which programs run. A file that was found (`PLACES`), not named, therefore needs
+A configuration decides which programs run. A file that was found (`DEFAULT_FILES`), not named, therefore needs
 `require_trust`, and `FollowedFile` refuses a later change. Servers may also be typed: a URL, or a command after ``--``.
 A server that a command names is enabled.
 
@@ -41,7 +41,7 @@ from ..config._sources import stamp_of
 from ..config._template import INTERPRETERS
 from ..config.formats import Content, load_servers, name_of, read_bytes
 from ..config.formats._load import with_failed
-from ._completion import PLACES
+from ._completion import DEFAULT_FILES
 from ._output import Failure, Misuse, Output, unknown
 
 
@@ -49,7 +49,7 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
     """Load a configuration file, or typed servers. At a terminal, ask for inputs.
 
     Args:
-        file: None loads the first of `PLACES` that exists.
+        file: None loads the first of `DEFAULT_FILES` that exists.
         names: servers, by name in the file or name here, a URL or a command (see `typed`); empty loads all of the file.
         output: prints the name of a found file.
 
@@ -251,7 +251,7 @@ def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
 COMMAND: Final = "$ "
 """Begins a typed command line in the place of a name; names have neither ``$`` nor spaces."""
 
-_URL: Final = re.compile(r"https?://", re.IGNORECASE)
+_WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 
 _ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/|$)|[\w-]+(\.[\w-]+)*\.[a-z]{2,}/", re.IGNORECASE)
 
@@ -281,7 +281,7 @@ def typed(words: Sequence[str]) -> list[str]:
 
 
 def _is_typed(name: str) -> bool:
-    return name.startswith(COMMAND) or _URL.match(name) is not None
+    return name.startswith(COMMAND) or _WEB_URL.match(name) is not None
 
 
 def _typed_server(name: str) -> ServerConfig:
@@ -296,10 +296,10 @@ def _as_name(text: str) -> str:
 
 
 def find_file() -> Path:
-    for place in PLACES:
+    for place in DEFAULT_FILES:
         if Path(place).exists():
             return Path(place)
-    problem = f"no configuration file in this folder ({', '.join(PLACES)})"
+    problem = f"no configuration file in this folder ({', '.join(DEFAULT_FILES)})"
     raise ConfigError(f"{problem}; name one with --config FILE, or type a URL, or a command after --")
 
 
@@ -372,7 +372,7 @@ def require_trust(found: Path, output: Output) -> Content:
     content = read_bytes(str(found))
     output.note(f"using {found}")
     accepted = _hash_of(content[0]) in _accepted().get(os.path.abspath(found), ())
-    if not accepted and (review := _Review.of(found, content)).servers:
+    if not accepted and (review := _FileReview.of(found, content)).servers:
         _ask(found, review)
         with suppress(OSError, RuntimeError):  # the question is asked again next time
             accept(found, content[0])
@@ -420,7 +420,7 @@ def _name_of(entry: Callable[[int], tuple[object, ...]], number: int) -> str:
 
 
 @attrs.frozen
-class _Review:
+class _FileReview:
     """The servers of a file, for review.
 
     Attributes:
@@ -431,7 +431,7 @@ class _Review:
     inputs: dict[str, Input]
 
     @classmethod
-    def of(cls, found: Path, content: Content) -> _Review:
+    def of(cls, found: Path, content: Content) -> _FileReview:
         """Read the servers of a file, without values from a person or the environment."""
         inputs: dict[str, Input] = {}
 
@@ -461,7 +461,7 @@ class _Review:
         return _SPACES.sub(lambda run: f"…{len(run[0])} spaces…", json.dumps(document, indent=2))
 
 
-def _ask(found: Path, review: _Review) -> None:
+def _ask(found: Path, review: _FileReview) -> None:
     shown, number = str(review), len(review.servers)
     path = plain_text(os.path.abspath(found))
     with _terminal() as terminal:

@@ -32,7 +32,7 @@ T = TypeVar("T")
 Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
 """Called for a server that is connected or has failed."""
 
-MAX_SERVERS: Final = sys.maxsize
+UNLIMITED: Final = sys.maxsize
 """No limit: the file says how many servers the user wants, and no command has an option."""
 
 REPORT_EVERY: Final = 5.0
@@ -62,7 +62,7 @@ async def open_once(
     async with until_signalled(), AsyncExitStack() as stack:
         stack.enter_context(output.showing_stderr(named=len(servers) > 1))
         with output.waiting(connecting(servers)):
-            group = await stack.enter_async_context(open_servers(*servers, max_servers=MAX_SERVERS, **options))
+            group = await stack.enter_async_context(open_servers(*servers, max_servers=UNLIMITED, **options))
             await _connect(group, output, settled)
         if strict and group.errors:
             raise first_of(group.errors.values())

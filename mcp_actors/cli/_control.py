@@ -18,11 +18,11 @@ from typing import Any, Final
 
 import trio
 
-from ..gateway.attach import Refused, check_socket, folder, holder, peer_uid, real_name
+from ..gateway.attach import DaemonRefused, check_socket, folder, holder, peer_uid, real_name
 from ._configuration import find_file, name_here
 from ._output import Failure, Misuse, Output, at_the_command_line
 
-PATIENCE: Final = 5.0
+DAEMON_TIMEOUT: Final = 5.0
 """Seconds without a line after which a daemon is hung. A busy daemon sends a line each second."""
 
 _COLUMNS: Final = ("name", "state", "pid", "in_flight", "queued", "restarts", "tools")
@@ -63,7 +63,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
             _show(answer[-1], output)
         lines += answer
     if hung:
-        problem = f"a daemon does not answer within {PATIENCE:g} s: {', '.join(hung)}"
+        problem = f"a daemon does not answer within {DAEMON_TIMEOUT:g} s: {', '.join(hung)}"
         problem += "; end its process with kill -9, and the next mcp-actors attach starts it"
         if not lines:
             raise Failure(problem)
@@ -78,7 +78,7 @@ def _file_of(config: str | None) -> str:
 def _sockets() -> list[Path]:
     try:
         return [path for path in sorted(Path(folder()).glob("*.ctl")) if check_socket(str(path))]
-    except Refused as error:
+    except DaemonRefused as error:
         raise Failure(str(error)) from None
 
 
@@ -88,7 +88,7 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
     A daemon of another file, or a socket left by a killed daemon, has no lines.
 
     Raises:
-        trio.TooSlowError: nothing came for `PATIENCE` seconds.
+        trio.TooSlowError: nothing came for `DAEMON_TIMEOUT` seconds.
     """
     try:
         stream = await trio.open_unix_socket(os.fspath(socket))
@@ -103,7 +103,7 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
             while not lines or "done" not in lines[-1]:
                 # A limit for each piece, not the answer: a reload may take minutes, and sends a line each second, but
                 # to a suspended daemon one can connect and send, and wait for ever.
-                with trio.fail_after(PATIENCE):
+                with trio.fail_after(DAEMON_TIMEOUT):
                     piece = await stream.receive_some()
                 if not piece:
                     raise trio.BrokenResourceError

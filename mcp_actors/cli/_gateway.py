@@ -35,7 +35,7 @@ from ..config.formats._load import refuse_ourselves
 from ..gateway._control import serve_control
 from ..gateway._daemon import cut_log, file_and_server, real_name
 from ..gateway._front import Front
-from ..gateway._listen import LOOK_SECONDS, Acceptor, KeptSocket, listen
+from ..gateway._listen import SOCKET_POLL, Acceptor, KeptSocket, listen
 from ..gateway._network import Network, network_of
 from ..gateway._own import in_background, open_in_background, start, start_eager
 from ..gateway._serve import serve_front
@@ -43,7 +43,7 @@ from ..gateway._session import Gateway
 from ..servers import SourceStatus
 from ..servers.group import in_words
 from ._configuration import with_overrides
-from ._output import UNUSABLE, Failure, Misuse, Unusable, until_signalled
+from ._output import EXIT_UNUSABLE, Failure, Misuse, UnusableFile, until_signalled
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -86,7 +86,7 @@ async def serve_file(
             daemon.gateway.refusal = str(exc)
             sys.stderr.write(f"error: {exc}\n")
             await serve_front(daemon.gateway, stop=daemon.stop)
-            return UNUSABLE
+            return EXIT_UNUSABLE
         with ExitStack() as stack:
             acceptors = await _acceptors(socket, network)
             for each in acceptors:
@@ -130,7 +130,7 @@ async def _bound_log(socket: str) -> None:
     """Keep the log next to a daemon's socket short, if stderr goes there."""
     log = f"{socket.removesuffix('.sock')}.log"
     while True:
-        await trio.sleep(LOOK_SECONDS)
+        await trio.sleep(SOCKET_POLL)
         with suppress(OSError):  # there is no such log, or it is only written to
             if os.path.samestat(os.stat(log), os.fstat(2)):
                 cut_log(2)
@@ -199,14 +199,14 @@ async def serving() -> AsyncIterator[Daemon]:
             yield daemon
         except Exception as exc:
             if isinstance(failure := collapse(exc), ConfigError):
-                raise Unusable(str(failure)) from None
+                raise UnusableFile(str(failure)) from None
             if not isinstance(failure, Failure):  # which the command prints
                 daemon.end(f"{type(failure).__name__}: {failure}")
             raise
 
 
 @define(eq=False)
-class Opened:
+class ServedFile:
     """The servers of a file, while served.
 
     Attributes:
@@ -299,7 +299,7 @@ async def opened(
     *,
     several: bool = False,
     observers: Sequence[Observer] = (),
-) -> AsyncIterator[Opened]:
+) -> AsyncIterator[ServedFile]:
     """Open the servers of a file for a block, start them, and obey a control socket at the path `control`, if any.
 
     The gateway of `daemon` gets the front.
@@ -319,7 +319,7 @@ async def opened(
                     gateway.front = front = Front(group, naming)
                     front.files = (_status_of(loaded),)
                     start_eager(nursery, front, shared.servers)
-                    found = Opened(gateway, config, nursery, several, per_identity)
+                    found = ServedFile(gateway, config, nursery, several, per_identity)
                     nursery.start_soon(found.follow, daemon)
                     if acceptor is not None:
                         name, page = real_name(config), partial(_open_page, found)
@@ -330,7 +330,7 @@ async def opened(
             commands.cancel_scope.cancel("the servers are stopped")
 
 
-async def _open_page(found: Opened) -> dict[str, str]:
+async def _open_page(found: ServedFile) -> dict[str, str]:
     """Serve the page for people once."""
     from ..gateway.http import serve_page  # few daemons show it
 
@@ -363,7 +363,7 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
     try:
         return network_of(socket, read_secret(secret_file))
     except (ValueError, OSError) as exc:
-        raise Unusable(str(exc)) from None
+        raise UnusableFile(str(exc)) from None
 
 
 def _accepting(control: str | None) -> AbstractContextManager[Acceptor | None]:

@@ -1,7 +1,7 @@
 """Serve the servers of a file over HTTP: ``serve --http`` and ``ui``.
 
 Without a token, only this machine may connect, so other addresses are refused. The first signal lets requests finish
-(`Door.drain`); a second one ends the command at once.
+(`HttpDoor.drain`); a second one ends the command at once.
 
 Owns: the listening sockets and the metrics.
 Writes: the token file; the address to stdout, with a newly made token.
@@ -48,11 +48,11 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from ..config import ServerConfig
-    from ..gateway.http import Door
+    from ..gateway.http import HttpDoor
 
 
 @frozen
-class Options:
+class HttpOptions:
     address: str
     token_file: str | None
     no_token: bool
@@ -60,7 +60,7 @@ class Options:
     origins: Sequence[str]
 
 
-async def serve_over_http(config: str, options: Options, control: str | None) -> int:
+async def serve_over_http(config: str, options: HttpOptions, control: str | None) -> int:
     """Serve the servers of a file over HTTP until a signal; the errors are those of `serve_file`."""
     config = expanded(config)
     _check_names(options)
@@ -119,7 +119,7 @@ _ADDRESS_GIVEN: Final = re.compile(
 )
 
 
-def _check_names(options: Options) -> None:
+def _check_names(options: HttpOptions) -> None:
     for each in options.host_names:
         _, host, _ = _parts_of(each)
         if each.lower() != (form := host.strip("[]")):
@@ -136,7 +136,7 @@ def _parts_of(given: str) -> tuple[str, str, str]:
     return scheme or "https", host or "gw.example.com", port or ""
 
 
-async def _listen(options: Options) -> list[socket.socket]:
+async def _listen(options: HttpOptions) -> list[socket.socket]:
     try:
         with listening_at(options.address):
             listeners = await listen_at(options.address)
@@ -149,7 +149,7 @@ async def _listen(options: Options) -> list[socket.socket]:
     return listeners
 
 
-def _access(config: str, options: Options) -> tuple[Access, str, str]:
+def _access(config: str, options: HttpOptions) -> tuple[Access, str, str]:
     """Return the rules, the token file, and the token if newly made."""
     names = frozenset(name.lower() for name in options.host_names)
     if options.no_token:
@@ -163,7 +163,7 @@ def _access(config: str, options: Options) -> tuple[Access, str, str]:
     return Access(tokens_in(file), names, frozenset(options.origins)), file, made
 
 
-async def _reload(door: Door, file: str, own: Sequence[ServerConfig], each: Sequence[ServerConfig]) -> None:
+async def _reload(door: HttpDoor, file: str, own: Sequence[ServerConfig], each: Sequence[ServerConfig]) -> None:
     """Read the tokens again, and apply changes of tokens and of servers of sessions and identities.
 
     Raises:

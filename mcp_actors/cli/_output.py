@@ -49,7 +49,7 @@ _REWORDED: Final = {
 }
 """Remedies of messages that are for programs → those at the command line."""
 
-_LONGEST: Final = 1024 * 1024  # characters of one text on a terminal
+_LONGEST_TEXT: Final = 1024 * 1024  # characters of one text on a terminal
 
 
 @attrs.frozen
@@ -137,7 +137,7 @@ class Output:
 
     def text(self, text: str) -> None:
         if not self.as_json:
-            self._write(plain_text(text, limit=_LONGEST, lines=True) if self.results.is_terminal else text)
+            self._write(plain_text(text, limit=_LONGEST_TEXT, lines=True) if self.results.is_terminal else text)
 
     def parts(self, parts: Sequence[str | Binary]) -> None:
         """Print or save the parts of a result. A terminal gets no binary data.
@@ -227,10 +227,10 @@ class Output:
         self._message("warning", "yellow", text)
 
     def progress(self, text: str) -> None:
-        self.messages.print(Text(plain_text(text, limit=_LONGEST), "dim"), soft_wrap=True)
+        self.messages.print(Text(plain_text(text, limit=_LONGEST_TEXT), "dim"), soft_wrap=True)
 
     def _message(self, word: str, style: str, text: str) -> None:
-        plain = indented(plain_text(at_the_command_line(text), limit=_LONGEST, lines=True))
+        plain = indented(plain_text(at_the_command_line(text), limit=_LONGEST_TEXT, lines=True))
         self.messages.print(Text.assemble((f"{word}:", style), " ", plain), soft_wrap=True)
 
 
@@ -267,7 +267,7 @@ def _writable(file: str) -> Path:
 
 def _on_one_line(text: str) -> str:
     """Remove control characters, but keep spaces at the end, which fill a column."""
-    return plain_text(text, limit=_LONGEST) + " " * (len(text) - len(text.rstrip(" ")))
+    return plain_text(text, limit=_LONGEST_TEXT) + " " * (len(text) - len(text.rstrip(" ")))
 
 
 # --- Stop the servers of a command on SIGTERM and SIGHUP --------------------------------------------------------------
@@ -315,11 +315,11 @@ class Failure(Exception):
     """The command has failed."""
 
 
-UNUSABLE: Final = os.EX_CONFIG
+EXIT_UNUSABLE: Final = os.EX_CONFIG
 """The exit code of a command that serves, if a file cannot be used. A new start does not help."""
 
 
-class Unusable(Failure):
+class UnusableFile(Failure):
     """A file that a command needs to serve cannot be used."""
 
 

@@ -29,7 +29,7 @@ from ._output import Failure, Misuse, Output, unknown
 
 
 @attrs.frozen(kw_only=True)
-class _Review:
+class _PinReview:
     """The last listing of a server, compared with the accepted tools."""
 
     config: ServerConfig
@@ -78,7 +78,7 @@ async def show_pins(names: Sequence[str], config: str | None, directory: str | N
     return output.errors(loaded.errors) or int(any(review.verdict.hidden for review in reviews))
 
 
-def _print(review: _Review, tool: str, what: str, output: Output) -> None:
+def _print(review: _PinReview, tool: str, what: str, output: Output) -> None:
     output.line("  ", (f"{review.config.name}/{tool}", "bold"), f"  {what}")
     for line in review.diff(tool) if tool in review.changes and tool in review.seen.tools else ():
         output.line((f"    {line}", {"+": "green", "-": "red"}.get(line[0], "")))
@@ -113,7 +113,7 @@ async def decide(
 
 def _decision(
     store: CatalogStore, server: ServerConfig, tools: tuple[str, ...], output: Output, *, approve: bool
-) -> tuple[_Review, tuple[str, ...]]:
+) -> tuple[_PinReview, tuple[str, ...]]:
     """Return the review of a server, and the tools to approve or reject."""
     review = _reviewed(store, server, output)
     if review is None:
@@ -139,7 +139,7 @@ def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfi
     return [(known[name], () if "" in tools else tuple(dict.fromkeys(tools))) for name, tools in named.items()]
 
 
-def _reviewed(store: CatalogStore, config: ServerConfig, output: Output) -> _Review | None:
+def _reviewed(store: CatalogStore, config: ServerConfig, output: Output) -> _PinReview | None:
     """Compare a server's last listing with the accepted tools."""
     with _errors_of(store):
         remembered = store.load(_key(config))
@@ -155,7 +155,7 @@ def _reviewed(store: CatalogStore, config: ServerConfig, output: Output) -> _Rev
     except ValidationError:
         raise Failure(f"{store.path(_key(config))}: the file is damaged; remove it") from None
     seen = attrs.evolve(seen, identity=remembered.identity)
-    return _Review(config=config, remembered=remembered, seen=seen, verdict=judge(remembered.pins, seen, "block"))
+    return _PinReview(config=config, remembered=remembered, seen=seen, verdict=judge(remembered.pins, seen, "block"))
 
 
 def _key(config: ServerConfig) -> str:

@@ -34,9 +34,9 @@ from .._collapse import collapse
 from .._errors import InvalidArguments, McpActorsError
 from ._app import EXAMPLES, make_app, path_of
 from ._interrupt import INTERRUPTED, exit_on_interrupt
-from ._output import UNUSABLE, Failure, Misuse, Output, Signalled, Unusable, unknown
+from ._output import EXIT_UNUSABLE, Failure, Misuse, Output, Signalled, UnusableFile, unknown
 
-FAILED: Final = 1
+EXIT_FAILED: Final = 1
 
 
 EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, (_, example) in EXAMPLES.items()}
@@ -81,7 +81,7 @@ INSTEAD: Final = (
 )
 """A command (empty: any), options that people type for it, and what to do instead."""
 
-RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
+SERVER_RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
 """Programs that run servers; people copy such command lines."""
 
 
@@ -99,7 +99,7 @@ def run(words: Sequence[str]) -> int:
                 output.error(f"cannot write the output: {error.strerror}")
             except OSError:  # the terminal is gone
                 _discard(sys.stderr)
-    return FAILED
+    return EXIT_FAILED
 
 
 def _outcome(words: Sequence[str], output: Output) -> int:
@@ -110,7 +110,7 @@ def _outcome(words: Sequence[str], output: Output) -> int:
         return 2  # the command line is wrong
     except (Failure, McpActorsError) as error:
         output.failure(error)
-        return UNUSABLE if isinstance(error, Unusable) else FAILED
+        return EXIT_UNUSABLE if isinstance(error, UnusableFile) else EXIT_FAILED
     except KeyboardInterrupt:
         output.messages.print("cancelled")
         return INTERRUPTED
@@ -189,7 +189,9 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
 
 def _separated(words: Sequence[str]) -> str | None:
     """Return a command line with ``--`` before the command of a server, if there is one."""
-    start = next((place for place, word in enumerate(words) if word in RUNNERS or ("mcp" in word and which(word))), 0)
+    start = next(
+        (place for place, word in enumerate(words) if word in SERVER_RUNNERS or ("mcp" in word and which(word))), 0
+    )
     return shlex.join([*words[:start], "--", *words[start:]]) if start and "--" not in words else None
 
 

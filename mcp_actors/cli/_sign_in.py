@@ -19,7 +19,7 @@ import trio
 
 from .._errors import ConfigError, ConnectFailed
 from .._text import plain_text
-from ..auth import Exchange, SignedIn, open_browser, sign_in, sign_out, signed_in
+from ..auth import AuthorizationClient, SignedIn, open_browser, sign_in, sign_out, signed_in
 from ..config import ServerConfig, mask_url
 from ..transports import open_exchange
 from ._configuration import load
@@ -102,8 +102,8 @@ async def describe_sign_in(server: ServerConfig) -> str | None:
 
 
 async def _each(
-    servers: Iterable[ServerConfig], action: Callable[[Exchange], Awaitable[T]], *, named: bool = False
-) -> list[tuple[str, Exchange, T]]:
+    servers: Iterable[ServerConfig], action: Callable[[AuthorizationClient], Awaitable[T]], *, named: bool = False
+) -> list[tuple[str, AuthorizationClient, T]]:
     """Call a function for each enabled server with a sign-in.
 
     Raises:
@@ -123,7 +123,7 @@ async def _each(
     return results
 
 
-def _details(found: SignedIn, exchange: Exchange) -> dict[str, Any]:
+def _details(found: SignedIn, exchange: AuthorizationClient) -> dict[str, Any]:
     mask = _masked_by(exchange, found)
     return {
         "issuer": mask(found.issuer),
@@ -134,13 +134,13 @@ def _details(found: SignedIn, exchange: Exchange) -> dict[str, Any]:
     }
 
 
-def _masked_by(exchange: Exchange, found: SignedIn) -> Callable[[str | None], str | None]:
+def _masked_by(exchange: AuthorizationClient, found: SignedIn) -> Callable[[str | None], str | None]:
     """Return a function that masks the authorization server's texts."""
     exchange.learn_credentials(found.tokens, found.client)
     return lambda text: None if text is None else exchange.mask(text)
 
 
-def _described(found: SignedIn, exchange: Exchange) -> str:
+def _described(found: SignedIn, exchange: AuthorizationClient) -> str:
     mask = _masked_by(exchange, found)
     if found.refused:
         return "not signed in: its refresh token was refused"

@@ -70,10 +70,10 @@ def seconds_of(interval: object, where: str) -> float:
 
 
 MAX_NODES: Final = 20_000
-MAX_DEPTH: Final = 64
+MAX_YAML_DEPTH: Final = 64
 
-_OF_JSON: Final = re.compile(r"true|false|null|-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?")
-_SHOWN: Final = 80  # characters of the parser's message
+_JSON_SCALAR: Final = re.compile(r"true|false|null|-?(?:0|[1-9]\d{0,300})(?:\.\d{1,300})?(?:[eE][+-]?\d{1,3})?")
+_SHOWN_LINE: Final = 80  # characters of the parser's message
 
 
 @attrs.frozen
@@ -95,18 +95,18 @@ def read_documents(source: str, text: str) -> list[Document]:
     except ImportError:
         raise bad(source, "", "PyYAML is not installed; run: pip install 'mcp-actors[yaml]'") from None
     try:
-        return list(_Reader(source, yaml.parse(text, Loader=yaml.SafeLoader)).documents())
+        return list(_YamlBuilder(source, yaml.parse(text, Loader=yaml.SafeLoader)).documents())
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         where = f":{mark.line + 1}" if mark is not None else ""
-        said = str(error.problem or error.context)[:_SHOWN]
+        said = str(error.problem or error.context)[:_SHOWN_LINE]
         raise bad(f"{source}{where}", "", f"this is not valid YAML: {said}") from None
     except yaml.YAMLError:
         raise bad(source, "", "this is not valid YAML: it has a character that YAML does not allow") from None
 
 
 @attrs.define
-class _Reader:
+class _YamlBuilder:
     source: str
     events: Iterator[Any]
     nodes: int = 0
@@ -127,7 +127,7 @@ class _Reader:
         import yaml
 
         self.nodes += 1
-        if self.nodes > MAX_NODES or depth > MAX_DEPTH:
+        if self.nodes > MAX_NODES or depth > MAX_YAML_DEPTH:
             problem = "has too many values" if self.nodes > MAX_NODES else "is nested too deeply"
             raise self._bad(event, f"the file {problem}; check that it is the right one")
         if isinstance(event, yaml.AliasEvent):
@@ -165,7 +165,7 @@ def _scalar(event: Any, *, typed: bool) -> Any:
     plain, text = event.implicit[0], event.value
     if plain and text == "":
         return None
-    return json.loads(text) if plain and typed and _OF_JSON.fullmatch(text) else text
+    return json.loads(text) if plain and typed and _JSON_SCALAR.fullmatch(text) else text
 
 
 # --- Manifests of ``kind: MCPServer`` ---------------------------------------------------------------------------------
@@ -464,7 +464,7 @@ def stamp_of(path: str) -> Stamp | None:
 
 
 MAX_FILES: Final = 1000
-MAX_BYTES: Final = 256 * 1024
+MAX_MANIFEST_BYTES: Final = 256 * 1024
 """Bytes of one file. The parser is written in Python and takes about a second for them."""
 
 
@@ -536,8 +536,8 @@ def _load(file: str) -> LoadedConfig:
 def _entries(file: str, warnings: list[str]) -> Iterator[Entry]:
     data, status = read_bytes(file)
     warnings += permission_warnings(file, status)
-    if len(data) > MAX_BYTES:
-        raise bad(file, "", f"the file is larger than {MAX_BYTES // 1024} KiB; check that it is the right one")
+    if len(data) > MAX_MANIFEST_BYTES:
+        raise bad(file, "", f"the file is larger than {MAX_MANIFEST_BYTES // 1024} KiB; check that it is the right one")
     for document in read_documents(file, decode(file, data)):
         if (entry := entry_of(file, document)) is not None:
             yield entry

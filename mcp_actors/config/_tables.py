@@ -29,7 +29,7 @@ from ._sources import seconds_of
 from .formats import Entry, JsonObject, bad, child, file_name, found, json_problem, load_entries
 
 SERVERS: Final = "mcp_servers"
-STATUS: Final = "mcp_server_status"
+STATUS_TABLE: Final = "mcp_server_status"
 
 MAX_ROWS: Final = 1000
 """Rows of a table, as servers in a file."""
@@ -37,10 +37,10 @@ MAX_ROWS: Final = 1000
 MAX_SPEC: Final = 64 * 1024
 """Characters of one entry. The longest that people write have a few thousand."""
 
-MAX_CHARACTERS: Final = 1024 * 1024
+MAX_ENTRY_CHARACTERS: Final = 1024 * 1024
 """Characters of all entries."""
 
-TIMEOUT: Final = 5.0
+TABLE_TIMEOUT: Final = 5.0
 """Seconds for a connect, and for a statement."""
 
 _ROW: Final = "row"  # in the places of errors: "row.docs.spec"
@@ -59,11 +59,11 @@ def tables_of(spec: str, enabled: str, time: str) -> tuple[str, str]:
     servers = f"name text PRIMARY KEY, spec {spec} NOT NULL, enabled {enabled}, {updated_at}"
     columns = "name text NOT NULL, instance text NOT NULL, status text NOT NULL"
     states = f"{columns}, {updated_at}, PRIMARY KEY (name, instance)"
-    return f"CREATE TABLE IF NOT EXISTS {SERVERS} ({servers})", f"CREATE TABLE IF NOT EXISTS {STATUS} ({states})"
+    return f"CREATE TABLE IF NOT EXISTS {SERVERS} ({servers})", f"CREATE TABLE IF NOT EXISTS {STATUS_TABLE} ({states})"
 
 
 _WRITE: Final = f"""
-    INSERT INTO {STATUS} (name, instance, status) VALUES ({{0}}, {{0}}, {{0}})
+    INSERT INTO {STATUS_TABLE} (name, instance, status) VALUES ({{0}}, {{0}}, {{0}})
     ON CONFLICT (name, instance) DO UPDATE SET status = excluded.status, updated_at = CURRENT_TIMESTAMP"""
 
 
@@ -122,7 +122,7 @@ class TableSource(ABC):
         written = [(name, self.instance, status) for name, status in statuses.items() if status is not None]
         cursor.executemany(_WRITE.format(mark), written)
         gone = [(name, self.instance) for name, status in statuses.items() if status is None]
-        cursor.executemany(f"DELETE FROM {STATUS} WHERE name = {mark} AND instance = {mark}", gone)
+        cursor.executemany(f"DELETE FROM {STATUS_TABLE} WHERE name = {mark} AND instance = {mark}", gone)
 
     def _bounded(self) -> list[Row]:
         """Return the rows; refuse too many."""
@@ -130,8 +130,8 @@ class TableSource(ABC):
         for row in self._rows():
             rows.append(row)
             characters += len(str(row[1]))
-            if len(rows) > MAX_ROWS or characters > MAX_CHARACTERS:
-                limit = f"{MAX_ROWS} rows" if len(rows) > MAX_ROWS else f"{MAX_CHARACTERS // 1024**2} MiB"
+            if len(rows) > MAX_ROWS or characters > MAX_ENTRY_CHARACTERS:
+                limit = f"{MAX_ROWS} rows" if len(rows) > MAX_ROWS else f"{MAX_ENTRY_CHARACTERS // 1024**2} MiB"
                 raise bad(self.name, "", f"there are more than {limit} in this table; check that it is the right one")
         return rows
 
@@ -224,13 +224,13 @@ class PostgresSource(TableSource):
         """Connect for one transaction. Errors of PostgreSQL become a ConfigError."""
         import psycopg
 
-        milliseconds = f"{TIMEOUT * 1000:.0f}"
+        milliseconds = f"{TABLE_TIMEOUT * 1000:.0f}"
         try:
             with psycopg.connect(
                 self._conninfo,
-                connect_timeout=int(TIMEOUT),
+                connect_timeout=int(TABLE_TIMEOUT),
                 # If the other side vanishes, TCP would wait for minutes, and a group cannot stop this thread.
-                tcp_user_timeout=int(TIMEOUT * 1000),
+                tcp_user_timeout=int(TABLE_TIMEOUT * 1000),
                 application_name="mcp_actors",
                 client_encoding="UTF8",  # psycopg would return bytes from a database without an encoding
             ) as connection:
@@ -269,10 +269,10 @@ def _reason(error: Exception) -> str:
 
 
 _SQLITE_TABLES: Final = tables_of("text", "integer NOT NULL DEFAULT 1", "text")
-_REMEDY: Final = "check the path and its permissions, or create the tables with create_tables()"
-_REMEDIES: Final = {
+_TABLE_REMEDY: Final = "check the path and its permissions, or create the tables with create_tables()"
+_SQLITE_REMEDIES: Final = {
     sqlite3.SQLITE_BUSY: "end the transaction of the program that has locked it",
-    sqlite3.SQLITE_INTERRUPT: f"reading it took longer than {TIMEOUT:g} s; check what is behind this table",
+    sqlite3.SQLITE_INTERRUPT: f"reading it took longer than {TABLE_TIMEOUT:g} s; check what is behind this table",
     sqlite3.SQLITE_NOTADB: "give the path of a SQLite file",
     sqlite3.SQLITE_CORRUPT: "restore the file from a backup",
 }
@@ -328,12 +328,12 @@ class SqliteSource(TableSource):
     @contextmanager
     def _connect(self, mode: str) -> Iterator[sqlite3.Connection]:
         """Open the file for one transaction. Errors of SQLite become a ConfigError."""
-        until = time.monotonic() + TIMEOUT
+        until = time.monotonic() + TABLE_TIMEOUT
         try:
             uri = f"file:{quote(self._path)}?mode={mode}"
             if os.path.exists(self._path) and not os.path.isfile(self._path):
                 raise sqlite3.OperationalError("this is not a file")  # opening a named pipe would wait for a writer
-            with closing(sqlite3.connect(uri, uri=True, timeout=TIMEOUT)) as connection:
+            with closing(sqlite3.connect(uri, uri=True, timeout=TABLE_TIMEOUT)) as connection:
                 connection.text_factory = _text
                 # SQLite's own timeout covers locks only. A view or a huge table could keep the thread busy for hours,
                 # and a group can only abandon the thread. So the statement itself looks at the clock, after 10 000
@@ -343,7 +343,7 @@ class SqliteSource(TableSource):
                     yield connection
         except sqlite3.Error as error:
             missing = "" if os.path.exists(self._path) else " (the file does not exist)"
-            remedy = _REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _REMEDY)
+            remedy = _SQLITE_REMEDIES.get(getattr(error, "sqlite_errorcode", 0) & 0xFF, _TABLE_REMEDY)
             raise ConfigError(f"{self.name}: SQLite failed: {error}{missing}; {remedy}", source=self.name) from None
 
 

@@ -67,10 +67,10 @@ _CLASSES: Final[Mapping[Kind, type[Transport]]] = {
 RESOLVED: Final = ("env", "headers", "auth", "secret")
 """Fields whose variables are resolved by the connect itself."""
 
-_TEXTS: Final = ("command", "args", "cwd", "url", "address", "server", "secret_file")
+_VARIABLE_FIELDS: Final = ("command", "args", "cwd", "url", "address", "server", "secret_file")
 """Fields with variables only in a file."""
 
-EXPANDED: Final = (*_TEXTS, *RESOLVED)
+EXPANDED: Final = (*_VARIABLE_FIELDS, *RESOLVED)
 """All fields with variables in a file."""
 
 
@@ -131,7 +131,7 @@ def resolved(transport: Transport, environ: Mapping[str, str], *, where: str) ->
         expanded = expand(text, environ, where=f"{where}.{place}", variables=text.variables)
         return ExpandedUrl(expanded, written=str(text)) if place == "url" else expanded
 
-    given = {field: list(_placed(field, getattr(transport, field, None))) for field in _TEXTS}
+    given = {field: list(_placed(field, getattr(transport, field, None))) for field in _VARIABLE_FIELDS}
     if not any(isinstance(text, Written) for texts in given.values() for _, text in texts):
         return transport
     options = changed(transport)
@@ -164,8 +164,8 @@ INHERITED: Final = (
 )
 """Variables inherited by every server: needed by most programs to run, and no credentials."""
 
-_SCHEME: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z-]*) +(?P<rest>\S.*)", re.DOTALL)
-_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
+_SCHEME_AND_REST: Final = re.compile(r"(?P<name>[A-Za-z][A-Za-z-]*) +(?P<rest>\S.*)", re.DOTALL)
+_WHOLE_URL: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://\S+")
 
 
 def variables_of(transport: Transport, environ: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -219,12 +219,12 @@ def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
     if not own_url:
         yield value
         yield from value.splitlines()
-        scheme = _SCHEME.fullmatch(value)
+        scheme = _SCHEME_AND_REST.fullmatch(value)
         if scheme is not None:
             yield scheme["rest"]
             if scheme["name"].lower() == "basic":
                 yield from _of_basic(scheme["rest"])
-    if _URL.fullmatch(value):
+    if _WHOLE_URL.fullmatch(value):
         yield from _of_url(value, own_url)
 
 

@@ -214,7 +214,7 @@ def _contradiction(problem: str, remedy: str) -> ConfigError:
 # --- the predicate --------------------------------------------------------------------------------------------------
 
 
-class _Named(Protocol):
+class _HasName(Protocol):
     @property
     def server(self) -> str: ...
 
@@ -222,7 +222,7 @@ class _Named(Protocol):
     def name(self) -> str: ...
 
 
-_T = TypeVar("_T", bound=_Named)
+_T = TypeVar("_T", bound=_HasName)
 
 
 async def permitted(
@@ -278,7 +278,7 @@ def _log_failures(server: str, failed: list[tuple[str, Exception]]) -> None:
 # --- Declare tools ----------------------------------------------------------------------------------------------------
 
 
-_REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSchema, each name once"
+_STATIC_REMEDY = "give mcp.types.Tool objects, or mappings with a name and an inputSchema, each name once"
 
 
 def to_static_tools(value: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
@@ -298,11 +298,11 @@ def _to_tool(number: int, value: Tool | Mapping[str, Any]) -> Tool:
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(map(str, first["loc"]))
         name = check.shown(value["name"]) if "name" in value else f"number {number}"
-        what = f"static_tools: tool {name}: {where}: {first['msg']}; {_REMEDY}"
+        what = f"static_tools: tool {name}: {where}: {first['msg']}; {_STATIC_REMEDY}"
         raise ConfigError(what, source="ServerConfig", path="static_tools") from None
 
 
-_check_tuple: Final = check.tuple_of(lambda each: isinstance(each, Tool), _REMEDY)
+_check_tuple: Final = check.tuple_of(lambda each: isinstance(each, Tool), _STATIC_REMEDY)
 
 
 def check_static_tools(instance: Any, attribute: attrs.Attribute[tuple[Tool, ...]], value: tuple[Tool, ...]) -> None:
@@ -310,5 +310,5 @@ def check_static_tools(instance: Any, attribute: attrs.Attribute[tuple[Tool, ...
     names: set[str] = set()
     for tool in value:
         if tool.name in names:
-            raise check.refused_text(instance, attribute.name, f"{tool.name!r} twice", _REMEDY)
+            raise check.refused_text(instance, attribute.name, f"{tool.name!r} twice", _STATIC_REMEDY)
         names.add(tool.name)

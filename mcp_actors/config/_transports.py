@@ -85,14 +85,14 @@ def _split_url(owner: str, url: str) -> SplitResult:
     return parts
 
 
-def _check_url(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+def _check_url(instance: _HttpFields, attribute: attrs.Attribute[Any], value: object) -> None:
     owner = type(instance).__name__
     if not isinstance(value, str):
         raise check.refused_type(owner, "url", value, "give a str such as https://host/path")
     _split_url(owner, value)
 
 
-def _check_secure(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+def _check_secure(instance: _HttpFields, attribute: attrs.Attribute[Any], value: object) -> None:
     check.flag(instance, attribute, value)
     owner = type(instance).__name__
     parts = _split_url(owner, instance.url)
@@ -110,7 +110,7 @@ def _to_headers(value: Mapping[str, ConfigValue]) -> Mapping[str, ConfigValue]:
 
 
 def _check_headers(
-    instance: _Endpoint, attribute: attrs.Attribute[Mapping[str, ConfigValue]], value: Mapping[str, ConfigValue]
+    instance: _HttpFields, attribute: attrs.Attribute[Mapping[str, ConfigValue]], value: Mapping[str, ConfigValue]
 ) -> None:
     owner = type(instance).__name__
     check_mapping(owner, "headers", value)
@@ -146,7 +146,7 @@ def _shown_auth(value: object) -> str:
     return "None" if value is None else f"<{type(value).__name__}>" if is_auth_flow(value) else MASK
 
 
-def _check_auth(instance: _Endpoint, attribute: attrs.Attribute[Any], value: object) -> None:
+def _check_auth(instance: _HttpFields, attribute: attrs.Attribute[Any], value: object) -> None:
     if value is None:
         return
     owner = type(instance).__name__
@@ -208,7 +208,7 @@ _check_max_connections: Final = attrs.validators.optional(
 
 
 @attrs.frozen
-class _Endpoint:
+class _HttpFields:
     # Do not reorder: a validator may read the fields above, which are valid by then.
     url: str = attrs.field(validator=_check_url, repr=lambda url: repr(mask_url(url)))
     headers: Mapping[str, ConfigValue] = attrs.field(
@@ -228,7 +228,7 @@ class _Endpoint:
 @explained
 @check.brief
 @attrs.frozen
-class Http(_Endpoint):
+class Http(_HttpFields):
     """A server reached over streamable HTTP.
 
     ``repr`` hides `auth` and all values of `headers`, and shows `url` as `display_url`. Redirects are followed only
@@ -275,7 +275,7 @@ class HttpOrSse(Http):
 @explained
 @check.brief
 @attrs.frozen
-class Sse(_Endpoint):
+class Sse(_HttpFields):
     """A server reached over HTTP with SSE, the transport of 2024-11-05 that streamable HTTP replaced.
 
     ``repr`` and redirects work as for `Http`.

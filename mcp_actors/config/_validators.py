@@ -30,7 +30,7 @@ class Validator(Protocol):
     def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
 
 
-_SHOWN: Final = 60  # characters of a value in a message
+_SHOWN_VALUE: Final = 60  # characters of a value in a message
 
 
 def shown(value: object) -> str:
@@ -41,7 +41,7 @@ def shown(value: object) -> str:
         return f"<int of {value.bit_length()} bits>"  # Python refuses to write the longest ones
     if isinstance(value, (str, int)):
         text = repr(value)
-        return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
     return f"<{type_of(value)}>"
 
 

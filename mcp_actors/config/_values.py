@@ -30,7 +30,7 @@ from ._validators import a_type, refused, refused_type
 # --- Variables --------------------------------------------------------------------------------------------------------
 
 
-MAX_DEPTH: Final = 16
+MAX_DEFAULT_DEPTH: Final = 16
 """Nesting depth of defaults. Four are rare; more could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
@@ -150,8 +150,10 @@ def references(parts: tuple[Part, ...]) -> Iterator[Reference]:
 
 
 def _parts(text: str, where: str, variables: Container[str], depth: int) -> Iterator[Part]:
-    if depth > MAX_DEPTH:
-        raise _bad(where, f"defaults are nested more than {MAX_DEPTH} deep; write fewer ${{…}} inside each other")
+    if depth > MAX_DEFAULT_DEPTH:
+        raise _bad(
+            where, f"defaults are nested more than {MAX_DEFAULT_DEPTH} deep; write fewer ${{…}} inside each other"
+        )
     at = 0
     while reference := _REFERENCE.search(text, at):
         yield text[at : reference.start()]
@@ -245,7 +247,7 @@ _SECRET_NAME: Final = re.compile(
     re.IGNORECASE,
 )
 _NAME_AND_VALUE: Final = re.compile(r"(?P<name>-{0,2}[A-Za-z_][\w.-]*)(?P<separator>[=:])(?!//).+", re.DOTALL)
-_URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0-9+.-]*+://)")
+_EMBEDDED_URL: Final = re.compile(r"(?<![A-Za-z0-9+.-])[0-9+.-]*+(?P<url>[A-Za-z][A-Za-z0-9+.-]*+://)")
 """A scheme counts only at the start of a word; trying every letter of a long word would take quadratic time."""
 
 
@@ -354,7 +356,7 @@ def _part(arg: str) -> _Parted:
     if pair and _SECRET_NAME.search(pair["name"]):
         at = begin + pair.end("separator")
         return _Parted(arg[:at], arg[at:])
-    url = _URL.search(arg)
+    url = _EMBEDDED_URL.search(arg)
     return _Parted(arg[: url.start("url")], arg[url.start("url") :], is_url=True) if url else _Parted(arg)
 
 

@@ -28,7 +28,7 @@ from .._foreign import Log, words_of
 from ..servers._failures import too_many_rounds
 from ..servers._session import MAX_ROUNDS, Rounds
 from ..servers.requests import given_passing
-from ..transports import OURS, Excerpt
+from ..transports import OUTCOME_MEMBER, Excerpt
 from ._front import json_of
 
 if TYPE_CHECKING:
@@ -51,17 +51,21 @@ logger = Log("mcp_actors.gateway")
 OF_A_HOP: Final = "io.modelcontextprotocol/"
 """The prefix of keys of ``_meta`` that belong to one hop."""
 
-QUESTIONS: Final = {"elicitation/create": "elicitation", "sampling/createMessage": "sampling", "roots/list": "roots"}
+CLIENT_QUESTIONS: Final = {
+    "elicitation/create": "elicitation",
+    "sampling/createMessage": "sampling",
+    "roots/list": "roots",
+}
 """Question of a server → the capability of a client that answers."""
 
-ASKED: Final = frozenset(QUESTIONS.values())
+ASKED: Final = frozenset(CLIENT_QUESTIONS.values())
 """Capabilities that servers use during a request. For others, `NotSupported` is raised before sending."""
 
 SERVER_ERROR: Final = -32000
 
 INVALID_ANSWER: Final = "the client's answer is not valid"
 
-MESSAGE: Final = 1024 * 1024
+MAX_ERROR_TEXT: Final = 1024 * 1024
 """Characters of an exception's text for a client. Errors of this package are shorter."""
 
 LARGE_TEXT: Final = 256 * 1024
@@ -118,7 +122,7 @@ def malformed(message: Any) -> Malformed | None:
     return Malformed(request_id if is_id(request_id) else None, code, problem)
 
 
-class Refused(Exception):
+class RequestRefused(Exception):
     """The gateway answers a request with an error, before sending anything."""
 
     def __init__(self, code: int, message: str, data: Any = None) -> None:
@@ -126,11 +130,11 @@ class Refused(Exception):
         self.error: Json = {"code": code, "message": message} | ({} if data is None else {"data": data})
 
 
-class Unknown(Refused):
+class Unknown(RequestRefused):
     """No server lists the requested prompt or resource."""
 
 
-class Unwritable(Refused):
+class Unwritable(RequestRefused):
     """The server has carried out the request, but the result cannot be written."""
 
     def __init__(self, method: str, exc: Exception) -> None:
@@ -144,12 +148,12 @@ def full_line(request_id: object) -> bytes:
     return error_line(request_id if is_id(request_id) else None, not_sent(problem, "LimitExceeded").error)
 
 
-def too_large(method: str, size: int, limit: int) -> Refused:
+def too_large(method: str, size: int, limit: int) -> RequestRefused:
     """Return the error for a result without room to wait for its client."""
     problem = f"{method}: the result has {size} bytes, and {limit} bytes may wait for all clients until they are read"
     remedy = "request less data, or lower max_line_bytes or max_body_bytes of the server"
     message = f"{problem}; the request may have taken effect; {remedy}"
-    return Refused(**our_error(SERVER_ERROR, message, "unknown", "LimitExceeded"))
+    return RequestRefused(**our_error(SERVER_ERROR, message, "unknown", "LimitExceeded"))
 
 
 def error_of(exc: Exception, *, begun: bool = False) -> Json:
@@ -162,16 +166,16 @@ def error_of(exc: Exception, *, begun: bool = False) -> Json:
         exc: the exception.
         begun: an earlier round of the request was carried out.
     """
-    if isinstance(exc, Refused):
+    if isinstance(exc, RequestRefused):
         return exc.error
     if isinstance(exc, MCPError):
         error: Json = {"code": exc.code, "message": exc.message}
         if exc.data is not None:
             error["data"] = exc.data
-            if isinstance(exc.data, dict) and OURS in exc.data:
-                error["data"] = {key: value for key, value in exc.data.items() if key != OURS}
+            if isinstance(exc.data, dict) and OUTCOME_MEMBER in exc.data:
+                error["data"] = {key: value for key, value in exc.data.items() if key != OUTCOME_MEMBER}
         return error
-    message, error_name = words_of(exc, limit=MESSAGE), type(exc).__name__
+    message, error_name = words_of(exc, limit=MAX_ERROR_TEXT), type(exc).__name__
     if not isinstance(exc, McpActorsError):  # foreign attributes mean something else
         return our_error(SERVER_ERROR, message, "unknown", error_name)
     invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
@@ -186,17 +190,17 @@ def error_of(exc: Exception, *, begun: bool = False) -> Json:
 
 
 def our_error(code: int, message: str, outcome: str, error: str, **facts: Any) -> Json:
-    return {"code": code, "message": message, "data": {OURS: {"outcome": outcome, "error": error, **facts}}}
+    return {"code": code, "message": message, "data": {OUTCOME_MEMBER: {"outcome": outcome, "error": error, **facts}}}
 
 
-def not_sent(message: str, error: str) -> Refused:
-    return Refused(**our_error(SERVER_ERROR, message, "not_sent", error))
+def not_sent(message: str, error: str) -> RequestRefused:
+    return RequestRefused(**our_error(SERVER_ERROR, message, "not_sent", error))
 
 
 def text_in(params: Json, name: str) -> str:
     value = params.get(name)
     if type(value) is not str:
-        raise Refused(INVALID_PARAMS, f"params.{name} is not a string")
+        raise RequestRefused(INVALID_PARAMS, f"params.{name} is not a string")
     return value
 
 
@@ -283,7 +287,7 @@ class Client(Protocol):
     def pass_log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None: ...
 
 
-class Call:
+class RelayedRequest:
     """A request of a client to a server.
 
     Args:

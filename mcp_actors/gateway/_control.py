@@ -42,9 +42,9 @@ from ._listen import Acceptor
 
 MAX_REQUEST: Final = 64 * 1024
 
-MAX_CONNECTIONS: Final = 16
+MAX_CONTROL_CONNECTIONS: Final = 16
 
-SECONDS: Final = 5.0
+PEER_SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line."""
 
 RULE: Final = "---- its next process ----"
@@ -95,13 +95,13 @@ async def serve_control(
 
 
 @frozen
-class Request:
+class ControlRequest:
     do: str
     file: str
     servers: tuple[str, ...]
 
 
-def read_request(line: bytes) -> Request:
+def read_request(line: bytes) -> ControlRequest:
     """Parse a request, or raise ValueError, whose message is for the user."""
     try:
         found = json.loads(line) if len(line) <= MAX_REQUEST else None
@@ -110,7 +110,7 @@ def read_request(line: bytes) -> Request:
     match found:
         case {"do": str(do), "file": str(file), "servers": [*names]}:
             if do in VERBS and all(isinstance(name, str) for name in names):
-                return Request(do, file, tuple(dict.fromkeys(names)))
+                return ControlRequest(do, file, tuple(dict.fromkeys(names)))
     shape = f'{{"do": one of {", ".join(VERBS)}, "file": a path, "servers": names}}'
     raise ValueError(f"not a request of at most {MAX_REQUEST // 1024} KiB: {shape}")
 
@@ -130,8 +130,8 @@ class _Control:
             async with stream:
                 if peer_uid(stream.socket) != os.geteuid():  # type: ignore[arg-type]  # Trio's has the same getsockopt
                     logger.warning("control socket: a process of another user was disconnected")
-                elif self.connections > MAX_CONNECTIONS:
-                    problem = f"{MAX_CONNECTIONS} commands are waiting for the daemon already; end some of them"
+                elif self.connections > MAX_CONTROL_CONNECTIONS:
+                    problem = f"{MAX_CONTROL_CONNECTIONS} commands are waiting for the daemon already; end some of them"
                     await _write(stream, {"error": problem}, _DONE)
                 else:
                     await self._answer(stream)
@@ -163,7 +163,7 @@ class _Control:
             await _run(stream, self._changes(request, refs))
         await _write(stream, _DONE)
 
-    def _changes(self, request: Request, refs: list[ServerRef]) -> Changes:
+    def _changes(self, request: ControlRequest, refs: list[ServerRef]) -> Changes:
         if request.do == "reload":
             return {self.file: self._reload}
         if request.do == "ui":
@@ -225,12 +225,12 @@ async def _run(stream: trio.SocketStream, changes: Changes) -> None:
 
 async def _read(stream: trio.SocketStream) -> bytes:
     data = bytearray()
-    with trio.fail_after(SECONDS):
+    with trio.fail_after(PEER_SECONDS):
         while b"\n" not in data and len(data) <= MAX_REQUEST and (piece := await stream.receive_some(MAX_REQUEST)):
             data += piece
     return bytes(data.partition(b"\n")[0])
 
 
 async def _write(stream: trio.SocketStream, *lines: Line) -> None:
-    with trio.fail_after(SECONDS):
+    with trio.fail_after(PEER_SECONDS):
         await stream.send_all(b"".join(json.dumps(line).encode() + b"\n" for line in lines))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from typing import Final
 
-VERSION: Final = "0.1.0"
+PACKAGE_VERSION: Final = "0.1.0"
 """The package's version, as a test checks. Other versions have their own daemons."""
 
 DIRECTORY: Final = "notifications/mcp_actors/directory"
@@ -38,7 +38,7 @@ DIRECTORY: Final = "notifications/mcp_actors/directory"
 MAX_PATH: Final = 103 if sys.platform == "darwin" else 107  # bytes in the path of a unix socket
 
 
-class Refused(OSError):
+class DaemonRefused(OSError):
     """A daemon cannot be used or started. The text says why, and what to do."""
 
 
@@ -67,17 +67,19 @@ def folder() -> str:
     if not (os.path.isabs(parent) and os.path.isdir(parent) and os.stat(parent).st_uid == os.geteuid()):
         parent = os.path.expanduser("~/.cache")
     if not os.path.isabs(parent):
-        raise Refused("there is no folder for the files of daemons; set XDG_RUNTIME_DIR or HOME")
+        raise DaemonRefused("there is no folder for the files of daemons; set XDG_RUNTIME_DIR or HOME")
     path = f"{parent}/mcp-actors"
     try:
         if not os.path.lexists(path):
             os.makedirs(path, 0o700, exist_ok=True)
         found = os.lstat(path)
     except OSError as error:
-        raise Refused(f"{path} cannot be made ({error.strerror}); set XDG_RUNTIME_DIR to a folder of yours") from None
+        raise DaemonRefused(
+            f"{path} cannot be made ({error.strerror}); set XDG_RUNTIME_DIR to a folder of yours"
+        ) from None
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
         problem = f"is not a folder of this user alone ({stat.filemode(found.st_mode)}, uid {found.st_uid})"
-        raise Refused(f"{path} {problem}; run: chmod 700 {path}; or remove it")
+        raise DaemonRefused(f"{path} {problem}; run: chmod 700 {path}; or remove it")
     return path
 
 
@@ -89,14 +91,14 @@ def names_for(config: str) -> Names:
     """
     file, server = file_and_server(config)
     if not os.path.isabs(file):
-        raise Refused(f"--config needs the absolute path of a file, not {config!r}; write the whole path")
+        raise DaemonRefused(f"--config needs the absolute path of a file, not {config!r}; write the whole path")
     values = [(name, os.environb.get(name)) for name in sorted(_variables(_read(file)))]
     file = os.path.realpath(file)
-    identity = ascii((os.geteuid(), file, server, VERSION, values))
+    identity = ascii((os.geteuid(), file, server, PACKAGE_VERSION, values))
     names = Names(file, server, f"{folder()}/{_sha256(identity.encode())[:16]}")
     if len(os.fsencode(names.socket)) > MAX_PATH:
         problem = f"the path of a socket has at most {MAX_PATH} bytes, and {names.socket} has more"
-        raise Refused(f"{problem}; set XDG_RUNTIME_DIR to a folder with a shorter path")
+        raise DaemonRefused(f"{problem}; set XDG_RUNTIME_DIR to a folder with a shorter path")
     return names
 
 
@@ -125,7 +127,7 @@ def _read(file: str) -> bytes:
         problem = "is not a configuration file"
     except (OSError, ValueError) as error:
         problem = f"cannot be read ({getattr(error, 'strerror', None) or error})"
-    raise Refused(f"{file} {problem}; check the path and its permissions")
+    raise DaemonRefused(f"{file} {problem}; check the path and its permissions")
 
 
 def _variables(data: bytes) -> set[bytes]:
@@ -159,14 +161,14 @@ def _sha256(data: bytes) -> str:
 
 
 def check_socket(path: str) -> bool:
-    """Return True for a socket of this user, False for nothing; raise `Refused` for anything else."""
+    """Return True for a socket of this user, False for nothing; raise `DaemonRefused` for anything else."""
     try:
         found = os.lstat(path)
     except FileNotFoundError:
         return False
     if not stat.S_ISSOCK(found.st_mode) or found.st_uid != os.geteuid():
         problem = f"is not a socket of this user ({stat.filemode(found.st_mode)}, uid {found.st_uid})"
-        raise Refused(f"{path} {problem}; remove it")
+        raise DaemonRefused(f"{path} {problem}; remove it")
     return True
 
 
@@ -219,7 +221,9 @@ def open_daemon(
             look()
             time.sleep(pause)
             pause = min(2 * pause, 0.1)
-    raise Refused(f"the daemon of {names.config} accepts no connection; end the process that is named in {names.lock}")
+    raise DaemonRefused(
+        f"the daemon of {names.config} accepts no connection; end the process that is named in {names.lock}"
+    )
 
 
 def holder(lock: str) -> bytes:
@@ -240,7 +244,7 @@ def connect(path: str) -> socket.socket | None:
         connection.setblocking(False)
         connection.connect(path)
         if (uid := peer_uid(connection)) != os.geteuid():
-            raise Refused(f"another user (uid {uid}) listens on {path}; remove it")
+            raise DaemonRefused(f"another user (uid {uid}) listens on {path}; remove it")
     except OSError as error:
         connection.close()
         if isinstance(error, (ConnectionRefusedError, FileNotFoundError)):
@@ -274,7 +278,7 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
         noted = os.pread(lock, 8192, 0)
         if noted and not noted.isdigit() and began <= os.fstat(lock).st_mtime <= time.time() + 1:
             # Another client has just failed to start the daemon. Two hundred clients would take turns.
-            raise Refused(noted.decode(errors="replace"))
+            raise DaemonRefused(noted.decode(errors="replace"))
         for path in (names.socket, names.control):
             if check_socket(path):
                 os.unlink(path)  # of a killed daemon
@@ -284,11 +288,11 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
             return connection
         if ready is None:  # the process id stays in the file, for the user
             problem = f"the daemon of {names.config} was not ready within {START_SECONDS:g} s"
-            raise Refused(f"{problem}: {end_of(names.log, size)}; end it: kill -9 {holder(names.lock).decode()}")
+            raise DaemonRefused(f"{problem}: {end_of(names.log, size)}; end it: kill -9 {holder(names.lock).decode()}")
         problem = f"the daemon of {names.config} did not start: {end_of(names.log, size)}; fix that and try again"
         os.ftruncate(lock, 0)
         os.pwrite(lock, problem.encode(errors="replace"), 0)
-        raise Refused(problem)
+        raise DaemonRefused(problem)
     finally:
         os.close(log)
         if lock >= 0:

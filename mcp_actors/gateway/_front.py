@@ -42,7 +42,7 @@ Json: TypeAlias = dict[str, Any]
 Changed: TypeAlias = Literal["tools", "prompts", "resources", "servers"]
 """A kind of changed list; ``servers`` after a server has connected."""
 
-KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
+LIST_KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 
 logger = Log("mcp_actors.gateway")
 
@@ -58,7 +58,7 @@ KEYS: Final = {"prompts": "name", "resources": "uri", "templates": "uriTemplate"
 
 
 @define(eq=False)
-class Kept:
+class ListedJson:
     """The prompts and resources listed by one server, in JSON.
 
     Attributes:
@@ -97,7 +97,7 @@ class Front:
         self.starting: frozenset[str] = frozenset()
         self.required: frozenset[str] = frozenset()
         self.files: tuple[SourceStatus, ...] = ()
-        self._kept: dict[str, Kept] = {}
+        self._kept: dict[str, ListedJson] = {}
         self._tools: tuple[tuple[object, ...], tuple[Json, ...]] = ((), ())
         self._joined: tuple[tuple[Json, ...], tuple[Json, ...], tuple[Json, ...]] | None = None
         self._found: dict[str, tuple[ServerRef, str]] = {}
@@ -219,7 +219,7 @@ class Front:
             return self.group[found[0]]
         return self.find_resource(text) if self._shared is None else self._shared.find_template(text)
 
-    def _all(self) -> Iterable[tuple[str, Kept]]:
+    def _all(self) -> Iterable[tuple[str, ListedJson]]:
         return [(ref.name, self._kept[ref.name]) for ref in self.group.configured if ref.name in self._kept]
 
     def lasting(self, method: str) -> int | None:
@@ -344,12 +344,12 @@ class Front:
     def _is_awaited(self, ref: ServerRef) -> bool:
         life = ref._record.life
         if life.state in ("ready", "degraded"):
-            return not LIST_METHODS.keys() <= self._kept.get(ref.name, Kept()).asked
+            return not LIST_METHODS.keys() <= self._kept.get(ref.name, ListedJson()).asked
         started = life.wanted.mode == "run" or ref.name in self.starting
         return life.state in ("pending", "connecting") and started and life.last_error is None
 
     def _look_again(self, server: str, *kinds: str) -> None:
-        kept = self._kept.setdefault(server, Kept())
+        kept = self._kept.setdefault(server, ListedJson())
         kept.asked.add("tools")  # listed by the group, before it was connected
         kept.outdated.update(kinds)
         if self._nursery is not None:
@@ -357,7 +357,7 @@ class Front:
                 kept.asking.add(kind)
                 self._nursery.start_soon(self._ask, server, kept, kind)
 
-    async def _ask(self, server: str, kept: Kept, kind: str) -> None:
+    async def _ask(self, server: str, kept: ListedJson, kind: str) -> None:
         """Request a list until it is up to date. A failure keeps the former list, and is retried."""
 
         def describe(error: Exception, wait: float) -> str | None:
@@ -377,7 +377,7 @@ class Front:
             self._note_news()
         kept.asking.discard(kind)
 
-    async def _request(self, server: str, kind: str, kept: Kept) -> None:
+    async def _request(self, server: str, kind: str, kept: ListedJson) -> None:
         found: tuple[Json, ...] = ()
         try:
             found = tuple(map(json_of, await getattr(self.group[server], LIST_METHODS[kind])()))
@@ -401,7 +401,7 @@ class OneServer(Front):
         self._name = name
         self._kept = front._kept
         self._seen: dict[Changed, object] = {}
-        for kind in KINDS:
+        for kind in LIST_KINDS:
             self.has_changed(kind)
 
     @property
@@ -429,7 +429,7 @@ class OneServer(Front):
         found = self.group.get(self._name)
         return [] if found is None else [found], ((tool, tool.name) for tool in self.group.tools.of(self._name))
 
-    def _all(self) -> Iterable[tuple[str, Kept]]:
+    def _all(self) -> Iterable[tuple[str, ListedJson]]:
         return [(self._name, self._kept[self._name])] if self._name in self._kept else []
 
     def own_servers(self) -> tuple[ServerRef, ...]:
@@ -468,7 +468,7 @@ class OneServer(Front):
             ref = self.ref
 
     def _has(self, kind: str) -> bool:
-        return kind in self._kept.get(self._name, Kept()).asked
+        return kind in self._kept.get(self._name, ListedJson()).asked
 
     def lasting(self, method: str) -> int | None:
         """See `Front.lasting`; None if the server does not support the method."""

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 import trio
 
 from .._foreign import Log
-from ._daemon import MAX_PATH, Refused, connect
+from ._daemon import MAX_PATH, DaemonRefused, connect
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable
@@ -30,10 +30,10 @@ logger = Log("mcp_actors.gateway")
 SHORTAGE: Final = 0.1
 """Seconds until the next try if descriptors are used up."""
 
-LOOK_SECONDS: Final = 2.0
+SOCKET_POLL: Final = 2.0
 """Seconds between two looks at the socket of a path."""
 
-BACKLOG: Final = 1024
+ACCEPT_BACKLOG: Final = 1024
 """Connections waiting to be accepted at a path: two hundred programs may start at once."""
 
 WARN: Final = 60.0
@@ -102,7 +102,7 @@ class Acceptor:
     def finish(self) -> None:
         if (take := self._take) is not None:
             with suppress(OSError):  # nothing waits, or descriptors are used up
-                for _ in range(BACKLOG):
+                for _ in range(ACCEPT_BACKLOG):
                     take(_accept(self._listener))
         self.close()
 
@@ -115,7 +115,7 @@ class Acceptor:
 class KeptSocket(Acceptor):
     """Accepts the connections at the path of a unix socket, which only this user may use.
 
-    Every `LOOK_SECONDS`, a missing socket is created again, unless something else is in its place.
+    Every `SOCKET_POLL`, a missing socket is created again, unless something else is in its place.
 
     Args:
         path: a socket there is replaced if nothing listens on it.
@@ -132,7 +132,7 @@ class KeptSocket(Acceptor):
 
     async def accept(self) -> list[socket.socket]:
         while True:
-            with trio.move_on_after(LOOK_SECONDS):
+            with trio.move_on_after(SOCKET_POLL):
                 return await super().accept()
             if waiting := self._look():
                 return waiting
@@ -151,7 +151,7 @@ class KeptSocket(Acceptor):
         except OSError as exc:  # also a shortage of descriptors, or a removed folder
             if not self._failed:
                 problem = "%s: the socket was removed and cannot be created again (%s); retrying every %g s"
-                logger.warning(problem, self.name, exc.strerror or exc, LOOK_SECONDS)
+                logger.warning(problem, self.name, exc.strerror or exc, SOCKET_POLL)
             self._failed = True
             return []
         logger.warning("%s: the socket was removed; it was created again", self.name)
@@ -193,7 +193,7 @@ def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
         listener.setblocking(False)
         listener.bind(made)
         os.chmod(made, 0o600)
-        listener.listen(BACKLOG)
+        listener.listen(ACCEPT_BACKLOG)
         identity = _identity_of(made)
         os.rename(made, path)
     except BaseException:
@@ -209,7 +209,7 @@ def _answers(path: str) -> bool:
         connection = connect(path)
     except BlockingIOError:
         return True
-    except Refused as exc:
+    except DaemonRefused as exc:
         raise OSError(f"{exc}, or choose another path") from None  # as `serve` documents
     if connection is not None:
         connection.close()
@@ -265,14 +265,16 @@ def prepare(client: socket.socket) -> None:
 # --- The end ----------------------------------------------------------------------------------------------------------
 
 
-class Draining(Protocol):
+class GracefulConnection(Protocol):
     ended: trio.Event
 
     def drain(self) -> None:
         """End as soon as nothing is in flight, unread or unwritten."""
 
 
-async def drain(stopping: trio.Event, acceptors: Iterable[Acceptor], connections: Collection[Draining]) -> None:
+async def drain(
+    stopping: trio.Event, acceptors: Iterable[Acceptor], connections: Collection[GracefulConnection]
+) -> None:
     """Begin nothing more, and wait until all connections have ended, for at most `DRAIN_SECONDS`.
 
     **Cancellation**: ends the wait.

@@ -23,7 +23,7 @@ from mcp.types import INVALID_PARAMS, ElicitCompleteNotification
 from .._errors import ConnectionLost, McpActorsError, ServerUnavailable
 from .._foreign import Log
 from ..servers._session import pages_of
-from ._calls import Call, Refused, not_sent, resource_of, written
+from ._calls import RelayedRequest, RequestRefused, not_sent, resource_of, written
 from ._output import LogLine
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
+LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", "alert", "emergency")
 """Lowest first."""
 
 MAX_WATCHED: Final = 200
@@ -49,7 +49,7 @@ MAX_URI: Final = 64 * 1024
 
 SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 
-CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
+LIST_CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
     kind: (f"notifications/{kind}/list_changed", f"{kind}ListChanged") for kind in ("tools", "prompts", "resources")
 }
 """Kind → notification of a changed list, and the name of a wish for it."""
@@ -97,7 +97,7 @@ class _Watch:
 
 
 @define(eq=False)
-class _Stream:
+class _ModernStream:
     honored: Json
     request: object
 
@@ -120,7 +120,7 @@ class News:
         self.level: str | None = None
         self._levels: dict[ServerRef, Latest] = {}
         self._watched: dict[str, _Watch] = {}
-        self._streams: dict[Id, _Stream] = {}
+        self._streams: dict[Id, _ModernStream] = {}
         self._pages: dict[tuple[str, str], None] = {}
         self._heard: dict[ServerRef, Callable[[], None]] = {}
 
@@ -161,8 +161,8 @@ class News:
         Raises:
             Refused: there is no such level.
         """
-        if level not in LEVELS:
-            raise Refused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LEVELS)}")
+        if level not in LOG_LEVELS:
+            raise RequestRefused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LOG_LEVELS)}")
         self.level = level
         seen = tuple(servers)
         self._levels = {ref: self._levels[ref] for ref in seen if ref in self._levels}  # forget removed servers
@@ -186,7 +186,7 @@ class News:
 
     async def _send_level(self, ref: ServerRef, lowest: Callable[[], str]) -> None:
         try:
-            await ref.set_log_level(lowest())  # type: ignore[arg-type]  # one of `LEVELS`
+            await ref.set_log_level(lowest())  # type: ignore[arg-type]  # one of `LOG_LEVELS`
         except (ServerUnavailable, ConnectionLost):
             self._levels.pop(ref, None)  # asked again once connected
         except (McpActorsError, MCPError):
@@ -194,14 +194,14 @@ class News:
 
     def wants_log(self, level: str) -> bool:
         if self._session.modern is False and self._session.initialized.is_set():
-            return LEVELS.index(level) >= LEVELS.index(self.level or "info")
-        wanted = [each.level for each in self._session.calls.values() if isinstance(each, Call)]
-        return any(LEVELS.index(level) >= LEVELS.index(each) for each in wanted if each in LEVELS)
+            return LOG_LEVELS.index(level) >= LOG_LEVELS.index(self.level or "info")
+        wanted = [each.level for each in self._session.calls.values() if isinstance(each, RelayedRequest)]
+        return any(LOG_LEVELS.index(level) >= LOG_LEVELS.index(each) for each in wanted if each in LOG_LEVELS)
 
     # --- lists ------------------------------------------------------------------------------------------------------
 
     def note_changed(self, kind: Changed) -> None:
-        method, wish = CHANGES[kind]
+        method, wish = LIST_CHANGES[kind]
         if self._session.modern is False and self._session.initialized.is_set():
             self._session.notify(method)
         for request_id in self.streams():
@@ -277,24 +277,24 @@ class News:
     # --- the streams of a modern client -----------------------------------------------------------------------------
 
     def servers_of(self, front: Front, wishes: Json) -> dict[str, ServerRef]:
-        """Return the server of each resource in the wishes, or raise `Refused`."""
+        """Return the server of each resource in the wishes, or raise `RequestRefused`."""
         uris = wishes.get("resourceSubscriptions") or []
         if type(uris) is not list:
-            raise Refused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
+            raise RequestRefused(INVALID_PARAMS, "notifications.resourceSubscriptions is not an array")
         self._check_watched(uris)
         return {uri: resource_of(front, uri) for uri in uris if isinstance(uri, str)}
 
     async def stream(self, refs: Mapping[str, ServerRef], request_id: Id, wishes: Json) -> None:
-        """Keep a stream of notifications until cancelled. Raises `Refused` for too many subscriptions."""
+        """Keep a stream of notifications until cancelled. Raises `RequestRefused` for too many subscriptions."""
         await trio.lowlevel.checkpoint_if_cancelled()  # see `Session._dispatch_after`
         self._check_watched(list(refs))
-        honored: Json = {name: True for _, name in CHANGES.values() if wishes.get(name) is True}
+        honored: Json = {name: True for _, name in LIST_CHANGES.values() if wishes.get(name) is True}
         if refs:
             honored["resourceSubscriptions"] = list(refs)
         meta = {SUBSCRIPTION: request_id}
         acknowledged = {"notifications": honored, "_meta": meta}
         self._session.notify("notifications/subscriptions/acknowledged", acknowledged, request_id)
-        self._streams[request_id] = stream = _Stream(honored, self._session.calls[request_id])
+        self._streams[request_id] = stream = _ModernStream(honored, self._session.calls[request_id])
         self._session.note_stream()
         try:
             async with trio.open_nursery() as nursery:

@@ -5,7 +5,7 @@ Bytes are written in the step that has them, as far as the client takes them. A 
 gap (the event loop did not run for a while) everything read may be late, so the heart notifies all connections.
 
 Owns: the bytes waiting for each client.
-Writes: one descriptor for each `Output`; the counts of the `Budget`.
+Writes: one descriptor for each `DescriptorWriter`; the counts of the `Budget`.
 Calls: _budget, _listen.
 """
 
@@ -22,14 +22,14 @@ import trio
 
 from .._foreign import Log
 from ._budget import STALLED, Budget, budget
-from ._listen import Draining
+from ._listen import GracefulConnection
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
 logger = Log("mcp_actors.gateway")
 
-BACKLOG: Final = 1024 * 1024
+OUTPUT_BACKLOG: Final = 1024 * 1024
 """Bytes waiting for a client at which reading from it stops."""
 
 BEAT: Final = 0.25
@@ -69,7 +69,7 @@ class Heart:
             await trio.sleep(BEAT)
 
 
-class Late(Draining, Protocol):
+class Late(GracefulConnection, Protocol):
     """A connection, whose unread data may be late."""
 
     def note_gap(self) -> None:
@@ -85,7 +85,7 @@ class LogLine(bytes):
         return LogLine(b"%x\r\n%b\r\n" % (len(event), event))
 
 
-class Output:
+class DescriptorWriter:
     """Writes to a non-blocking descriptor, without blocking the caller.
 
     Args:
@@ -152,14 +152,14 @@ class Output:
                 await trio.lowlevel.wait_task_rescheduled(self._end)
             lines = [self._out.popleft()]
             size = len(lines[0])
-            while self._out and size < BACKLOG:
+            while self._out and size < OUTPUT_BACKLOG:
                 lines.append(self._out.popleft())
                 size += len(lines[-1])
             data = memoryview(lines[0] if len(lines) == 1 else b"".join(lines))
             del lines  # or joined data would be held twice
             while data and not self.closed:  # `close` may come in any wait
                 try:
-                    sent = os.write(self._descriptor, data[:BACKLOG])
+                    sent = os.write(self._descriptor, data[:OUTPUT_BACKLOG])
                 except BlockingIOError:
                     if not self._is_counted:
                         self._is_counted = True
@@ -204,7 +204,7 @@ class Output:
         self._writer = None
         return trio.lowlevel.Abort.SUCCEEDED
 
-    async def wait_drained(self, most: int = BACKLOG) -> None:
+    async def wait_drained(self, most: int = OUTPUT_BACKLOG) -> None:
         while self.waiting > most:
             if self._drained.is_set():  # another task may wait for the same event
                 self._drained = trio.Event()

@@ -23,7 +23,7 @@ from pydantic_core import ValidationError
 from .._errors import McpActorsError, ServerUnavailable
 from ..config import Callbacks, InProcess, LoadedConfig, ServerConfig, Stdio
 from ..servers import open_servers
-from ._calls import ASKED, INVALID_ANSWER, QUESTIONS
+from ._calls import ASKED, CLIENT_QUESTIONS, INVALID_ANSWER
 from ._front import Front, json_of
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from ..servers import ServerGroup, ServerRef
     from ._calls import Client
 
-MODELS: dict[str, Any] = {
+ANSWER_MODELS: dict[str, Any] = {
     "elicitation/create": ElicitResult,
     "sampling/createMessage": CreateMessageResultWithTools,
     "roots/list": ListRootsResult,
@@ -124,7 +124,7 @@ def _callbacks_for(owner: Client, capabilities: dict[str, Any]) -> Callbacks:
             try:
                 asked = {} if params is None else json_of(params)
                 answer = await owner.ask(method, asked, server=context.server)
-                return MODELS[method].model_validate(answer, by_name=False)
+                return ANSWER_MODELS[method].model_validate(answer, by_name=False)
             except MCPError as exc:
                 return ErrorData(code=exc.code, message=exc.message)
             except ValidationError:
@@ -132,7 +132,7 @@ def _callbacks_for(owner: Client, capabilities: dict[str, Any]) -> Callbacks:
 
         return answer
 
-    answered = {} if owner.modern else {name: answering(method) for method, name in QUESTIONS.items()}
+    answered = {} if owner.modern else {name: answering(method) for method, name in CLIENT_QUESTIONS.items()}
     given: dict[str, Any] = {name: each for name, each in answered.items() if name in capabilities}
     return Callbacks(logging=owner.pass_log, **given)
 

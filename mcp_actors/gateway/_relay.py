@@ -26,7 +26,7 @@ import sys
 import time
 from collections import deque
 
-from ._daemon import DIRECTORY, Names, Refused, daemon_command, end_of, holder, names_for, open_daemon
+from ._daemon import DIRECTORY, DaemonRefused, Names, daemon_command, end_of, holder, names_for, open_daemon
 
 TYPE_CHECKING = False  # as in `typing`, whose import costs 1 MB
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 # --- Lines and ids ----------------------------------------------------------------------------------------------------
 
 START: Final = b'{"jsonrpc":"2.0","id":'  # of a message with an id, as daemons write it
-CALL: Final = b',"method":"tools/call"'
-NOTIFICATION: Final = b'{"jsonrpc":"2.0","method":"notifications/'
+TOOLS_CALL: Final = b',"method":"tools/call"'
+NOTIFICATION_START: Final = b'{"jsonrpc":"2.0","method":"notifications/'
 CANCELLED: Final = "notifications/cancelled"
 
 
@@ -135,12 +135,12 @@ def _directory() -> list[Line]:
 LIMIT: Final = 1024 * 1024  # bytes waiting for one side before the other is not read
 CHUNK: Final = 64 * 1024
 MAX_MESSAGE: Final = 16 * 1024 * 1024  # bytes, as in the daemon
-WINDOW: Final = 60.0
+LOSS_WINDOW: Final = 60.0
 RETRY_SECONDS: Final = 10.0  # without retrying a daemon that did not start
 CLOSE_SECONDS: Final = 1.0  # for the last answers after stdin closes; clients wait about two, then kill
 
 
-class Session:
+class RelaySession:
     def __init__(self, config: str, command: Callable[[Names], list[str]]) -> None:
         self._config, self._command = config, command
         self._daemon: socket.socket | None = None
@@ -216,7 +216,7 @@ class Session:
                 self._failure = ""
                 return
             except OSError as error:
-                refused = isinstance(error, Refused)
+                refused = isinstance(error, DaemonRefused)
                 problem = str(error) if refused else f"the daemon of {self._config} cannot be reached ({error})"
                 self._failure = problem
                 self._retry_at = time.monotonic() + RETRY_SECONDS
@@ -231,10 +231,10 @@ class Session:
 
     def _connect(self) -> None:
         now = time.monotonic()
-        self._connects = [each for each in self._connects if now - each < WINDOW]
+        self._connects = [each for each in self._connects if now - each < LOSS_WINDOW]
         if len(self._connects) > 3:  # limits restarts within WINDOW
-            problem = f"the daemon of {self._config} has ended {len(self._connects)} times within {WINDOW:.0f} s"
-            raise Refused(f"{problem}: {end_of(self._log)}; fix that and try again")
+            problem = f"the daemon of {self._config} has ended {len(self._connects)} times within {LOSS_WINDOW:.0f} s"
+            raise DaemonRefused(f"{problem}: {end_of(self._log)}; fix that and try again")
         names = names_for(self._config)
         self._daemon = open_daemon(names, self._command(names), self._former, self._look_at_host)
         self._connects.append(now)
@@ -339,7 +339,7 @@ class Session:
     def _take(self, line: bytes) -> None:
         id, _, end = _look(line)
         queued = Line(line + b"\n", id)
-        if id and line.startswith(CALL, end):  # most lines; not parsed
+        if id and line.startswith(TOOLS_CALL, end):  # most lines; not parsed
             self._requests[id] = queued
         elif not self._understand(queued, _parse(line)):
             return
@@ -428,7 +428,9 @@ class Session:
 
     def _pass_on(self, line: bytes) -> None:
         id, follows, _ = _look(line)
-        if not id and (not line.startswith(NOTIFICATION) or line.startswith(b"cancelled", len(NOTIFICATION))):
+        if not id and (
+            not line.startswith(NOTIFICATION_START) or line.startswith(b"cancelled", len(NOTIFICATION_START))
+        ):
             message = _parse(line)
             if not message:
                 return  # clients take invalid JSON for the end
@@ -491,7 +493,7 @@ def main(words: list[str], command: Callable[[Names], list[str]] = daemon_comman
         pass  # a standard stream is closed, and the next file would take its place
     os.close(descriptor)
     try:
-        session = Session(words[1] if len(words) == 2 and words[0] == "--config" else "", command)
+        session = RelaySession(words[1] if len(words) == 2 and words[0] == "--config" else "", command)
         session.run()
     except KeyboardInterrupt:
         return 130

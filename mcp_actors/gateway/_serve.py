@@ -1,9 +1,9 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-The hard part is a request whose cancellation is on its way. A connection reads all available data, up to `READ_BYTES`,
-before beginning a request. After a gap (the process was frozen, or one step took too long) requests wait for a *fence*:
-the client's answer to a ``ping``, or the end of the stream. Without an answer within `FENCE_TIMEOUT`, held requests
-fail as not sent.
+The hard part is a request whose cancellation is on its way. A connection reads all available data, up to
+`CLIENT_READ_BYTES`, before beginning a request. After a gap (the process was frozen, or one step took too long)
+requests wait for a *fence*: the client's answer to a ``ping``, or the end of the stream. Without an answer within
+`FENCE_TIMEOUT`, held requests fail as not sent.
 
 A client over a unix socket may name one server in its first line, to see only that server; a client over TCP must, and
 must prove the secret.
@@ -40,8 +40,8 @@ from ._daemon import peer_uid
 from ._front import Front
 from ._listen import WARN, Acceptor, KeptSocket, drain, listen
 from ._network import MAX_UNPROVEN, admit, network_of
-from ._output import GAP, Heart, Output, poll
-from ._session import Gateway, Session
+from ._output import GAP, DescriptorWriter, Heart, poll
+from ._session import Gateway, GatewaySession
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator
@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-READ_BYTES: Final = 1024 * 1024
+CLIENT_READ_BYTES: Final = 1024 * 1024
 """Bytes read from a client before any request begins."""
 
 CHUNK: Final = 64 * 1024
@@ -61,13 +61,13 @@ BURST: Final = 16
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message of a client. More end the connection."""
 
-MAX_VALUES: Final = 250_000
+MAX_MESSAGE_VALUES: Final = 250_000
 """JSON values in one message, as for servers by default: 50 ms of parsing. More end the connection."""
 
-MAX_SESSIONS: Final = 1000
+MAX_CLIENTS: Final = 1000
 """Clients at a time. One more is refused."""
 
-LINGER: Final = 5.0
+ANSWER_LINGER: Final = 5.0
 """Seconds for the last answers after a client has closed its side."""
 
 FENCE_TIMEOUT: Final = 5.0
@@ -77,7 +77,7 @@ FENCE_LIMIT: Final = 20.0
 """Seconds to pass a fence in any case: a client may have much to send before the answer."""
 
 
-class Connection:
+class ClientConnection:
     """The bytes of one client.
 
     Args:
@@ -95,9 +95,9 @@ class Connection:
         self._reads = reads
         self._writes = writes
         self._client = client
-        self._lines = LineSplitter(MAX_MESSAGE, MAX_VALUES)
+        self._lines = LineSplitter(MAX_MESSAGE, MAX_MESSAGE_VALUES)
         self._scope = trio.CancelScope()
-        self._output = Output(writes, self._scope.cancel, client, gateway.identity)
+        self._output = DescriptorWriter(writes, self._scope.cancel, client, gateway.identity)
         self._nursery: trio.Nursery | None = None
         self._fences = 0
         self._fence = ""
@@ -112,7 +112,7 @@ class Connection:
         self._null = -1  # opened early: at the end there may be no free descriptor
         self.ended: trio.Event = trio.Event()
         heart.connections.add(self)
-        self.session: Session = Session(gateway, self, self._start)
+        self.session: GatewaySession = GatewaySession(gateway, self, self._start)
         self.session.only = only
         self.session.local = only is None  # others come over TCP, perhaps from another machine
 
@@ -191,7 +191,7 @@ class Connection:
 
     def _read_all(self) -> tuple[list[bytes], bool]:
         chunks: list[bytes] = []
-        while len(chunks) < READ_BYTES // CHUNK:
+        while len(chunks) < CLIENT_READ_BYTES // CHUNK:
             try:
                 data = os.read(self._reads, CHUNK)
             except BlockingIOError:
@@ -219,7 +219,7 @@ class Connection:
                 if (left := len(self._lines.whole)) and not left % BURST:
                     await self._time_slice.checkpoint()
             if line is not None or _is_over(self._lines.partial.skipped):
-                limits = f"{MAX_MESSAGE} bytes or {MAX_VALUES} values"
+                limits = f"{MAX_MESSAGE} bytes or {MAX_MESSAGE_VALUES} values"
                 logger.warning("%s is disconnected: one of its messages has more than %s", self._client, limits)
                 return False
             if len(chunks) > 1:
@@ -296,7 +296,7 @@ class Connection:
         self._fence, self._fence_due = "", math.inf
 
     async def _linger(self) -> None:
-        with trio.move_on_after(LINGER):
+        with trio.move_on_after(ANSWER_LINGER):
             while (self.session.calls or self._output.waiting) and not self._has_left:  # noqa: ASYNC110 - no event
                 await trio.sleep(0.01)
 
@@ -465,7 +465,7 @@ async def serve_front(
             else:
                 reads, writes = sys.stdin.fileno(), sys.stdout.fileno()
                 with _unblocked(reads, writes):
-                    await Connection(gateway, heart, reads, writes, "the client").run()
+                    await ClientConnection(gateway, heart, reads, writes, "the client").run()
             nursery.cancel_scope.cancel("no client is left")
 
 
@@ -562,12 +562,12 @@ class Reception:
         if only is not None and (connection := self._connection(client, name, only)) is not None:
             await self._serve(client, connection)
 
-    def _connection(self, client: socket.socket, name: str, only: str | None) -> Connection | None:
-        if self.clients >= MAX_SESSIONS:
-            self._refuse(client, name, f"there are {MAX_SESSIONS} clients")
+    def _connection(self, client: socket.socket, name: str, only: str | None) -> ClientConnection | None:
+        if self.clients >= MAX_CLIENTS:
+            self._refuse(client, name, f"there are {MAX_CLIENTS} clients")
             return None
         self._count(+1)
-        return Connection(self.gateway, self.heart, client.fileno(), client.fileno(), name, only)
+        return ClientConnection(self.gateway, self.heart, client.fileno(), client.fileno(), name, only)
 
     def _refuse(self, client: socket.socket, name: str, why: str) -> None:
         client.close()
@@ -591,7 +591,7 @@ class Reception:
             logger.warning("%s%s", self._refusal, others)
         self._refused, self._has_refused = 0, trio.Event()
 
-    async def _serve(self, client: socket.socket, connection: Connection) -> None:
+    async def _serve(self, client: socket.socket, connection: ClientConnection) -> None:
         try:
             with client:
                 await connection.run()

@@ -46,11 +46,11 @@ from ..transports.socket import OK, unknown
 from ._budget import COPIES, OF_A_CALL, PROCESSES, WAITING, Budget, budget
 from ._calls import (
     ASKED,
+    CLIENT_QUESTIONS,
     OF_A_HOP,
-    QUESTIONS,
-    Call,
     Json,
-    Refused,
+    RelayedRequest,
+    RequestRefused,
     Unknown,
     Unwritable,
     error_line,
@@ -69,7 +69,7 @@ from ._calls import (
 )
 from ._daemon import DIRECTORY
 from ._front import OneServer
-from ._news import LEVELS, SUBSCRIPTION, Latest, News, log_line
+from ._news import LOG_LEVELS, SUBSCRIPTION, Latest, News, log_line
 from ._own import in_directory, serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ CAPABILITIES: Final[Json] = {
 }
 """Everything that a server can do: ``initialize`` is answered before the servers are known."""
 
-LISTS: Final = {
+LISTING_METHODS: Final = {
     "tools/list": ("tools", "tools"),
     "prompts/list": ("prompts", "prompts"),
     "resources/list": ("resources", "resources"),
@@ -112,7 +112,7 @@ LISTS: Final = {
 }
 """List method → list of `Front`, and member of the answer."""
 
-CACHEABLE: Final = frozenset({*LISTS, "resources/read", "server/discover"})
+CACHEABLE: Final = frozenset({*LISTING_METHODS, "resources/read", "server/discover"})
 
 
 @define(eq=False)
@@ -129,7 +129,7 @@ class Gateway:
 
     front: Front | None = None
     info: Json = field(factory=lambda: {"name": "mcp-actors", "version": version("mcp-actors")})
-    sessions: set[Session] = field(factory=set)
+    sessions: set[GatewaySession] = field(factory=set)
     refusal: str = ""
     per_session: Sequence[ServerConfig] = ()
     stopping: trio.Event = field(factory=trio.Event)
@@ -145,7 +145,7 @@ class Gateway:
             session.note_changed(kind)
 
     def lowest_level(self) -> str:
-        return min((level for each in self.sessions if (level := each.news.level) is not None), key=LEVELS.index)
+        return min((level for each in self.sessions if (level := each.news.level) is not None), key=LOG_LEVELS.index)
 
     def log(self, context: CallbackContext, params: LoggingMessageNotificationParams) -> None:
         """Pass a log message of a server on, where wanted; make the line once."""
@@ -154,7 +154,7 @@ class Gateway:
             session.pass_log(context, params, make)
 
 
-class Session:
+class GatewaySession:
     """The session of one client.
 
     Attributes:
@@ -175,7 +175,7 @@ class Session:
         self.processes: int = 0
         self.outlet: Outlet = outlet
         self.start = start
-        self.calls: dict[Id, Call | trio.CancelScope] = {}
+        self.calls: dict[Id, RelayedRequest | trio.CancelScope] = {}
         self._sizes: dict[Id, int] = {}
         self.modern: bool | None = None
         self.initialized: trio.Event = trio.Event()
@@ -236,7 +236,7 @@ class Session:
         try:
             self._take_request(request_id, method, params, size)
         except Exception as exc:
-            if not isinstance(exc, (Refused, McpActorsError, MCPError)):
+            if not isinstance(exc, (RequestRefused, McpActorsError, MCPError)):
                 logger.exception("a request of a client failed: %.200s", method)
             self.calls.pop(request_id, None)
             self.fail(request_id, exc)
@@ -315,21 +315,23 @@ class Session:
         """Check the ``_meta`` of a modern request; remember an envelope with nothing to pass on."""
         if method == "initialize":
             supported = {"supported": list(MODERN_PROTOCOL_VERSIONS), "requested": params.get("protocolVersion")}
-            raise Refused(UNSUPPORTED_PROTOCOL_VERSION, "this connection is of the era since 2026-07-28", supported)
+            raise RequestRefused(
+                UNSUPPORTED_PROTOCOL_VERSION, "this connection is of the era since 2026-07-28", supported
+            )
         known = meta.get(PROTOCOL_VERSION_META_KEY) in MODERN_PROTOCOL_VERSIONS
         if not known or CLIENT_CAPABILITIES_META_KEY not in meta:  # like the SDK, but faster
             route = classify_inbound_request({"method": method, "params": params})
             if isinstance(route, InboundLadderRejection):
-                raise Refused(route.code, route.message, getattr(route, "data", None))
+                raise RequestRefused(route.code, route.message, getattr(route, "data", None))
         if type(meta[CLIENT_CAPABILITIES_META_KEY]) is not dict:
-            raise Refused(INVALID_PARAMS, f"params._meta: {CLIENT_CAPABILITIES_META_KEY} is not an object")
+            raise RequestRefused(INVALID_PARAMS, f"params._meta: {CLIENT_CAPABILITIES_META_KEY} is not an object")
         if all(key.startswith(OF_A_HOP) for key in meta):
             self._envelope = meta
 
     def _initialize(self, request_id: Id, params: Json, shared: Front) -> None:
         version, capabilities = params.get("protocolVersion"), params.get("capabilities")
         if type(version) is not str or type(capabilities) is not dict:
-            raise Refused(INVALID_PARAMS, "initialize needs protocolVersion and capabilities")
+            raise RequestRefused(INVALID_PARAMS, "initialize needs protocolVersion and capabilities")
         self._capabilities = capabilities
         self._open_own(shared, "initialize")
         agreed = version if version in HANDSHAKE_PROTOCOL_VERSIONS else LATEST_HANDSHAKE_VERSION
@@ -343,9 +345,9 @@ class Session:
 
     def _dispatch(self, front: Front, request_id: Id, method: str, params: Json, *, waits: bool = True) -> None:
         """Begin a request. If the target is unknown, wait once for connecting servers."""
-        take = METHODS.get(method) or (MODERN if self.modern else LEGACY).get(method)
+        take = METHODS.get(method) or (MODERN if self.modern else LEGACY_METHODS).get(method)
         if take is None:
-            raise Refused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
+            raise RequestRefused(METHOD_NOT_FOUND, f"method not found: {method:.80}", method[:80])
         try:
             take(self, front, request_id, method, params)
         except (Unknown, ToolNotFound):
@@ -384,7 +386,7 @@ class Session:
     def _complete(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         given, argument, context = params.get("ref"), params.get("argument"), params.get("context")
         if type(given) is not dict or type(argument) is not dict:
-            raise Refused(INVALID_PARAMS, "completion/complete needs ref and argument")
+            raise RequestRefused(INVALID_PARAMS, "completion/complete needs ref and argument")
         known = context.get("arguments") if type(context) is dict else None
         reference: PromptReference | ResourceTemplateReference
         if given.get("type") == "ref/prompt":
@@ -417,11 +419,13 @@ class Session:
         if method == "completion/complete":
             passing = None
             if responses is not None or state is not None:
-                raise Refused(INVALID_PARAMS, "a completion asks nothing; remove inputResponses and requestState")
+                raise RequestRefused(
+                    INVALID_PARAMS, "a completion asks nothing; remove inputResponses and requestState"
+                )
         elif responses is not None or state is not None or answerable:
             passing = given_passing(ref.name, method, responses, state, answerable or None)
         prepare = partial(prepare, *given, **options)
-        self.calls[request_id] = call = Call(self, request_id, method, ref, prepare, passing)
+        self.calls[request_id] = call = RelayedRequest(self, request_id, method, ref, prepare, passing)
         call.level = meta.get("io.modelcontextprotocol/logLevel") if type(meta) is dict else None
         call.begin()
 
@@ -442,7 +446,7 @@ class Session:
                 try:
                     await fn()
                 except Exception as exc:
-                    if not isinstance(exc, (Refused, McpActorsError, MCPError)):
+                    if not isinstance(exc, (RequestRefused, McpActorsError, MCPError)):
                         logger.exception("a request of a client failed")
                     if not scope.cancel_called:
                         self.fail(request_id, exc)
@@ -453,15 +457,15 @@ class Session:
 
     def _list(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         if params.get("cursor") is not None:
-            raise Refused(INVALID_PARAMS, "the list is one page, so there is no cursor")
+            raise RequestRefused(INVALID_PARAMS, "the list is one page, so there is no cursor")
         self._run(request_id, partial(self._answer_list, front, request_id, method))
 
     async def _answer_list(self, front: Front, request_id: Id, method: str) -> None:
-        kind, name = LISTS[method]
+        kind, name = LISTING_METHODS[method]
         await front.wait_listed(kind)
         await trio.lowlevel.checkpoint_if_cancelled()
         if (lasting := front.lasting(method)) is None:
-            raise Refused(METHOD_NOT_FOUND, f"method not found: {method}", method)
+            raise RequestRefused(METHOD_NOT_FOUND, f"method not found: {method}", method)
         self.answer(request_id, method, {name: getattr(front, kind)(), "ttlMs": lasting})
 
     def _discover(self, front: Front, request_id: Id, method: str, params: Json) -> None:
@@ -488,7 +492,7 @@ class Session:
     def _listen(self, front: Front, request_id: Id, method: str, params: Json) -> None:
         wishes = params.get("notifications")
         if type(wishes) is not dict:
-            raise Refused(INVALID_PARAMS, "subscriptions/listen needs notifications")
+            raise RequestRefused(INVALID_PARAMS, "subscriptions/listen needs notifications")
         self._run(request_id, partial(self.news.stream, self.news.servers_of(front, wishes), request_id, wishes))
 
     # --- messages to the client -------------------------------------------------------------------------------------
@@ -516,7 +520,7 @@ class Session:
             for member in ("resultType", "ttlMs", "cacheScope"):  # unknown to legacy clients
                 result.pop(member, None)
         # One bad description must not hide the lists of all other servers. The text of a result is not changed.
-        return written(result) if method in LISTS else to_json(result, inf_nan_mode="null")
+        return written(result) if method in LISTING_METHODS else to_json(result, inf_nan_mode="null")
 
     def fail(self, request_id: Id, exc: Exception, *, begun: bool = False) -> None:
         self._answer_error(request_id, error_of(exc, begun=begun))
@@ -558,7 +562,7 @@ class Session:
         """Return the request to which a message of a server most likely belongs."""
         newest = None
         for each, call in reversed(self.calls.items()):
-            if isinstance(call, Call):
+            if isinstance(call, RelayedRequest):
                 if call.ref.name == server:
                     return each
                 newest = each if newest is None else newest
@@ -572,7 +576,7 @@ class Session:
         Raises:
             MCPError: the client refused, or does not answer such questions.
         """
-        if QUESTIONS.get(method) not in self._capabilities:
+        if CLIENT_QUESTIONS.get(method) not in self._capabilities:
             raise MCPError(METHOD_NOT_FOUND, f"this client does not answer {method}")
         self._questions += 1
         request_id = f"mcp-actors:{self._questions}"
@@ -592,7 +596,7 @@ class Session:
     def cancel(self, request_id: Id) -> None:
         """Withdraw a request: the client has left. No answer follows."""
         call = self.calls.pop(request_id, None)
-        if isinstance(call, Call):
+        if isinstance(call, RelayedRequest):
             call.withdraw()
         elif call is not None:
             call.cancel("the client has cancelled the request")
@@ -628,23 +632,26 @@ class Session:
             self.cancel(request_id)
 
 
-Take: TypeAlias = "Callable[[Session, Front, Id, str, Json], None]"
+Take: TypeAlias = "Callable[[GatewaySession, Front, Id, str, Json], None]"
 """Answers a request, passes it on, starts a task, or raises."""
 
 METHODS: Final[Mapping[str, Take]] = {
-    "tools/call": Session._call_tool,
-    "resources/read": Session._read_resource,
-    "prompts/get": Session._get_prompt,
-    "completion/complete": Session._complete,
-    **dict.fromkeys(LISTS, Session._list),
+    "tools/call": GatewaySession._call_tool,
+    "resources/read": GatewaySession._read_resource,
+    "prompts/get": GatewaySession._get_prompt,
+    "completion/complete": GatewaySession._complete,
+    **dict.fromkeys(LISTING_METHODS, GatewaySession._list),
 }
 
-MODERN: Final[Mapping[str, Take]] = {"server/discover": Session._discover, "subscriptions/listen": Session._listen}
+MODERN: Final[Mapping[str, Take]] = {
+    "server/discover": GatewaySession._discover,
+    "subscriptions/listen": GatewaySession._listen,
+}
 """Since 2026-07-28 only."""
 
-LEGACY: Final[Mapping[str, Take]] = {
-    "logging/setLevel": Session._set_level,
-    "resources/subscribe": Session._subscribe,
-    "resources/unsubscribe": Session._unsubscribe,
+LEGACY_METHODS: Final[Mapping[str, Take]] = {
+    "logging/setLevel": GatewaySession._set_level,
+    "resources/subscribe": GatewaySession._subscribe,
+    "resources/unsubscribe": GatewaySession._unsubscribe,
 }
 """Before 2026-07-28 only."""

@@ -25,8 +25,8 @@ if __name__ == "__main__":
     sys.exit(_run())
 else:
     from ._daemon import (
+        DaemonRefused as DaemonRefused,
         Names as Names,
-        Refused as Refused,
         check_socket as check_socket,
         file_and_server as file_and_server,
         folder as folder,

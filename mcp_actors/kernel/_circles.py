@@ -7,13 +7,13 @@ Theory of operation
 -------------------
 The nodes of the wait-for graph::
 
-    node                      waits for
-    handling (`Envelope`)     calls made by the handler; children, if the message changes a child table
-    `Incarnation`             while starting or ending: calls of its own code, handlers, and children that start or end
-    `Mailbox`                 messages in the actor's slots; without a serving actor, the incarnation that starts, or
-                              has to be over first
-    manager (`Children`)      children that start or end
-    taker (`Answers`)         nothing; has taken a message and not begun to handle it
+    node                       waits for
+    handling (`Envelope`)      calls made by the handler; children, if the message changes a child table
+    `Incarnation`              while starting or ending: calls of its own code, handlers, and children that start or end
+    `Mailbox`                  messages in the actor's slots; without a serving actor, the incarnation that starts, or
+                               has to be over first
+    manager (`Children`)       children that start or end
+    taker (`MessagesInFlight`) nothing; has taken a message and not begun to handle it
 
 A mailbox is stuck if all slots are; any other node is stuck if a blocker is. The graph is not stored, but walked when a
 node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then nodes that
@@ -72,7 +72,7 @@ class Node:
         return ()
 
 
-class Calls(list["Sender"]):
+class AwaitedCalls(list["Sender"]):
     """The calls, starts and ends awaited by a sender. Finished entries are dropped once there are many."""
 
     prune_at = PRUNE_AT
@@ -83,7 +83,7 @@ class Sender(Node, ABC):
 
     __slots__ = ()
 
-    calls: Calls | None
+    calls: AwaitedCalls | None
 
     @property
     @abstractmethod
@@ -182,18 +182,18 @@ def expect(sender: Sender, call: Sender) -> None:
     """Note that a sender waits for a call, a start or an end."""
     calls = sender.calls
     if calls is None:
-        sender.calls = calls = Calls()  # type: ignore[misc]  # each subclass has a slot for it
+        sender.calls = calls = AwaitedCalls()  # type: ignore[misc]  # each subclass has a slot for it
     elif len(calls) >= calls.prune_at:
         calls[:] = [each for each in calls if each.open]
         calls.prune_at = 2 * len(calls) + PRUNE_AT
     calls.append(call)
 
 
-def places(calls: Calls | None) -> list[Node]:
+def places(calls: AwaitedCalls | None) -> list[Node]:
     return [call.place() for call in calls or () if call.open]
 
 
-def labels(calls: Calls | None) -> list[str]:
+def labels(calls: AwaitedCalls | None) -> list[str]:
     return [call.label for call in calls or () if call.open]
 
 

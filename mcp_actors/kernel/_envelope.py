@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeVar
 
     from .._errors import MailboxFull
-    from ._circles import Calls
+    from ._circles import AwaitedCalls
 else:
     from typing import TypeVar
 
@@ -179,7 +179,7 @@ class Envelope(Reply[Any], Sender):
     is_call: bool
     scope: object | None
     later: object | None
-    calls: Calls | None
+    calls: AwaitedCalls | None
     holder: Holder
     home: Home
     number: int

@@ -54,7 +54,7 @@ M = TypeVar("M", bound=Message)
 
 Answer = Coroutine[Any, Any, R]
 
-MARK: Final = "_handles_message"
+HANDLER_MARK: Final = "_handles_message"
 
 UNIONS: Final = (Union, UnionType)
 
@@ -105,9 +105,9 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
     @overload
     def __call__(self, method: Callable[[A, M_co], None]) -> Callable[[A, M_co], None]: ...
     def __call__(self, method: Any) -> Any:
-        if hasattr(method, MARK):
+        if hasattr(method, HANDLER_MARK):
             raise TypeError(f"{method.__qualname__}: @handles twice; write one method for each class of messages")
-        setattr(method, MARK, self._message)
+        setattr(method, HANDLER_MARK, self._message)
         return method
 
 
@@ -139,7 +139,7 @@ def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:
     for base in reversed(cls.__mro__):
         own: dict[type[Message], str] = {}
         for name, method in vars(base).items():
-            kind = getattr(method, MARK, None)
+            kind = getattr(method, HANDLER_MARK, None)
             if kind is not None:
                 if kind in own:
                     both = f"{own[kind]}() and {name}()"

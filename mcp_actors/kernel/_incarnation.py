@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from ._actor import Actor
-    from ._circles import Calls, Node
+    from ._circles import AwaitedCalls, Node
     from ._envelope import Envelope
     from ._record import EndReason, Record
 
@@ -91,7 +91,7 @@ class Incarnation(Sender):
     verdict: End | None = field(default=None, init=False)
     final: End | None = field(default=None, init=False)
     awaits: set[Incarnation] = field(factory=set, init=False)
-    calls: Calls | None = field(default=None, init=False)
+    calls: AwaitedCalls | None = field(default=None, init=False)
     pass_on_stop: Callable[[], None] | None = field(default=None, init=False)
     _asked: bool = field(default=False, init=False)
     _late: BaseException | None = field(default=None, init=False)

@@ -51,11 +51,9 @@ if TYPE_CHECKING:
 
 # --- Give each message to the freest member ---------------------------------------------------------------------------
 
-# Theory of operation
-# -------------------
-# Messages wait in the pool's mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`, with the free
-# slots of the freest member. A member has a mailbox too, its `Lane`, for control messages and messages to its own
-# reference, and serves it first.
+# Theory of operation ------------------- Messages wait in the pool's mailbox, in the order of arrival. The mailbox sees
+# one taker, the `Crew`, with the free slots of the freest member. A member has a mailbox too, its `MemberMailbox`, for
+# control messages and messages to its own reference, and serves it first.
 #
 # The freest member is found without a search. `Crew` keeps the members in *ranks* by free slots. Freeing a slot moves a
 # member to its rank (`Crew.place`). Taking a message does not: a member that is next, but has fewer free slots than its
@@ -65,7 +63,7 @@ if TYPE_CHECKING:
 # the order in which they became idle.
 
 
-class Lane(Mailbox):
+class MemberMailbox(Mailbox):
     """The mailbox of one member, which also takes from the mailbox of the pool."""
 
     __slots__ = ("crew",)
@@ -137,8 +135,8 @@ class Crew:
         self.mailbox = record.mailbox
         self.name = record.name
         self.change = Change()
-        self.lanes: dict[Lane, None] = {}
-        self.away: dict[Lane, None] = {}
+        self.lanes: dict[MemberMailbox, None] = {}
+        self.away: dict[MemberMailbox, None] = {}
         self._record = record
         self._shrinks = shrinks
         self._rank: dict[Taker, int] = {}
@@ -206,7 +204,7 @@ class Crew:
 
     # --- members that accept messages -------------------------------------------------------------------------------
 
-    def closed(self, lane: Lane, refusal: Callable[[], ActorError]) -> None:
+    def closed(self, lane: MemberMailbox, refusal: Callable[[], ActorError]) -> None:
         """Answer and refuse messages, if no member is left to handle them."""
         self.lanes.pop(lane, None)
         self.away.pop(lane, None)
@@ -379,15 +377,15 @@ class Pool(Supervisor[M_contra]):
 
     def _record_of(self, spec: ChildSpec, known: Record | None = None) -> Record:
         pool = self._life.record
-        if known is not None and isinstance(known.mailbox, Lane) is not (self._key is None):
+        if known is not None and isinstance(known.mailbox, MemberMailbox) is not (self._key is None):
             known.forget(f"{pool.name!r} was started again as another kind of actor")
             known = None
         if known is None:
             size, policy = spec.mailbox_size, spec.overflow
-            lane = Lane(spec.id) if self._key is None else Mailbox(spec.id, size=size, policy=policy)
+            lane = MemberMailbox(spec.id) if self._key is None else Mailbox(spec.id, size=size, policy=policy)
             known = Record(spec.id, lane, pool.hub, pool)
         if self._key is None:
-            cast("Lane", known.mailbox).crew = self._crew
+            cast("MemberMailbox", known.mailbox).crew = self._crew
         known.mailbox.reopen()
         return known
 

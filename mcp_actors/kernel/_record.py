@@ -126,7 +126,7 @@ DownReason = Literal["normal", "shutdown", "crashed", "killed", "ignored", "not_
 Report = Callable[[DownReason, BaseException | None, bool], object]
 """Takes the reason and the error of an end, and whether another incarnation is expected."""
 
-STATES: Final[tuple[ActorState, ...]] = get_args(ActorState)
+ACTOR_STATES: Final[tuple[ActorState, ...]] = get_args(ActorState)
 
 
 @frozen(kw_only=True)
@@ -461,7 +461,7 @@ class ChildrenCount:
 # No recursion: a tree may be deeper than Python's stack.
 
 
-SHOWN: Final = 100
+SHOWN_ERROR: Final = 100
 """Characters of a last error in a drawing: a line should fit on a screen."""
 
 
@@ -538,7 +538,7 @@ class TreeNode:
         if self.restarts:
             facts.append("1 restart" if self.restarts == 1 else f"{self.restarts} restarts")
         if self.last_error is not None:
-            facts.append(f"last error: {plain_text(self.last_error, limit=SHOWN)}")
+            facts.append(f"last error: {plain_text(self.last_error, limit=SHOWN_ERROR)}")
         return ", ".join(facts)
 
 

@@ -26,7 +26,7 @@ from ._circles import current_sender, expect, explain, find_circle, is_bounded
 from ._envelope import Call, CallFor, Envelope, M, M_contra, Message, PendingCall, Receives
 from ._events import EventStream
 from ._record import (
-    STATES,
+    ACTOR_STATES,
     ActorState,
     ActorStatistics,
     Change,
@@ -269,7 +269,7 @@ class ActorRef(Handle, Receives[M_contra]):
             ValueError: a state is unknown, or none was given.
             RuntimeError: as for `call`.
         """
-        check_states(f"actor {self.name!r}", states, STATES)
+        check_states(f"actor {self.name!r}", states, ACTOR_STATES)
         record = self._record
         if record.state not in states:
             if not record.lives_here:

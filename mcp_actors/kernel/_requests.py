@@ -61,8 +61,8 @@ if TYPE_CHECKING:
 #
 # Messages that a plain handler sends to plain handlers would nest in its step, and two actors that answer each other
 # would exceed Python's recursion limit. So one plain handler runs at a time in a Trio run. Meanwhile other messages
-# take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `AT_ONCE` of them Trio
-# runs other tasks, or two such actors would stop the program.
+# take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `MESSAGES_A_STEP` of
+# them Trio runs other tasks, or two such actors would stop the program.
 #
 # With several slots, a plain handler may begin before the task of an earlier message; waiting for that would take a
 # step per message.
@@ -73,7 +73,7 @@ if TYPE_CHECKING:
 
 Handler: TypeAlias = "Callable[[Message], Any]"
 
-AT_ONCE: Final = 64
+MESSAGES_A_STEP: Final = 64
 """Messages handled in one step before Trio runs other tasks. Each takes microseconds."""
 
 
@@ -95,7 +95,7 @@ class Steps:
     def go_on(self) -> None:
         if self._later:
             return
-        for _ in range(AT_ONCE):
+        for _ in range(MESSAGES_A_STEP):
             if not self.due:
                 return
             self.due.popleft().handle_due()

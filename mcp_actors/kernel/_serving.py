@@ -1,8 +1,8 @@
 """Decide how each message ends, and serve messages without a task.
 
 Every message must be answered exactly once, although handlers, senders, callers that leave and the end of the
-incarnation may meet in one step. `Answers` decides what an exception means. `Taken` serves messages without a task: for
-`Actor.take`, and after a handler has returned a `Later`.
+incarnation may meet in one step. `MessagesInFlight` decides what an exception means. `Taken` serves messages without a
+task: for `Actor.take`, and after a handler has returned a `Later`.
 
 Theory of operation
 -------------------
@@ -128,7 +128,7 @@ NOT_SENT_PATIENCE: Final = 1.0
 milliseconds of a writing handler."""
 
 
-class Answers(Holder):
+class MessagesInFlight(Holder):
     __slots__ = ("_actor", "_in_flight", "_incarnation", "_interruption", "_left", "_record")
 
     def __init__(self, incarnation: Life, actor: Actor) -> None:
@@ -278,7 +278,7 @@ HERE: Final = object()
 """The `Envelope.scope` of a message in a plain handler."""
 
 
-class Taken(Answers):
+class Taken(MessagesInFlight):
     """Messages in flight, some of them without a task.
 
     Attributes:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ._record import Record
 
 
-SHORTEST: Final = 0.001
+SHORTEST_PERIOD: Final = 0.001
 """The shortest period of `Actor.every` in seconds. Less leaves no time to handle a message."""
 
 
@@ -166,7 +166,7 @@ class Timers:
 
 
 def _check(name: str, seconds: object, *, repeats: bool) -> None:
-    if is_number(seconds) and (SHORTEST if repeats else 0) <= seconds < math.inf:
+    if is_number(seconds) and (SHORTEST_PERIOD if repeats else 0) <= seconds < math.inf:
         return
     who = f"actor {name!r}: {'every' if repeats else 'after'}() takes"
     if not is_number(seconds):
@@ -174,7 +174,7 @@ def _check(name: str, seconds: object, *, repeats: bool) -> None:
     if not repeats:
         raise ValueError(f"{who} a delay of 0 s or more, not {seconds!r}; give finite seconds")
     remedy = "to send a message now, call self.ref.tell_nowait(message)"
-    raise ValueError(f"{who} a period of at least {SHORTEST} s, not {seconds!r}; {remedy}")
+    raise ValueError(f"{who} a period of at least {SHORTEST_PERIOD} s, not {seconds!r}; {remedy}")
 
 
 # --- Late answers -----------------------------------------------------------------------------------------------------
@@ -333,7 +333,7 @@ class LaterQueue(Generic[T]):
 # earlier ones alive.
 
 
-class Source(Protocol):
+class MessageSource(Protocol):
     """A timer or a monitor."""
 
     @property
@@ -348,7 +348,7 @@ class OwnEnvelope(Envelope):
 
     droppable = False
 
-    def __init__(self, message: Message, source: Source) -> None:
+    def __init__(self, message: Message, source: MessageSource) -> None:
         super().__init__(message, is_call=False)
         self.open = False
         self._source = source
@@ -410,7 +410,7 @@ class OwnMessages:
         assert self.nursery is not None
         self.nursery.parent_task.context.copy().run(fn)
 
-    def send(self, message: Message, source: Source) -> OwnEnvelope | None:
+    def send(self, message: Message, source: MessageSource) -> OwnEnvelope | None:
         """Send a message. Return None if the mailbox is closed."""
         if self.record.mailbox.refuses:
             return None

@@ -80,7 +80,7 @@ Histogram = list[float]
 """The number of durations in each bucket, then their sum."""
 
 TOTAL: Final = len(BUCKETS) + 1
-LEAST: Final = BUCKETS[0]
+LEAST_BUCKET: Final = BUCKETS[0]
 
 
 def lines_of(name: str, labels: Labels, histogram: Histogram) -> Iterator[str]:
@@ -119,7 +119,7 @@ class Series:
             histogram[0] += 1
         if self.served is not None:
             histogram = self.served
-            histogram[bisect_left(BUCKETS, served) if served > LEAST else 0] += 1
+            histogram[bisect_left(BUCKETS, served) if served > LEAST_BUCKET else 0] += 1
             histogram[TOTAL] += served
 
 

@@ -34,7 +34,7 @@ MAX_REPORTED: Final = 8
 """Items over a limit reported one by one. A server must not fill logs or push events out of a stream."""
 
 
-class Difference(NamedTuple):
+class ToolDifference(NamedTuple):
     """A change of the shown tools: all names now, and the names of added, removed and changed tools."""
 
     tools: tuple[str, ...]
@@ -52,7 +52,7 @@ class Reporter:
 
     mask: Callable[[str], str] = str
 
-    def changed(self, difference: Difference) -> None:
+    def changed(self, difference: ToolDifference) -> None:
         """Report a change of the shown tools."""
 
     def differs(self, verdict: PinVerdict) -> None:
@@ -267,10 +267,10 @@ class ServerCatalog:
         self.freshness.mark_stale(trio.current_time())
 
 
-def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> Difference:
+def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> ToolDifference:
     old, new = {each.name: each for each in before}, {each.name: each for each in after}
     both = [(name, old[name], now) for name, now in new.items() if name in old and old[name] is not now]
-    return Difference(
+    return ToolDifference(
         tools=tuple([tool.name for tool in after]),
         added=tuple([name for name in new if name not in old]),
         removed=tuple([name for name in old if name not in new]),

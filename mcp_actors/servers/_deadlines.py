@@ -530,10 +530,10 @@ class DeadlineActor(Actor):
 # which a server uses some dozens; the first and the last also count shorter and longer durations.
 
 
-_SHORTEST: Final = 1e-6
+_SHORTEST_LATENCY: Final = 1e-6
 """Seconds. The mailbox alone takes ten times as long."""
 
-_LONGEST: Final = 86_400.0
+_LONGEST_LATENCY: Final = 86_400.0
 """Seconds."""
 
 _GROWTH: Final = 1.02
@@ -541,7 +541,7 @@ _GROWTH: Final = 1.02
 
 _PER_E: Final = 1 / math.log(_GROWTH)
 _MIDDLE: Final = 2 / (_GROWTH + 1)
-_LAST: Final = math.ceil(math.log(_LONGEST / _SHORTEST) * _PER_E)
+_LAST: Final = math.ceil(math.log(_LONGEST_LATENCY / _SHORTEST_LATENCY) * _PER_E)
 
 
 @frozen(kw_only=True)
@@ -573,12 +573,12 @@ class LatencyCounts:
     _buckets: dict[int, int] = field(factory=dict, init=False)
 
     def done(self, seconds: float) -> None:
-        if seconds <= _SHORTEST:  # a mock clock may even say 0
+        if seconds <= _SHORTEST_LATENCY:  # a mock clock may even say 0
             bucket = 0
-        elif seconds >= _LONGEST:
+        elif seconds >= _LONGEST_LATENCY:
             bucket = _LAST
         else:
-            bucket = math.ceil(math.log(seconds / _SHORTEST) * _PER_E)
+            bucket = math.ceil(math.log(seconds / _SHORTEST_LATENCY) * _PER_E)
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def failed(self) -> None:
@@ -601,14 +601,14 @@ def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float
         below += buckets[bucket]
         while len(times) < len(shares) and below * 100 >= shares[len(times)] * done:
             # The middle has the same relative distance to both bounds.
-            times.append(_SHORTEST * _GROWTH**bucket * _MIDDLE if bucket else _SHORTEST)
+            times.append(_SHORTEST_LATENCY * _GROWTH**bucket * _MIDDLE if bucket else _SHORTEST_LATENCY)
     return times or [None] * len(shares)
 
 
 # --- State shared by all requests to one server, on whichever connection ----------------------------------------------
 
 
-class Calls:
+class PolicyState:
     """The state of one server's policies, for all its requests; written by their callers."""
 
     def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:

@@ -67,7 +67,7 @@ def read_result(
     try:
         if result.get("resultType") == "input_required":
             raise problem
-        mended = _Reader().result(method, version, dict(result), DEFAULTS if certain else {})
+        mended = _LenientReader().result(method, version, dict(result), DEFAULTS if certain else {})
         without_later_fields(method, version, mended)
         if method == "tools/call":  # checked part by part; structured content may be any JSON
             value = bounded(CallToolResult).validate_python(mended, by_name=False)
@@ -85,7 +85,7 @@ class _Exhausted(Exception):
     """The result has too many values for the second pass."""
 
 
-class _Reader:
+class _LenientReader:
     """The second pass over one result, by the types of the protocol."""
 
     def __init__(self) -> None:

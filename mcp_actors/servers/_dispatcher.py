@@ -95,7 +95,7 @@ FROM_CLIENT: Final = TransportContext(kind="client", can_send_request=False)
 
 
 @define(eq=False)
-class Incoming:
+class IncomingMessage:
     """The `DispatchContext` of a server's message, on whose behalf nothing may be sent."""
 
     request_id: RequestId | None = None
@@ -118,7 +118,7 @@ class Incoming:
         """Do nothing: servers do not ask for the progress of their questions."""
 
 
-NOTIFICATION: Final = Incoming()
+NOTIFICATION: Final = IncomingMessage()
 
 
 @define(eq=False)
@@ -398,7 +398,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             if message.method in self.refusals and has_many(message.params):
                 raise MCPError(INVALID_REQUEST, self.refusals[message.method])  # before reading the params
             check_request(message.method, self.version, message.params)
-            result = await self._on_request(Incoming(message.id), message.method, message.params)
+            result = await self._on_request(IncomingMessage(message.id), message.method, message.params)
         except MCPError as exc:
             error = exc.error
         except ValidationError as exc:
@@ -419,7 +419,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
 MAX_WAITING: Final = 1000
 """Reports that may wait for a slow callback. Beyond, the oldest is dropped: the latest matter most."""
 
-MAX_CHARACTERS: Final = 1024 * 1024
+MAX_PROGRESS_CHARACTERS: Final = 1024 * 1024
 """Characters of waiting messages."""
 
 LAST_REPORTS: Final = 1.0
@@ -456,11 +456,11 @@ class Reports:
     def __call__(self, progress: float, total: float | None, message: str | None) -> None:
         if self._deadline is not None:
             self._deadline.renew()
-        if self._callback is None or self._idle is not None or len(message or "") > MAX_CHARACTERS:
+        if self._callback is None or self._idle is not None or len(message or "") > MAX_PROGRESS_CHARACTERS:
             return
         self._waiting.append((progress, total, message))
         self._characters += len(message or "")
-        while len(self._waiting) > MAX_WAITING or self._characters > MAX_CHARACTERS:
+        while len(self._waiting) > MAX_WAITING or self._characters > MAX_PROGRESS_CHARACTERS:
             self._take()
         if self._scope is None and self._start is not None:
             self._scope = self._start(self._deliver, name=f"{self._server}:progress")

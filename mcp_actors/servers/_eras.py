@@ -102,7 +102,7 @@ def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Er
 # --- Decide whether both sides have a protocol version in common. Pure functions --------------------------------------
 
 
-_OURS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
+_OWN_VERSIONS: Final = (*HANDSHAKE_PROTOCOL_VERSIONS, *MODERN_PROTOCOL_VERSIONS)
 
 
 class NoCommonVersion(Exception):
@@ -146,11 +146,11 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
         refusal = error.code in (METHOD_NOT_FOUND, UNSUPPORTED_PROTOCOL_VERSION)
         if config.protocol != "auto" and refusal:
             return f"if it does not support protocol={config.protocol!r}, use 'auto'"
-        if not offered or any(each in _OURS for each in offered):
+        if not offered or any(each in _OWN_VERSIONS for each in offered):
             return None
     elif not isinstance(error, NoCommonVersion) and not str(error).startswith(of_the_sdk):
         return None
-    return f"this client supports {_OURS[0]} to {_OURS[-1]}: upgrade the server, or this program"
+    return f"this client supports {_OWN_VERSIONS[0]} to {_OWN_VERSIONS[-1]}: upgrade the server, or this program"
 
 
 # --- Validate messages of a server at a bounded cost ------------------------------------------------------------------
@@ -161,10 +161,10 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
 # object with free keys, ends at its first bad item. They accept the same values and return the same objects.
 
 
-FEW: Final = 256
+FEW_VALUES: Final = 256
 """Values in a message that the SDK may validate by itself: few milliseconds for their errors."""
 
-PROBLEM: Final = 400
+SHOWN_PROBLEM: Final = 400
 """Characters shown of a place in a result, and of its problem."""
 
 
@@ -230,12 +230,12 @@ def fits(method: str, version: str, params: Mapping[str, Any] | None) -> bool:
 
 
 def has_many(value: Any) -> bool:
-    """Return True if a JSON value contains more than `FEW` values, without looking at more."""
+    """Return True if a JSON value contains more than `FEW_VALUES` values, without looking at more."""
     seen, found = [value], 0
     for each in seen:  # grows meanwhile
         if type(each) is dict or type(each) is list:
             found += len(each)
-            if found > FEW:
+            if found > FEW_VALUES:
                 return True
             seen.extend(each.values() if type(each) is dict else each)
     return False
@@ -293,4 +293,4 @@ def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int
     where = ", ".join([".".join(steps) or "top level", *(str(each["loc"][-1]) for each in alike)])
     others = len(shown) - 1 - len(alike)
     more = f", and {others} more" if others else ""
-    return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=PROBLEM) + more
+    return plain_text(mask(f"at {where}: {first['msg'].lower()}"), limit=SHOWN_PROBLEM) + more

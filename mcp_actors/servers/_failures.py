@@ -37,7 +37,7 @@ from .._errors import (
 )
 from .._text import indented, own_shortage, plain_text, problem_of
 from ..auth import SignInRequired
-from ..transports import MAY_HAVE_ACTED, OURS, ConnectionOver, Masker, Obituary, is_unreadable, not_parsed
+from ..transports import MAY_HAVE_ACTED, OUTCOME_MEMBER, ConnectionOver, Masker, Obituary, is_unreadable, not_parsed
 from ._eras import first_problem, incompatibility
 from ._session import MAX_ROUNDS
 
@@ -255,7 +255,7 @@ def _words(cause: BaseException, masker: Masker) -> str:
 # --- A request that was sent ------------------------------------------------------------------------------------------
 
 
-_MAY_HAVE_ACTED: Final = "which may have taken effect; send it again only if a second time does no harm"
+_MAY_BE_DONE: Final = "which may have taken effect; send it again only if a second time does no harm"
 
 
 def request_lost(server: str, operation: str, reason: BaseException | None, stderr: str) -> ConnectionLost:
@@ -265,7 +265,7 @@ def request_lost(server: str, operation: str, reason: BaseException | None, stde
     process.
     """
     why = f" ({problem_of(reason)})" if reason is not None else ""
-    what = f"server {server!r}: connection lost{why} during {operation}, {_MAY_HAVE_ACTED}"
+    what = f"server {server!r}: connection lost{why} during {operation}, {_MAY_BE_DONE}"
     lost = ConnectionLost(what, server=server)
     if lines := stderr[-4096:].splitlines()[-10:]:  # characters, lines
         begin = f"its stderr ends with (servers[{server!r}].stderr_tail has more until it is started again):"
@@ -276,7 +276,7 @@ def request_lost(server: str, operation: str, reason: BaseException | None, stde
 def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavailable:
     end = life.end_of_group()
     why = f" ({problem_of(end)})" if end is not None else ""
-    message = f"server {server!r} was stopped{why} during {operation}, {_MAY_HAVE_ACTED}"
+    message = f"server {server!r} was stopped{why} during {operation}, {_MAY_BE_DONE}"
     return ServerUnavailable(message, server=server, state=life.state, last_error=life.error, outcome="unknown")
 
 
@@ -333,7 +333,7 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
 
     A foreign server could name an error to have a request repeated. Only a trusted link (`Link.trusted`) is believed.
     """
-    said = error.data.get(OURS) if link.trusted and isinstance(error.data, dict) else None
+    said = error.data.get(OUTCOME_MEMBER) if link.trusted and isinstance(error.data, dict) else None
     if not isinstance(said, dict) or error.code == INVALID_PARAMS:
         return error
     outcome: Literal["not_sent", "unknown"] = "not_sent" if said.get("outcome") == "not_sent" else "unknown"

@@ -60,19 +60,19 @@ class Meaning:
 
 
 _CLIENT_ERROR: Final = Meaning(transient=False, trouble=False)
-_SERVER_ERROR: Final = Meaning(transient=True, trouble=True)
+_SERVER_TROUBLE: Final = Meaning(transient=True, trouble=True)
 
 _EXCEPTIONS: Final = {
-    408: _SERVER_ERROR,  # Request Timeout
+    408: _SERVER_TROUBLE,  # Request Timeout
     425: Meaning(transient=True, trouble=False),  # Too Early
-    429: _SERVER_ERROR,  # Too Many Requests
+    429: _SERVER_TROUBLE,  # Too Many Requests
     501: Meaning(transient=False, trouble=True),  # Not Implemented: would get the same answer again
     505: Meaning(transient=False, trouble=True),  # HTTP Version Not Supported
 }
 
 
 def meaning_of(status: int) -> Meaning:
-    return _EXCEPTIONS.get(status, _SERVER_ERROR if 500 <= status <= 599 else _CLIENT_ERROR)
+    return _EXCEPTIONS.get(status, _SERVER_TROUBLE if 500 <= status <= 599 else _CLIENT_ERROR)
 
 
 # --- The circuit breaker of one server, as a pure state machine -------------------------------------------------------

@@ -1,7 +1,7 @@
 """One session with a server: requests, and their completion.
 
-`Session` sends requests over one connection and knows what was agreed on. Above, the SDK's `ClientSession` (`Listener`)
-reads unasked messages and calls callbacks; below, `LinkDispatcher` carries messages.
+`ConnectionSession` sends requests over one connection and knows what was agreed on. Above, the SDK's `ClientSession`
+(`SdkListener`) reads unasked messages and calls callbacks; below, `LinkDispatcher` carries messages.
 
 The hard part is answers that are not results: a server may ask a person or a model first, again and again, or leave the
 rest to an extension (`carry_on`).
@@ -65,7 +65,7 @@ from ..config import mask_url
 from ..transports import RequestUnderWay
 from ._dialects import Oddities, read_result
 from ._dispatcher import CURRENT_QUESTION, CarriedFailure, LinkDispatcher, ServerQuestion
-from ._eras import PROBLEM, bounded, first_problem, is_modern, older_version, without_later_fields
+from ._eras import SHOWN_PROBLEM, bounded, first_problem, is_modern, older_version, without_later_fields
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
@@ -80,21 +80,21 @@ if TYPE_CHECKING:
     from ._deadlines import Deadline
 
 
-_KINDS: Final = {
+_INPUT_KINDS: Final = {
     CreateMessageRequest: ("sampling", "sampling_callback"),
     ElicitRequest: ("elicitation", "elicitation_callback"),
     ListRootsRequest: ("roots", "list_roots_callback"),
 }
 """The kinds of input, with their callbacks."""
 
-_REFUSALS: Final = {
+_REQUEST_REFUSALS: Final = {
     "sampling/createMessage": ("sampling_callback", "Sampling not supported"),
     "elicitation/create": ("elicitation_callback", "Elicitation not supported"),
 }
 """The server's possibly large requests, with their callbacks, and the SDK's error without a callback."""
 
 
-class Callbacks(TypedDict, total=False):
+class SessionCallbacks(TypedDict, total=False):
     """Keyword arguments of `ClientSession`: the callbacks of a session, and their capabilities."""
 
     message_handler: MessageHandlerFnT
@@ -104,7 +104,7 @@ class Callbacks(TypedDict, total=False):
     list_roots_callback: ListRootsFnT
 
 
-class Listener(ClientSession):
+class SdkListener(ClientSession):
     """The SDK's session, listening on a connection.
 
     Attributes:
@@ -126,13 +126,13 @@ class Listener(ClientSession):
     ) -> InputResponse | ErrorData:
         """Answer a question of the server by its callback; without a callback, note an error that names the cause."""
         question, response = CURRENT_QUESTION.get(), await super().dispatch_input_request(ctx, request)
-        kind, callback = _KINDS[type(request)]
+        kind, callback = _INPUT_KINDS[type(request)]
         if isinstance(response, ErrorData) and callback not in self.offered and question.attempt is not None:
             question.failure = not_offered(self.server, question.attempt.operation, kind)
         return response
 
 
-class Session:
+class ConnectionSession:
     """The session of one connection.
 
     Args:
@@ -152,7 +152,7 @@ class Session:
         self,
         dispatcher: LinkDispatcher,
         info: Implementation,
-        callbacks: Callbacks,
+        callbacks: SessionCallbacks,
         extensions: Sequence[ClientExtension] = (),
         declared: Json | None = None,
     ) -> None:
@@ -171,8 +171,10 @@ class Session:
         self._extensions = extensions
         claims = [claim for each in extensions for claim in each.claims()]
         dispatcher.claimed = frozenset(claim.result_type for claim in claims)
-        dispatcher.refusals = {method: words for method, (name, words) in _REFUSALS.items() if name not in callbacks}
-        self.listener: Listener = Listener(
+        dispatcher.refusals = {
+            method: words for method, (name, words) in _REQUEST_REFUSALS.items() if name not in callbacks
+        }
+        self.listener: SdkListener = SdkListener(
             dispatcher=dispatcher,
             client_info=info,
             extensions={each.identifier: each.settings() for each in extensions} or None,
@@ -388,7 +390,7 @@ def not_offered(server: str, operation: str, kind: str) -> NotSupported:
 MAX_ROUNDS: Final = 10
 """Requests for input per answer: the default of the SDKs of all languages."""
 
-AT_ONCE: Final = 100
+QUESTIONS_A_STEP: Final = 100
 """Questions begun in one step. A server may not have as many open, so a refusal stops the rest."""
 
 FIRST_DELAY: Final = 0.05
@@ -416,7 +418,7 @@ class Rounds:
 
 
 async def carry_on(
-    session: Session,
+    session: ConnectionSession,
     tool: str | None,
     value: Any,
     resend: Callable[[Json], Awaitable[Any]],
@@ -462,7 +464,7 @@ def pages_of(error: MCPError) -> list[ElicitRequestURLParams]:
 
 
 async def open_pages(
-    session: Session,
+    session: ConnectionSession,
     pages: Sequence[ElicitRequestURLParams],
     seconds: float,
     wait: Callable[[list[str]], Awaitable[None]],
@@ -494,11 +496,15 @@ async def open_pages(
 
 def pages_required(server: str, operation: str, refusal: MCPError, why: str) -> MCPError:
     named = " and ".join(dict.fromkeys(mask_url(each.url).partition("?")[0] for each in pages_of(refusal)))
-    what = f"server {server!r}: {operation} needs a person at {plain_text(named, limit=PROBLEM)}: {plain_text(why)}"
+    what = (
+        f"server {server!r}: {operation} needs a person at {plain_text(named, limit=SHOWN_PROBLEM)}: {plain_text(why)}"
+    )
     return MCPError(refusal.code, f"{what}; open the URLs in its data, then send the request again", refusal.data)
 
 
-async def _answer(session: Session, requests: Mapping[str, InputRequest], attempt: Deadline | None) -> InputResponses:
+async def _answer(
+    session: ConnectionSession, requests: Mapping[str, InputRequest], attempt: Deadline | None
+) -> InputResponses:
     answers: InputResponses = {}
     refused: tuple[ErrorData, Exception | None] | None = None
 
@@ -520,7 +526,7 @@ async def _answer(session: Session, requests: Mapping[str, InputRequest], attemp
     async with trio.open_nursery(strict_exception_groups=True) as questions:
         for number, (key, request) in enumerate(requests.items(), 1):
             questions.start_soon(answer, key, request)
-            if number % AT_ONCE == 0:
+            if number % QUESTIONS_A_STEP == 0:
                 await trio.lowlevel.checkpoint()
     if refused is not None:
         error, failure = refused

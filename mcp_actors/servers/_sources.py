@@ -3,9 +3,9 @@
 A source is a file, a directory, a database or code of the program. Each may block, hang, fail, or change during a
 reading, and none may stop a running server by accident. So:
 
-- Each source has a worker thread; all are read concurrently. Looks, followed readings and writes end within `PATIENCE`
-  seconds; opening and `ServerGroup.reload` wait without a limit. After a failed look, only the follower of the source
-  and `reload` look again: a table behind a dead network delays the files only once.
+- Each source has a worker thread; all are read concurrently. Looks, followed readings and writes end within
+  `SOURCE_TIMEOUT` seconds; opening and `ServerGroup.reload` wait without a limit. After a failed look, only the
+  follower of the source and `reload` look again: a table behind a dead network delays the files only once.
 - Everything is read, merged and validated before the group changes anything. A reading is kept, together with its look,
   in the step in which the group begins to apply both (`Sources.adopt`). If the source fails later, its servers stay as
   they are, and the error is reported; only opening and `reload` raise the error of a file given as an argument.
@@ -49,7 +49,7 @@ OF_CODE: Final = "the arguments of open_servers"
 """Names the source of servers configured in Python."""
 
 
-PATIENCE: Final = 30.0
+SOURCE_TIMEOUT: Final = 30.0
 """Seconds within which a followed source must answer, whatever timeouts the source has."""
 
 
@@ -288,7 +288,7 @@ class Sources:
         # wait.
         thread = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
         if source.name not in self._silent or not thread.borrowed_tokens:
-            with trio.move_on_after(math.inf if patient else PATIENCE):
+            with trio.move_on_after(math.inf if patient else SOURCE_TIMEOUT):
                 try:
                     answer = await run_in_thread(question, thread)
                 except NoThread as error:
@@ -296,7 +296,7 @@ class Sources:
                 self._silent.discard(source.name)
                 return answer
             self._silent.add(source.name)
-        return ConfigError(f"{source.name}: it has not answered within {PATIENCE:g} s", source=source.name)
+        return ConfigError(f"{source.name}: it has not answered within {SOURCE_TIMEOUT:g} s", source=source.name)
 
 
 class _Found(NamedTuple):
@@ -567,7 +567,7 @@ def _winners(parts: Iterable[Part]) -> dict[str, Part]:
 # --- Compare the configurations of a group with earlier ones ----------------------------------------------------------
 
 
-class Difference(NamedTuple):
+class ServerDifference(NamedTuple):
     """The servers of a group that differ from a new configuration.
 
     Attributes:
@@ -583,7 +583,7 @@ class Difference(NamedTuple):
     servers: tuple[ServerConfig, ...]
 
 
-def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = ()) -> Difference:
+def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = ()) -> ServerDifference:
     """Compare the servers of a group with a new configuration.
 
     Configurations are compared with their secrets. A server with an invalid new entry stays as is, because a typo must
@@ -591,7 +591,7 @@ def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = 
     """
     now = {config.name: config for config in new.enabled if config.name not in keep}
     kept = tuple(name for name in old if name not in now and (name in new.failed or name in keep))
-    return Difference(
+    return ServerDifference(
         added=tuple(config for name, config in now.items() if name not in old),
         removed=tuple(name for name in old if name not in now and name not in kept),
         changed=tuple(config for name, config in now.items() if name in old and config != old[name]),
@@ -606,7 +606,7 @@ def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
 
 
 def change_lines(
-    old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: Difference, new: Given
+    old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: ServerDifference, new: Given
 ) -> list[tuple[int, str]]:
     """Describe a difference for people: level and text of one line per source. No line has a value."""
     what: dict[str, list[str]] = {}

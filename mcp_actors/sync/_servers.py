@@ -34,7 +34,7 @@ from ..config import Callbacks
 from ..kernel import Observer
 from ..servers._sources import Configured, anchored_options
 from ._generated_group import SyncServerGroup
-from ._wait import PATIENCE, Answer, ThreadBridge, config_from_thread, in_thread
+from ._wait import SIGNAL_POLL, ThreadBridge, ThreadFuture, config_from_thread, in_thread
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -76,7 +76,7 @@ class LoneRun(ThreadRun):
         atexit.unregister(self.at_exit)
 
 
-class _Owner:
+class _EventReceiver:
     """Receives the events of the block, on Trio's side.
 
     Attributes:
@@ -87,8 +87,10 @@ class _Owner:
 
     def __init__(self, bridge: ThreadBridge) -> None:
         self._bridge = bridge
-        self.opened: Answer[ServerGroup | None] = bridge.threads.create_future()
-        self.ended: Answer[BaseException | None] = Answer(SimpleQueue(), PATIENCE)  # any thread may leave the block
+        self.opened: ThreadFuture[ServerGroup | None] = bridge.threads.create_future()
+        self.ended: ThreadFuture[BaseException | None] = ThreadFuture(
+            SimpleQueue(), SIGNAL_POLL
+        )  # any thread may leave the block
 
     def on_opened(self, thing: ServerGroup) -> None:
         self.opened.set_result(thing)
@@ -105,7 +107,7 @@ class _Owner:
         self.ended.set_result(error)
 
 
-class Door(Unopened, AbstractContextManager[SyncServerGroup]):
+class ThreadDoor(Unopened, AbstractContextManager[SyncServerGroup]):
     """A Trio run with servers, around a block.
 
     Any thread may leave the block. A Ctrl-C is raised after the Trio run.
@@ -122,7 +124,7 @@ class Door(Unopened, AbstractContextManager[SyncServerGroup]):
         bridge = ThreadBridge()
         bridge.refuse_loops("mcp_actors.sync.open_servers()")
         self._enter_once()
-        self._bridge, self._owner = bridge.held(), _Owner(bridge)
+        self._bridge, self._owner = bridge.held(), _EventReceiver(bridge)
         self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
         self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
         # Ends the run once this door, the group and all refs, which hold the bridge, have been dropped. Not a
@@ -239,4 +241,4 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
         configs = (config_from_thread(bridge, config) for config in given)
         return servers.open_servers(*configs, stop_on=stops, **options | adapted)
 
-    return Door(open_on_trio)
+    return ThreadDoor(open_on_trio)

@@ -92,7 +92,7 @@ def fail_after(seconds: float) -> Iterator[None]:
 # --- Answers and threads ----------------------------------------------------------------------------------------------
 
 
-class Answer(Generic[T]):
+class ThreadFuture(Generic[T]):
     """An answer that one thread waits for, as a future for a bridge.
 
     Args:
@@ -153,7 +153,7 @@ class Answer(Generic[T]):
             del error  # whose traceback refers to this frame
 
 
-PATIENCE: Final = 1.0
+SIGNAL_POLL: Final = 1.0
 """Seconds between two looks at signals: a signal that another thread gets does not wake the main thread to handle
 it."""
 
@@ -163,14 +163,14 @@ class _Threads(threading.local):
 
     def __init__(self) -> None:
         is_main = threading.current_thread() is threading.main_thread()
-        self.patience = PATIENCE if is_main else threading.TIMEOUT_MAX
+        self.patience = SIGNAL_POLL if is_main else threading.TIMEOUT_MAX
         self.steps: SimpleQueue[Step] = SimpleQueue()
 
-    def create_future(self) -> Answer[Any]:
+    def create_future(self) -> ThreadFuture[Any]:
         limit = _limit.get()
         if limit is not _NO_LIMIT and limit.deadline <= monotonic():
             raise limit.error()
-        return Answer(self.steps, self.patience, limit)
+        return ThreadFuture(self.steps, self.patience, limit)
 
 
 class ThreadBridge(Bridge):
@@ -230,7 +230,7 @@ def completed(coroutine: Coroutine[Any, Any, T]) -> T:
 # --- Callbacks --------------------------------------------------------------------------------------------------------
 
 
-class _Callback(Reply[Any]):
+class _ThreadCallback(Reply[Any]):
     """A call that a task on Trio's side waits for, made in a waiting thread."""
 
     __slots__ = ("_bridge", "_fn")
@@ -272,7 +272,7 @@ def in_caller(bridge: ThreadBridge, fn: Callable[..., Any]) -> Callable[..., Any
     steps = bridge.threads.steps
 
     def run(job: Job) -> Awaitable[Any]:
-        callback = _Callback(bridge, job)
+        callback = _ThreadCallback(bridge, job)
         steps.put(callback.run)
         return callback.wait()
 

@@ -41,7 +41,7 @@ from ._behavior import CONNECTION, Behavior, Connected, Duplicate, Garble, HttpE
 from ._signal import Signal, post
 
 
-class Connection(Connected, ABC):
+class ServedConnection(Connected, ABC):
     behavior: Behavior
 
     def __init__(self, script: Script) -> None:
@@ -76,7 +76,7 @@ class Connection(Connected, ABC):
         """Start a task that ends with the connection."""
 
 
-class StreamConnection(Connection):
+class StreamConnection(ServedConnection):
     """A connection through two streams of messages, with its own SDK server."""
 
     def __init__(self, script: Script, reader: Any) -> None:
@@ -93,7 +93,7 @@ class StreamConnection(Connection):
             with self._scope:
                 async with trio.open_nursery() as self._tasks:
                     options = self.behavior.server.create_initialization_options()
-                    await self.behavior.server.run(self._reader, _Answers(self), options)
+                    await self.behavior.server.run(self._reader, _ServerMessages(self), options)
                     self._tasks.cancel_scope.cancel("the client has left")
         finally:
             self._tasks = None
@@ -150,7 +150,7 @@ class StreamConnection(Connection):
         """Send a line to the client, perhaps not a message."""
 
 
-class _Answers(MessageWriter):
+class _ServerMessages(MessageWriter):
     def __init__(self, connection: StreamConnection) -> None:
         self._connection = connection
 
@@ -204,7 +204,7 @@ class LineConnection(StreamConnection):
 
 # --- Serve a script over HTTP -----------------------------------------------------------------------------------------
 
-SESSION: Final = b"mcp-session-id"
+SESSION_HEADER: Final = b"mcp-session-id"
 
 
 class Endpoint:
@@ -281,7 +281,7 @@ class Endpoint:
             stream.socket.close()
 
 
-class _HttpProcess(Connection):
+class _HttpProcess(ServedConnection):
     """The server behind the port, from one crash to the next."""
 
     def __init__(self, script: Script, endpoint: Endpoint) -> None:
@@ -333,7 +333,7 @@ class _HttpProcess(Connection):
 
     async def _handle(self, scope: Any, receive: Any, send: Any) -> None:
         await self._thawed.wait()
-        if dict(scope["headers"]).get(SESSION) in self._forgotten:
+        if dict(scope["headers"]).get(SESSION_HEADER) in self._forgotten:
             gone = b'{"jsonrpc":"2.0","id":null,"error":{"code":-32600,"message":"Session not found"}}'
             await _respond(send, 404, {}, gone)
         elif scope["path"] == "/sse":
@@ -378,7 +378,7 @@ class _HttpProcess(Connection):
             await self._thawed.wait()
             if event["type"] == "http.response.start":
                 start = event
-                self._sessions |= {value for name, value in event["headers"] if name.lower() == SESSION}
+                self._sessions |= {value for name, value in event["headers"] if name.lower() == SESSION_HEADER}
                 if _is_json(event):  # the length may change
                     return
             else:
@@ -440,7 +440,7 @@ async def serve_asgi(stream: trio.SocketStream, app: Callable[[Any, Any, Any], A
                 body = b""
                 while isinstance(part := await _next_event(http, stream), h11.Data):
                     body += part.data
-                await _Exchange(http, stream, event, body).run(app)
+                await _RequestResponse(http, stream, event, body).run(app)
                 if http.our_state is not h11.DONE or http.their_state is not h11.DONE:
                     return
                 http.start_next_cycle()
@@ -462,7 +462,7 @@ async def _receive(stream: trio.SocketStream) -> bytes:
         return b""
 
 
-class _Exchange:
+class _RequestResponse:
     def __init__(self, http: h11.Connection, stream: trio.SocketStream, request: h11.Request, body: bytes) -> None:
         self._http = http
         self._stream = stream

@@ -30,7 +30,7 @@ GRACE: Final = 10.0
 bookkeeping to do, for milliseconds on a loaded machine. Child processes have no grace."""
 
 
-class Child(NamedTuple):
+class ChildProcess(NamedTuple):
     """A child process. `started` tells apart processes with the same id."""
 
     pid: int
@@ -84,7 +84,7 @@ class Snapshot(NamedTuple):
         ]
 
 
-def children() -> list[Child]:
+def children() -> list[ChildProcess]:
     """List all child processes, in any session or group, zombies included."""
     return sorted(_children_from_proc() if sys.platform == "linux" else _children_from_ps())
 
@@ -123,7 +123,7 @@ def _stay(look: Callable[[], Iterable[T]], known: frozenset[T]) -> list[T]:
     return found
 
 
-def _end(child: Child) -> None:
+def _end(child: ChildProcess) -> None:
     with suppress(ProcessLookupError):
         os.kill(child.pid, signal.SIGKILL)
     with suppress(ChildProcessError):
@@ -138,7 +138,7 @@ def _target(number: int) -> str:
         return f"mode {status.st_mode:o}, device {status.st_dev}, inode {status.st_ino}"
 
 
-def _children_from_proc() -> Iterator[Child]:
+def _children_from_proc() -> Iterator[ChildProcess]:
     try:
         # Reaps nothing. Most tests have no child, and reading all of /proc takes milliseconds.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
@@ -158,10 +158,10 @@ def _children_from_proc() -> Iterator[Child]:
         fields = rest.split()
         state, parent, started = fields[0], int(fields[1]), fields[19]
         if parent == us:
-            yield Child(int(folder.name), started, "zombie of " + name if state == "Z" else command or name)
+            yield ChildProcess(int(folder.name), started, "zombie of " + name if state == "Z" else command or name)
 
 
-def _children_from_ps() -> Iterator[Child]:
+def _children_from_ps() -> Iterator[ChildProcess]:
     # The time of start has five words: "Thu Jan  1 00:00:00 1970".
     command = ["ps", "-A", "-o", "pid=,ppid=,state=,lstart=,command="]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, "LC_ALL": "C"}) as ps:
@@ -170,4 +170,4 @@ def _children_from_ps() -> Iterator[Child]:
         pid, parent, state, *words = line.split()
         if int(parent) == os.getpid() and int(pid) != ps.pid:
             name = " ".join(words[5:])
-            yield Child(int(pid), " ".join(words[:5]), "zombie of " + name if state.startswith("Z") else name)
+            yield ChildProcess(int(pid), " ".join(words[:5]), "zombie of " + name if state.startswith("Z") else name)

@@ -23,7 +23,7 @@ from attrs import frozen
 from trio.testing import MockClock
 
 from ..kernel import Actor, Call, CallWith, Event, Message
-from ._signal import News, Signal
+from ._signal import NoteSignal, Signal
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Mapping
@@ -42,7 +42,7 @@ class EventRecorder(list[Event]):
 
     def __init__(self) -> None:
         super().__init__()
-        self._news = News()
+        self._news = NoteSignal()
 
     def __call__(self, event: Event, /) -> None:
         """Record an event (as an `Observer`)."""
@@ -124,10 +124,10 @@ class Probe:
         self.received: list[Message] = []
         self.starts: int = 0
         self._max_in_flight = max_in_flight
-        self._answers: dict[type[object], deque[_Answer]] = {}
-        self._given: dict[type[object], _Answer] = {}
+        self._answers: dict[type[object], deque[_ProbeAnswer]] = {}
+        self._given: dict[type[object], _ProbeAnswer] = {}
         self._start_failures: deque[Exception] = deque()
-        self._news = News()
+        self._news = NoteSignal()
 
     def __repr__(self) -> str:
         return f"<Probe {self.starts} starts, {len(self.received)} received>"
@@ -142,9 +142,9 @@ class Probe:
         The last value also answers later messages, until another answer is planned. A `Call` without an answer raises a
         `LookupError`; a plain `Message` needs none.
         """
-        self._plan(kind, *(_Answer(value=value) for value in values))
+        self._plan(kind, *(_ProbeAnswer(value=value) for value in values))
 
-    def _plan(self, kind: type[object], *answers: _Answer) -> None:
+    def _plan(self, kind: type[object], *answers: _ProbeAnswer) -> None:
         planned = self._answers.setdefault(kind, deque())
         if planned and planned[0] is self._given.get(kind):
             planned.popleft()
@@ -158,7 +158,7 @@ class Probe:
             error: the error for the caller.
             crash: True also ends the incarnation, as a failure.
         """
-        self._plan(kind, _Answer(error=error, crash=crash))
+        self._plan(kind, _ProbeAnswer(error=error, crash=crash))
 
     def hold(self, kind: type[CallWith[T]], value: T) -> anyio.Event:
         """Keep the next message of a class waiting until the returned event is set; then answer with a value.
@@ -168,7 +168,7 @@ class Probe:
         **Cancellation**: if the caller leaves, the message is not answered.
         """
         event = Signal()
-        self._plan(kind, _Answer(value=value, until=event))
+        self._plan(kind, _ProbeAnswer(value=value, until=event))
         return event
 
     def fail_start(self, *errors: Exception) -> None:
@@ -193,15 +193,17 @@ class Probe:
                 return found[number - 1]
             await news.wait()
 
-    def _receive(self, message: Message) -> _Answer:
+    def _receive(self, message: Message) -> _ProbeAnswer:
         self.received.append(message)
         self._news.wake()
         answers = self._answers.get(type(message))
         if not answers:
             if not isinstance(message, Call):
-                return _Answer()
+                return _ProbeAnswer()
             kind = type(message).__name__
-            return _Answer(error=LookupError(f"probe: no answer for {kind}; call reply({kind}, …) or fail(…) before"))
+            return _ProbeAnswer(
+                error=LookupError(f"probe: no answer for {kind}; call reply({kind}, …) or fail(…) before")
+            )
         # A value also answers later messages, as a server would. An error or a wait is for one message.
         answer = answers[0]
         if len(answers) > 1 or answer.error is not None or answer.until is not None:
@@ -211,7 +213,7 @@ class Probe:
 
 
 @frozen(kw_only=True)
-class _Answer:
+class _ProbeAnswer:
     value: object = None
     error: Exception | None = None
     crash: bool = False

@@ -56,7 +56,7 @@ class ScriptedServer:
     def __init__(self, name: str = "scripted", *, era: Era = "both") -> None:
         self._script = Script(name, era)
         self._in_process = InProcessServer(self._script)
-        self._home: Home | None = None
+        self._home: TrioThread | None = None
         self._entered = False
         self.add_tool("echo", lambda arguments: arguments["text"], "Return the text.", input_schema=ECHO)
 
@@ -94,12 +94,12 @@ class ScriptedServer:
         server: Any = self._in_process  # an `ElsewhereServer`, not for programs
         return InProcess(server)  # one object: two configurations with it are equal
 
-    def _open(self, way: str) -> Home:
+    def _open(self, way: str) -> TrioThread:
         if not self._entered:
             remedy = "use it in `with ScriptedServer() as server:`"
             raise RuntimeError(f"ScriptedServer.{way}() needs an open server; {remedy}")
         if self._home is None:
-            self._home = Home(self._script)
+            self._home = TrioThread(self._script)
         return self._home
 
     # --- what it offers ---------------------------------------------------------------------------------------------
@@ -235,7 +235,7 @@ HOST: Final = "127.0.0.1"
 RELAY: Final = str(Path(__file__).with_name("_relay.py"))
 
 
-class Home:
+class TrioThread:
     def __init__(self, script: Script) -> None:
         self._script = script
         self._secret = secrets.token_hex(8)
@@ -364,7 +364,7 @@ class InProcessServer(ElsewhereServer):
             nursery.start_soon(serve, name=f"{self.name}:in process")
             with to_server, client_reads:
                 try:
-                    yield client_reads, _Requests(connection, to_server)
+                    yield client_reads, _ClientMessages(connection, to_server)
                 finally:
                     leaving = True
                     nursery.cancel_scope.cancel("the connection was left")
@@ -387,7 +387,7 @@ class _MemoryConnection(StreamConnection):
             raise anyio.BrokenResourceError
 
 
-class _Requests(MessageWriter):
+class _ClientMessages(MessageWriter):
     def __init__(self, connection: _MemoryConnection, to_server: MemoryObjectSendStream[Any]) -> None:
         self._connection = connection
         self._to_server = to_server

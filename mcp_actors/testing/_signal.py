@@ -82,7 +82,7 @@ def post(token: trio.lowlevel.TrioToken, fn: Callable[[], object]) -> None:
             token.run_sync_soon(fn)
 
 
-class News:
+class NoteSignal:
     """Wakes the tasks that wait for the next note.
 
     Attributes:

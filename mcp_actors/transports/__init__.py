@@ -13,19 +13,19 @@ from .. import _sdk as _sdk  # before anything that imports the SDK
 from ._credentials import Masker as Masker
 from ._exchange import (
     CancelLine as CancelLine,
+    ClosingStream as ClosingStream,
     ContextReader as ContextReader,
     MessageReader as MessageReader,
     Messages as Messages,
     MessageWriter as MessageWriter,
     OutgoingLine as OutgoingLine,
     Pipe as Pipe,
-    Stream as Stream,
     Unasked as Unasked,
 )
 from ._in_process import SHUTDOWN_GRACE as SHUTDOWN_GRACE, ElsewhereServer as ElsewhereServer, lowlevel as lowlevel
 from ._link import (
     MAY_HAVE_ACTED as MAY_HAVE_ACTED,
-    OURS as OURS,
+    OUTCOME_MEMBER as OUTCOME_MEMBER,
     Certificates as Certificates,
     ConnectionOver as ConnectionOver,
     Link as Link,

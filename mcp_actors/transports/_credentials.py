@@ -53,16 +53,16 @@ if TYPE_CHECKING:
 MIN_LENGTH: Final = 8
 """Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
 
-RECENT: Final = 10
+RECENT_VALUES: Final = 10
 """Masked values of one name, if each replaces the last: tokens of four refreshes, and the client's secret twice."""
 
-MESSAGE: Final = 64 * 1024
+MAX_ERROR_MESSAGE: Final = 64 * 1024
 """Kept characters of a server's error message. Cleaning longer ones may take seconds."""
 
 PATTERNS: Final = 100
 """Kept patterns: one for each set of values that a text had."""
 
-_INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
+_PYDANTIC_INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
 """Where pydantic shows its input, shortened in the middle: the masker would not recognize a cut credential."""
 
 _EXPECTED: Final = (McpActorsError, MCPError, OSError, httpx2.HTTPError, BaseExceptionGroup)
@@ -124,7 +124,7 @@ class Masker:
         self._changed()
 
     def add_recent(self, name: str, value: str) -> None:
-        """Replace a value by `name`, until `RECENT` newer values of this name have followed.
+        """Replace a value by `name`, until `RECENT_VALUES` newer values of this name have followed.
 
         A connection may live for months with many tokens, and each value slows masking down.
         """
@@ -134,7 +134,7 @@ class Masker:
         else:
             self.add(name, value)
         recent.append(value)
-        if len(recent) > RECENT:
+        if len(recent) > RECENT_VALUES:
             self._forget(name, recent.pop(0))
 
     def _forget(self, name: str, value: str) -> None:
@@ -205,7 +205,7 @@ class Masker:
         return "".join([*pieces, text[done:]])
 
     def shown(self, words: object) -> str:
-        return self(_INPUT.sub("input_value=…", str(words)))
+        return self(_PYDANTIC_INPUT.sub("input_value=…", str(words)))
 
     def _forms_in(self, text: str) -> tuple[str, ...]:
         # A search for each form is a hundred times as fast as the pattern, and most texts have no credential.
@@ -298,9 +298,9 @@ class Masker:
         return error if ours else self._masked(error)
 
     def _cut(self, message: str) -> str:
-        if len(message) <= MESSAGE:
+        if len(message) <= MAX_ERROR_MESSAGE:
             return message
-        return f"{message[: self.place_to_cut(message, MESSAGE)]}…"
+        return f"{message[: self.place_to_cut(message, MAX_ERROR_MESSAGE)]}…"
 
     def _masked(self, error: E) -> E | Masked:
         if isinstance(error, ValidationError):
@@ -375,7 +375,7 @@ def _forms(secret: str) -> Iterable[str]:
 
 Resolved = TypeVar("Resolved")
 
-VARIABLE: Final = re.compile(r"\$\{\w+")
+VARIABLE_START: Final = re.compile(r"\$\{\w+")
 
 
 async def resolve_credentials(
@@ -412,7 +412,7 @@ def _is_token(auth: ConfigValue | OAuth | httpx2.Auth | None) -> TypeGuard[Confi
 def _source(value: object) -> str:
     if callable(value):
         return " (a function)"
-    names = VARIABLE.findall(value) if isinstance(value, str) else []
+    names = VARIABLE_START.findall(value) if isinstance(value, str) else []
     return f" ({', '.join(f'{name}}}' for name in names)})" if names else ""
 
 

@@ -47,7 +47,7 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 EARNED: Final = 10
 """Requests that a server may make for each request sent to it. Ordinary ones need one or two."""
 
-A_SECOND: Final = 30
+REQUESTS_A_SECOND: Final = 30
 """Further requests per second: one tool call may ask for many samples. A flood has more."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
@@ -58,7 +58,7 @@ LATE: Final = 100
 
 NOT_AN_ANSWER: Final = nullcontext()
 
-SHOWN: Final = 80
+SHOWN_TEXT: Final = 80
 """Maximum characters of a short text of the server, such as a method, in an error."""
 
 
@@ -90,7 +90,7 @@ class IncomingRequests:
         """
         if isinstance(message, JSONRPCRequest):
             if (reason := self._excess(size, now)) is not None:
-                last = plain_text(message.method, limit=SHOWN)
+                last = plain_text(message.method, limit=SHOWN_TEXT)
                 what = f"server {self._server!r}: sent too many requests ({reason}; last request: {last})"
                 remedy = "check whether it reads its input, or raise limits=Limits(max_requests=…)"
                 raise LimitExceeded(f"{what}; {remedy}", server=self._server)
@@ -128,10 +128,12 @@ class IncomingRequests:
         return True
 
     def _excess(self, size: int, now: float) -> str | None:
-        self._credit = min(self._limit, self._credit + (now - self._credited) * A_SECOND) - 1
+        self._credit = min(self._limit, self._credit + (now - self._credited) * REQUESTS_A_SECOND) - 1
         self._credited = now
         if self._credit < 0:
-            return f"limit: {self._limit} at once, {A_SECOND} per second and {EARNED} for each request sent to it"
+            return (
+                f"limit: {self._limit} at once, {REQUESTS_A_SECOND} per second and {EARNED} for each request sent to it"
+            )
         if self._count >= self._limit:
             return f"limit: {self._limit} unanswered requests"
         if self._bytes and self._bytes + size > HELD_BYTES:
@@ -286,7 +288,7 @@ Messages: TypeAlias = AsyncIterable[SessionMessage | Exception]
 """Incoming messages; an exception for anything else."""
 
 
-class Stream(ABC):
+class ClosingStream(ABC):
     """A stream that is closed on leaving its ``async with`` block."""
 
     @abstractmethod
@@ -302,7 +304,7 @@ class Stream(ABC):
         await self.aclose()
 
 
-class MessageReader(Stream):
+class MessageReader(ClosingStream):
     """An asynchronous iterator of incoming messages."""
 
     @abstractmethod
@@ -324,7 +326,7 @@ class MessageReader(Stream):
             raise StopAsyncIteration from None
 
 
-class MessageWriter(Stream):
+class MessageWriter(ClosingStream):
     """Sends outgoing messages."""
 
     @abstractmethod

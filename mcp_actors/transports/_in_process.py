@@ -86,7 +86,7 @@ class CalledServerLink(Link):
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         request.sent = True
         try:
-            return await self._handle(_Call(request, receive), request.method, request.params)
+            return await self._handle(_DispatchedRequest(request, receive), request.method, request.params)
         except MCPError:
             raise
         except ValidationError as exc:
@@ -112,7 +112,7 @@ class CalledServerLink(Link):
         await trio.sleep_forever()
 
 
-class _Call:
+class _DispatchedRequest:
     """The `DispatchContext` of one request, by which a handler sees its caller."""
 
     __slots__ = ("_receive", "_request")

@@ -29,7 +29,7 @@ from ._credentials import Masker
 from ._exchange import Pipe, Receive, Unanswered, exchange_lines
 from ._request_table import CLOSED, Json, RequestTable, RequestUnderWay, ignore
 
-OURS: Final = "mcp_actors"
+OUTCOME_MEMBER: Final = "mcp_actors"
 """The member of an error's ``data`` by which a gateway of this package reports the outcome of a request."""
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"

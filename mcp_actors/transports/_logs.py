@@ -167,7 +167,7 @@ _THEIRS: Final = (
     *("mcp.shared.dispatcher", "mcp.shared.jsonrpc_dispatcher"),
 )
 _OF_THIS_PACKAGE: Final = _Safe(own=True)
-_OF_OTHERS: Final = _Safe(own=False)
+_FOREIGN_SAFE: Final = _Safe(own=False)
 _WITH_HEADERS: Final = _Drop("receive_response_headers.complete", "send_request_headers.failed")
 """Our headers: a session id, a cookie, or a token that could not be sent."""
 
@@ -175,7 +175,7 @@ _FILTERS: Final = (
     ("client", _OfSession()),  # before its traceback is masked
     ("httpx2", _MaskUrls()),  # before its arguments are put into the message
     *((f"mcp_actors.{name}", _OF_THIS_PACKAGE) for name in _LOGS),
-    *((name, _OF_OTHERS) for name in _THEIRS),
+    *((name, _FOREIGN_SAFE) for name in _THEIRS),
     ("httpcore2.http11", _WITH_HEADERS),
     ("httpcore2.http2", _WITH_HEADERS),
     # Our URL or session id, which is all that a stranger needs to join in.

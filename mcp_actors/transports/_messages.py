@@ -100,7 +100,7 @@ HEAD_BYTES: Final = 4096
 LONG: Final = 64 * 1024
 """Bytes from which an arriving message is judged by its beginning: one read."""
 
-TAIL_BYTES: Final = 4096
+SEARCHED_TAIL: Final = 4096
 """Searched bytes of the end, where an id, a version and a short result fit."""
 
 _UNREADABLE: Final = "mcp_actors: not what the server sent"
@@ -116,7 +116,7 @@ _TOKEN_BACKWARDS: Final = re.compile(rb'"(?:[^"]++|"(?=\\(?:\\\\)*+(?!\\)))*+"?|
 _OF_A_RESPONSE: Final = frozenset({"result", "error", "jsonrpc"})
 """A response has one of these members; a line of a JSON log, which may have an id, has not."""
 
-_OF_OTHERS: Final = frozenset({"method", "params"})
+_NOT_OF_RESPONSES: Final = frozenset({"method", "params"})
 """Members that no response has."""
 
 
@@ -126,11 +126,11 @@ class Excerpt:
     def __init__(self, text: bytes | memoryview) -> None:
         self.size: int = len(text)
         self._head = bytes(text[:HEAD_BYTES])
-        self._tail = bytes(text[-TAIL_BYTES:])
+        self._tail = bytes(text[-SEARCHED_TAIL:])
 
     def extend(self, data: bytes) -> None:
         self.size += len(data)
-        self._tail = (self._tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
+        self._tail = (self._tail + data[-SEARCHED_TAIL:])[-SEARCHED_TAIL:]
 
     @cached_property
     def _first(self) -> dict[str, bytes] | None:
@@ -138,7 +138,7 @@ class Excerpt:
 
     @property
     def may_be_answer(self) -> bool:
-        return self._first is not None and _OF_OTHERS.isdisjoint(self._first)
+        return self._first is not None and _NOT_OF_RESPONSES.isdisjoint(self._first)
 
     @property
     def _members(self) -> dict[str, bytes]:
@@ -161,7 +161,7 @@ class Excerpt:
 
 
 def _is_response(names: Collection[str]) -> bool:
-    return _OF_OTHERS.isdisjoint(names) and not _OF_A_RESPONSE.isdisjoint(names)
+    return _NOT_OF_RESPONSES.isdisjoint(names) and not _OF_A_RESPONSE.isdisjoint(names)
 
 
 def _first_members(text: bytes) -> dict[str, bytes] | None:
@@ -489,10 +489,10 @@ class LineSplitter:
 # event loop. Pauses lose nothing: unread bytes wait in the pipe, and then the server waits.
 
 
-AT_ONCE: Final = 500
+UNASKED_AT_ONCE: Final = 500
 """Unsolicited messages read without a pause; ``Limits.max_notifications`` may raise the number."""
 
-A_SECOND: Final = 6
+UNASKED_A_SECOND: Final = 6
 """Multiple of that number read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
 
 MESSAGE_BYTES: Final = 2 * 1024
@@ -504,7 +504,7 @@ NOTICED: Final = 0.001
 RESTS: Final = 20
 """Length of a pause as a multiple of the wasted work, so few calls to other servers meet such a step."""
 
-LONGEST: Final = 0.5
+MAX_PAUSE: Final = 0.5
 """Maximum seconds of one pause, in which nothing of the server is noticed, not even its exit."""
 
 
@@ -537,10 +537,10 @@ class Bucket:
 class ReadingPace:
     """The reading speed of one connection. Each method counts, and returns the seconds to pause."""
 
-    def __init__(self, max_notifications: int = AT_ONCE) -> None:
-        at_once = max(max_notifications, AT_ONCE)
-        self._messages = Bucket(at_once, A_SECOND * at_once)
-        self._bytes = Bucket(at_once * MESSAGE_BYTES, A_SECOND * at_once * MESSAGE_BYTES)
+    def __init__(self, max_notifications: int = UNASKED_AT_ONCE) -> None:
+        at_once = max(max_notifications, UNASKED_AT_ONCE)
+        self._messages = Bucket(at_once, UNASKED_A_SECOND * at_once)
+        self._bytes = Bucket(at_once * MESSAGE_BYTES, UNASKED_A_SECOND * at_once * MESSAGE_BYTES)
         self._wasted = 0.0
 
     def unasked(self, now: float, size: int = 0, *, request: bool = False) -> float:
@@ -556,4 +556,4 @@ class ReadingPace:
         if self._wasted < NOTICED:
             return 0.0
         rest, self._wasted = self._wasted * RESTS, 0.0
-        return min(rest, LONGEST)
+        return min(rest, MAX_PAUSE)

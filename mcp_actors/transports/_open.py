@@ -35,7 +35,7 @@ from .socket import open_socket_link
 from .stdio import open_stdio_link
 
 if TYPE_CHECKING:
-    from ..auth import Exchange
+    from ..auth import AuthorizationClient
 
 logger = Log("mcp_actors.servers")
 
@@ -198,7 +198,7 @@ async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capa
 
 
 @asynccontextmanager
-async def open_exchange(config: ServerConfig) -> AsyncIterator[Exchange]:
+async def open_exchange(config: ServerConfig) -> AsyncIterator[AuthorizationClient]:
     """Open a client of the authorization server of a server, without a connection to the server.
 
     Raises:

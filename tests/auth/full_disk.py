@@ -12,7 +12,7 @@ from pathlib import Path
 import trio
 
 from mcp_actors import ConfigError, open_servers
-from mcp_actors.auth import Exchange, SignedIn, _tokens
+from mcp_actors.auth import AuthorizationClient, SignedIn, _tokens
 from mcp_actors.auth._flow import refresh
 
 from .authority import Authority, Browser
@@ -42,7 +42,7 @@ def make_room() -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
-async def refresh_and_fill(exchange: Exchange, old: SignedIn) -> SignedIn:
+async def refresh_and_fill(exchange: AuthorizationClient, old: SignedIn) -> SignedIn:
     """Refresh a token; the disk is full when the answer is here."""
     new = await refresh(exchange, old)
     fill()

@@ -17,7 +17,7 @@ from trio.testing import MockClock
 
 from mcp_actors.auth import OAuth
 from mcp_actors.auth._stores import SignedIn, key_of
-from mcp_actors.auth._tokens import PAUSE, OAuthTokens
+from mcp_actors.auth._tokens import REFRESH_PAUSE, OAuthTokens
 
 from .test_hostile_answers import STORED, URL, Memory, Servers
 
@@ -153,6 +153,6 @@ async def test_a_refresh_that_failed_is_tried_again_in_seconds_although_the_cloc
         issuer.down, issuer.offset = False, -2.0
         await program.post(URL)
         assert issuer.refreshes == 0
-        await trio.sleep(PAUSE)
+        await trio.sleep(REFRESH_PAUSE)
         await program.post(URL)
     assert issuer.refreshes == 1

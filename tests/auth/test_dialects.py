@@ -17,7 +17,7 @@ import pytest
 import trio
 
 from mcp_actors import ConnectFailed, Http, ServerConfig, ServerUnavailable, bridge, open_servers
-from mcp_actors.auth import Exchange, FileTokenStore, OAuth, SignInFailed, SignInRequired, sign_in, signed_in
+from mcp_actors.auth import AuthorizationClient, FileTokenStore, OAuth, SignInFailed, SignInRequired, sign_in, signed_in
 from mcp_actors.auth._stores import key_of
 from mcp_actors.auth._tokens import OAuthTokens
 from mcp_actors.gateway._front import Front
@@ -55,10 +55,10 @@ def options_of(row: dict[str, Any], speaker: Speaker) -> dict[str, Any]:
     return {"issuer": speaker.read(row["issuer"])} if "issuer" in row else {}
 
 
-def exchange_with(client: httpx2.AsyncClient, speaker: Speaker, folder: Path, **options: Any) -> Exchange:
+def exchange_with(client: httpx2.AsyncClient, speaker: Speaker, folder: Path, **options: Any) -> AuthorizationClient:
     """Return what talks to the servers."""
     oauth = OAuth(store=FileTokenStore(folder), **options)
-    return Exchange(client, f"{speaker.base}/mcp", oauth, None, str, lambda secret: None)
+    return AuthorizationClient(client, f"{speaker.base}/mcp", oauth, None, str, lambda secret: None)
 
 
 async def store_old(speaker: Speaker, oauth: OAuth) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import httpx2
 import pytest
 
-from mcp_actors.auth import Exchange, OAuth
-from mcp_actors.auth._exchange import MAX_BODY, MAX_CREDENTIAL, Refused, Unreachable
+from mcp_actors.auth import AuthorizationClient, OAuth
+from mcp_actors.auth._exchange import MAX_BODY, MAX_CREDENTIAL, AuthorizationRefused, Unreachable
 
 
-def exchange(url: str, answer: httpx2.Response) -> Exchange:
+def exchange(url: str, answer: httpx2.Response) -> AuthorizationClient:
     client = httpx2.AsyncClient(transport=httpx2.MockTransport(lambda request: answer))
-    return Exchange(client, url, OAuth(), None, str, lambda secret: None)
+    return AuthorizationClient(client, url, OAuth(), None, str, lambda secret: None)
 
 
 @pytest.mark.parametrize(
@@ -25,10 +25,10 @@ def exchange(url: str, answer: httpx2.Response) -> Exchange:
 )
 async def test_a_url_without_https_is_refused_by_name(server: str, endpoint: str) -> None:
     asked = exchange(server, httpx2.Response(200))
-    with pytest.raises(Refused, match="which is not https") as caught:
+    with pytest.raises(AuthorizationRefused, match="which is not https") as caught:
         await asked.send(httpx2.Request("POST", endpoint))
     assert caught.value.reason == "insecure_url"
-    with pytest.raises(Refused):
+    with pytest.raises(AuthorizationRefused):
         asked.check_page(endpoint)
 
 
@@ -49,7 +49,9 @@ PUBLIC = (
 def test_a_public_server_cannot_name_an_address_that_is_not_public(host: str) -> None:
     """C-19: in any form that a resolver takes."""
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))
-    with pytest.raises(Refused, match=r"an address that is not public, for a server that is; .* set issuer") as caught:
+    with pytest.raises(
+        AuthorizationRefused, match=r"an address that is not public, for a server that is; .* set issuer"
+    ) as caught:
         asked.check_url(httpx2.URL(f"https://{host}/token"))
     assert caught.value.reason == "private_address"
     for server in ("https://10.0.0.1/mcp", "http://localhost:8000/mcp"):
@@ -70,10 +72,12 @@ async def test_a_url_with_a_user_in_front_of_its_host_is_refused_and_not_shown(s
     """C-19: people take it for the host."""
     asked = exchange(server, httpx2.Response(200))
     url = f"https://{user}@issuer.example/authorize"
-    with pytest.raises(Refused, match=r"https://issuer\.example/authorize with a user in front of the host") as caught:
+    with pytest.raises(
+        AuthorizationRefused, match=r"https://issuer\.example/authorize with a user in front of the host"
+    ) as caught:
         await asked.send(httpx2.Request("GET", url))
     assert caught.value.reason == "invalid_metadata"
-    with pytest.raises(Refused):
+    with pytest.raises(AuthorizationRefused):
         asked.check_page(url)
 
 
@@ -81,7 +85,7 @@ def test_the_configured_issuer_may_be_on_this_machine_without_https() -> None:
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200))
     asked.oauth = OAuth(issuer="http://127.0.0.1:8080")
     asked.check_url(httpx2.URL("http://127.0.0.1:8080/token"))
-    with pytest.raises(Refused):
+    with pytest.raises(AuthorizationRefused):
         asked.check_url(httpx2.URL("http://localhost:8080/token"))
 
 
@@ -92,7 +96,7 @@ async def test_both_servers_may_be_on_this_machine() -> None:
 
 async def test_an_endless_answer_is_cut_off() -> None:
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200, content=b"x" * (MAX_BODY + 1)))
-    with pytest.raises(Refused, match="exceeds"):
+    with pytest.raises(AuthorizationRefused, match="exceeds"):
         await asked.send(httpx2.Request("GET", "https://issuer.example/metadata"))
 
 
@@ -105,7 +109,7 @@ async def test_a_credential_that_no_request_can_send_is_refused_and_not_shown(na
     await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
     assert learned == ["x" * MAX_CREDENTIAL]
     asked = exchange("https://mcp.example.com/mcp", httpx2.Response(200, json={name: "x" * (MAX_CREDENTIAL + 1)}))
-    with pytest.raises(Refused, match=f"issued a {name} of more than 16384 characters; report") as caught:
+    with pytest.raises(AuthorizationRefused, match=f"issued a {name} of more than 16384 characters; report") as caught:
         await asked.send(httpx2.Request("POST", "https://issuer.example/token"))
     assert caught.value.reason == "token_refused"
 

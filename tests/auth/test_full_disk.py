@@ -16,7 +16,7 @@ from trio.testing import MockClock
 from mcp_actors import ConfigError, open_servers
 from mcp_actors.auth import FileTokenStore, OAuth, SignInRequired
 from mcp_actors.auth._stores import key_of
-from mcp_actors.auth._tokens import PAUSE, OAuthTokens
+from mcp_actors.auth._tokens import REFRESH_PAUSE, OAuthTokens
 
 from ..forkserver import run_python
 from ..source import ROOT
@@ -107,9 +107,9 @@ async def test_a_token_is_stored_as_soon_as_there_is_room(autojump_clock: MockCl
             assert (await caller.post(URL)).status_code == 200
             assert (store.refused, store.tokens["refresh_token"]) == (refused, "r")
             if refused == 1:
-                await trio.sleep(PAUSE / 2)
+                await trio.sleep(REFRESH_PAUSE / 2)
         store.room = 1
-        await trio.sleep(PAUSE)
+        await trio.sleep(REFRESH_PAUSE)
         assert (await caller.post(URL)).status_code == 200
         assert store.tokens["refresh_token"] == "next"
     assert servers.refreshes == 1
@@ -131,7 +131,7 @@ async def test_a_sign_in_elsewhere_is_not_replaced_by_a_token_that_was_not_store
     async with client(servers, store) as caller:
         await caller.post(URL)
         store.room, store.values[KEY] = 9, elsewhere
-        await trio.sleep(PAUSE)
+        await trio.sleep(REFRESH_PAUSE)
         assert (await caller.post(URL)).status_code == 200
     assert (store.values[KEY], servers.refreshes) == (elsewhere, 1)
 

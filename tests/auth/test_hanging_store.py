@@ -19,7 +19,7 @@ from trio.testing import MockClock
 from mcp_actors import ConnectFailed, open_servers
 from mcp_actors._user_files import replace_file
 from mcp_actors.auth import FileTokenStore, KeyringTokenStore, _stores, sign_in, sign_out
-from mcp_actors.auth._stores import PATIENCE, StoreBusy
+from mcp_actors.auth._stores import STORE_TIMEOUT, StoreBusy
 
 from .authority import Authority
 from .test_hostile_answers import NEW, STORED, URL, Servers, pasted
@@ -180,7 +180,7 @@ async def test_a_store_that_hangs_takes_one_thread_and_answers_within_a_limit(
             nursery.start_soon(post)
         await hang.begun()
         await trio.testing.wait_all_tasks_blocked()
-        mock_clock.jump(PATIENCE)
+        mock_clock.jump(STORE_TIMEOUT)
     assert len(errors) == 10
     assert not any(error.hopeless for error in errors)
     assert hang.calls == 1
@@ -296,7 +296,7 @@ async def test_a_new_token_whose_write_hangs_is_used(
             nursery.start_soon(post)
             await hang.begun()
             await trio.testing.wait_all_tasks_blocked()
-            mock_clock.jump(PATIENCE)
+            mock_clock.jump(STORE_TIMEOUT)
         assert (answers, stored(tmp_path)["tokens"]["refresh_token"]) == ([200], "r")
         assert is_locked(tmp_path)
         hang.released.set()

@@ -20,8 +20,8 @@ from trio.testing import MockClock
 
 from mcp_actors import ConfigError, ConnectFailed
 from mcp_actors.auth import FileTokenStore, OAuth, SignInFailed, SignInRequired, _stores
-from mcp_actors.auth._exchange import Exchange
-from mcp_actors.auth._sign_in import CHALLENGE, sign_in
+from mcp_actors.auth._exchange import AuthorizationClient
+from mcp_actors.auth._sign_in import CHALLENGE_TIMEOUT, sign_in
 from mcp_actors.auth._stores import key_of
 from mcp_actors.auth._tokens import OAuthTokens
 
@@ -97,11 +97,11 @@ class Servers:
             return httpx2.Response(200, json=METADATA | self.metadata)
         return httpx2.Response(201, json=self.registered)
 
-    def exchange(self, folder: Path, **options: Any) -> Exchange:
+    def exchange(self, folder: Path, **options: Any) -> AuthorizationClient:
         """Return what talks to them."""
         client = httpx2.AsyncClient(transport=httpx2.MockTransport(self))
         oauth = OAuth(**({"store": FileTokenStore(folder)} | options))
-        return Exchange(client, URL, oauth, None, str, lambda secret: None)
+        return AuthorizationClient(client, URL, oauth, None, str, lambda secret: None)
 
     @asynccontextmanager
     async def client(self, folder: Path, stored: str) -> AsyncIterator[httpx2.AsyncClient]:
@@ -254,7 +254,7 @@ async def test_a_lock_that_another_process_keeps_is_not_hopeless(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with Servers().client(tmp_path, json.dumps(STORED)) as client:
-        monkeypatch.setattr(_stores, "LONGEST", 0.1)
+        monkeypatch.setattr(_stores, "LONGEST_WAIT", 0.1)
         monkeypatch.setattr(_stores, "_locked", lambda descriptor, path: False)
         with pytest.raises(ConnectFailed, match="another process has held") as caught:
             await client.post(URL)
@@ -371,7 +371,7 @@ async def test_a_url_at_which_nothing_knows_oauth_is_what_to_check(tmp_path: Pat
         return httpx2.Response(status, html="<h1>Welcome</h1>")
 
     client = httpx2.AsyncClient(transport=httpx2.MockTransport(answer))
-    exchange = Exchange(client, URL, OAuth(store=FileTokenStore(tmp_path)), None, str, lambda secret: None)
+    exchange = AuthorizationClient(client, URL, OAuth(store=FileTokenStore(tmp_path)), None, str, lambda secret: None)
     with pytest.raises(SignInFailed) as caught:
         await sign_in("guarded", exchange, pasted)
     problem = f"the host of the URL publishes no OAuth metadata, and registers no client: {said}"
@@ -554,7 +554,7 @@ async def test_an_mcp_server_that_is_silent_delays_a_sign_in_by_seconds(
             return await super().__call__(request)
 
     assert (await sign_in("guarded", Silent().exchange(tmp_path, **ELSEWHERE), pasted)).renewable is False
-    assert trio.current_time() == CHALLENGE
+    assert trio.current_time() == CHALLENGE_TIMEOUT
 
 
 async def test_the_timeout_of_a_program_does_not_name_a_person(tmp_path: Path, autojump_clock: MockClock) -> None:

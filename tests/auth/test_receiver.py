@@ -13,8 +13,8 @@ import trio.testing
 from trio.testing import MockClock
 
 from mcp_actors.auth import _receiver
-from mcp_actors.auth._exchange import Refused
-from mcp_actors.auth._receiver import MOST, PATIENCE, Receiver, open_receiver, parameters_of, split
+from mcp_actors.auth._exchange import AuthorizationRefused
+from mcp_actors.auth._receiver import MOST, RECEIVER_TIMEOUT, Receiver, open_receiver, parameters_of, split
 
 STATE = "the-state-of-this-sign-in"
 REDIRECT = "http://127.0.0.1:0/callback"
@@ -101,7 +101,7 @@ async def test_a_connection_that_sends_nothing_is_closed(autojump_clock: MockClo
         stream = await connect(receiver)
         began = trio.current_time()
         assert await stream.receive_some() == b""
-        assert trio.current_time() - began == PATIENCE
+        assert trio.current_time() - began == RECEIVER_TIMEOUT
         await stream.aclose()
 
 
@@ -184,7 +184,7 @@ async def test_localhost_is_received_at_both_of_its_addresses() -> None:
             assert answer.status_code == 200
     with (
         socket.create_server(("::1", 0), family=socket.AF_INET6) as stranger,
-        pytest.raises(Refused, match="end the program that uses it"),
+        pytest.raises(AuthorizationRefused, match="end the program that uses it"),
     ):
         async with open_receiver(f"http://localhost:{stranger.getsockname()[1]}/callback"):
             pytest.fail("a stranger waits for the code")
@@ -213,7 +213,7 @@ async def test_a_request_that_a_browser_never_sends_ends_nothing(line: str) -> N
 
 async def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
     async with open_receiver(REDIRECT) as receiver:
-        with pytest.raises(Refused, match="end the program that uses it") as caught:
+        with pytest.raises(AuthorizationRefused, match="end the program that uses it") as caught:
             async with open_receiver(receiver.url):
                 pytest.fail("the port is in use")
     assert caught.value.reason == "port_in_use"
@@ -221,10 +221,10 @@ async def test_a_port_in_use_is_an_error_with_a_remedy() -> None:
 
 def test_a_pasted_url_must_have_the_state_too() -> None:
     assert parameters_of(f"code=a&state={STATE}", STATE)["code"] == "a"
-    with pytest.raises(Refused, match="state of this sign-in"):
+    with pytest.raises(AuthorizationRefused, match="state of this sign-in"):
         parameters_of("code=a&state=another", STATE)
 
 
 def test_a_pasted_text_that_is_not_a_url_is_refused() -> None:
-    with pytest.raises(Refused, match="not a URL"):
+    with pytest.raises(AuthorizationRefused, match="not a URL"):
         split("http://[::1?code=a")

@@ -19,7 +19,7 @@ from mcp import MCPError
 from mcp.shared.auth import OAuthClientInformationFull, OAuthToken
 
 from mcp_actors import McpActorsError, open_servers
-from mcp_actors.auth import Exchange, OAuth, SignInFailed, SignInRequired
+from mcp_actors.auth import AuthorizationClient, OAuth, SignInFailed, SignInRequired
 from mcp_actors.kernel import Event
 from mcp_actors.transports import Masker
 
@@ -115,7 +115,7 @@ async def test_a_stored_client_secret_is_masked_however_often_its_token_is_refre
     learn = partial(masker.add_recent, "<token>")
     client = OAuthClientInformationFull(client_id="me", client_secret="issued-to-this-program")
     async with httpx2.AsyncClient() as http:
-        exchange = Exchange(http, "https://mcp.example/mcp", OAuth(), None, masker, learn)
+        exchange = AuthorizationClient(http, "https://mcp.example/mcp", OAuth(), None, masker, learn)
         for number in range(20):
             exchange.learn_credentials(OAuthToken(access_token=f"access-{number}", refresh_token=f"r-{number}"), client)
     pair = b64encode(b"me:issued-to-this-program").decode()

@@ -267,7 +267,7 @@ async def test_a_lock_that_is_never_released_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
     monkeypatch.setattr(_stores, "_locked", lambda descriptor, path: False)
-    monkeypatch.setattr(_stores, "LOOK_EVERY", 1.0)
+    monkeypatch.setattr(_stores, "LOCK_POLL", 1.0)
     with pytest.raises(ConfigError, match="for 60 s; end that process"):
         await _lock_once(FileTokenStore(tmp_path))
 

@@ -15,7 +15,7 @@ import trio
 from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors.bridge import _bridge, open_supervisor
-from mcp_actors.bridge._bridge import HAS_EVENTFD, Lane, Step
+from mcp_actors.bridge._bridge import HAS_EVENTFD, Step, ThreadLane
 from mcp_actors.kernel import ChildSpec
 
 from .actors import Worker
@@ -37,12 +37,12 @@ def bell(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> boo
 
 
 @contextmanager
-def trio_thread() -> Iterator[tuple[Lane, Callable[[], None]]]:
+def trio_thread() -> Iterator[tuple[ThreadLane, Callable[[], None]]]:
     """Run Trio in a thread; yield a lane to it, and a function that ends it."""
     opened, found = threading.Event(), list[Any]()
 
     async def main() -> None:
-        lane, left = Lane(trio.lowlevel.current_trio_token().run_sync_soon), trio.Event()
+        lane, left = ThreadLane(trio.lowlevel.current_trio_token().run_sync_soon), trio.Event()
         lane.listen_on_trio()
         found[:] = lane, partial(lane.put, left.set)
         opened.set()
@@ -64,7 +64,7 @@ def trio_thread() -> Iterator[tuple[Lane, Callable[[], None]]]:
 def test_functions_run_in_order_in_both_directions(bell: bool) -> None:
     async def main() -> None:
         loop, there, back, done = asyncio.get_running_loop(), list[int](), list[int](), asyncio.Event()
-        to_loop = Lane(loop.call_soon_threadsafe)
+        to_loop = ThreadLane(loop.call_soon_threadsafe)
         to_loop.listen_on_loop(loop)
 
         def return_(number: int) -> None:
@@ -105,7 +105,7 @@ def test_every_function_that_is_accepted_as_trio_ends_is_run(bell: bool) -> None
 
 def test_a_closed_loop_refuses_functions(bell: bool) -> None:
     loop = asyncio.new_event_loop()
-    lane = Lane(loop.call_soon_threadsafe)
+    lane = ThreadLane(loop.call_soon_threadsafe)
     lane.listen_on_loop(loop)
     loop.close()
     with pytest.raises(RuntimeError, match="closed"):
@@ -120,7 +120,7 @@ def test_a_bell_wakes_both_sides() -> None:
 
     async def main() -> None:
         loop, called = asyncio.get_running_loop(), asyncio.Event()
-        to_loop = Lane(woken.append)
+        to_loop = ThreadLane(woken.append)
         to_loop.listen_on_loop(loop)
         with trio_thread() as (to_trio, _):
             for _ in range(2):  # the first perhaps before Trio's side listens
@@ -140,7 +140,7 @@ def test_a_bell_wakes_both_sides() -> None:
 @needs_bells
 async def test_a_function_is_run_whose_bell_rings_as_the_listener_ends() -> None:
     ran = list[str]()
-    lane = Lane(print)
+    lane = ThreadLane(print)
     assert lane._bell is not None
     async with trio.open_nursery() as nursery:
         nursery.start_soon(lane._bell.listen, lane.run)
@@ -159,7 +159,7 @@ def test_a_loop_that_cannot_watch_files_is_woken_by_its_own_means(monkeypatch: p
     async def main() -> None:
         loop, called = asyncio.get_running_loop(), asyncio.Event()
         monkeypatch.setattr(type(loop), "add_reader", refuse)
-        lane = Lane(loop.call_soon_threadsafe)
+        lane = ThreadLane(loop.call_soon_threadsafe)
         lane.listen_on_loop(loop)
         lane.put(called.set)
         await asyncio.wait_for(called.wait(), BOUND)
@@ -178,7 +178,7 @@ def test_a_block_that_is_left_and_a_lane_that_is_dropped_leave_no_open_file() ->
     async def main() -> None:
         for _ in range(2):  # the second with files of the same numbers
             async with open_supervisor(ChildSpec("a", Worker)):
-                Lane(print)
+                ThreadLane(print)
 
     asyncio.run(main())
     before = open_files()

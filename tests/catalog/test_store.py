@@ -174,7 +174,7 @@ def test_a_catalogue_that_is_too_large_is_neither_written_nor_read(
     store: CatalogStore, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = written(store)
-    monkeypatch.setattr(_pins, "MAX_BYTES", 100)
+    monkeypatch.setattr(_pins, "MAX_PIN_BYTES", 100)
     assert store.load(KEY) is None
     assert f"{path} is ignored: it has more than 100 bytes" in caplog.text
     assert not store.save(KEY, CATALOG)

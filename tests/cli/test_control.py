@@ -269,7 +269,7 @@ class TestNoDaemon:
     def test_a_daemon_that_hangs_is_reported_within_seconds(
         self, tmp_path: Path, run: Run, runtime: Path, said: Said, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr("mcp_actors.cli._control.PATIENCE", 0.2)
+        monkeypatch.setattr("mcp_actors.cli._control.DAEMON_TIMEOUT", 0.2)
         write(tmp_path, {})
         (runtime / "a.lock").write_text("4711")
         with silent(runtime / "a.ctl"):
@@ -283,7 +283,7 @@ class TestNoDaemon:
         self, tmp_path: Path, run: Run, start: Start, runtime: Path, said: Said, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         write(tmp_path, {"time": scripted()})
-        monkeypatch.setattr("mcp_actors.cli._control.PATIENCE", 2.0)
+        monkeypatch.setattr("mcp_actors.cli._control.DAEMON_TIMEOUT", 2.0)
         start("b")
         with silent(runtime / "a.ctl"):
             done = run("status")

@@ -114,10 +114,12 @@ class TestNamesOfAGateway:
         "given", ["GW.example.com", "2001:db8::1", "192.0.2.1", "http://[::1]:3000", "vscode-webview://1a-b", "null"]
     )
     def test_what_clients_send_is_taken(self, given: str) -> None:
-        from mcp_actors.cli._http import Options, _check_names
+        from mcp_actors.cli._http import HttpOptions, _check_names
 
         is_origin = "//" in given or given == "null"
-        _check_names(Options("127.0.0.1:0", None, False, [] if is_origin else [given], [given] if is_origin else []))
+        _check_names(
+            HttpOptions("127.0.0.1:0", None, False, [] if is_origin else [given], [given] if is_origin else [])
+        )
 
 
 @pytest.mark.usefixtures("kitchen")

@@ -155,6 +155,6 @@ def test_a_browser_is_opened_unless_it_is_refused(place: Path) -> None:
 def test_a_file_whose_path_is_not_utf_8_has_a_token_too() -> None:
     from mcp_actors.cli import _http
 
-    options = _http.Options("127.0.0.1:0", None, False, (), ())
+    options = _http.HttpOptions("127.0.0.1:0", None, False, (), ())
     _, file, made = _http._access("/x/\udcff.json", options)
     assert Path(file).read_text().strip() == made

@@ -243,7 +243,7 @@ def names(place: Place, monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    assert mcp_actors.__version__ == _daemon.VERSION
+    assert mcp_actors.__version__ == _daemon.PACKAGE_VERSION
 
 
 def test_a_file_has_one_daemon_by_any_path(place: Place, names: Callable[..., str]) -> None:
@@ -259,7 +259,7 @@ def test_another_file_server_or_version_is_another_daemon(
     other = place.folder / "other.json"
     other.write_text("{}")
     found = {names(), names(other), names(f"{place.config}#time"), names(f"{place.config}#docs")}
-    monkeypatch.setattr(_daemon, "VERSION", "0.0.0")
+    monkeypatch.setattr(_daemon, "PACKAGE_VERSION", "0.0.0")
     assert len(found | {names()}) == 5
 
 
@@ -332,28 +332,28 @@ def test_a_folder_that_others_can_use_is_refused(place: Place, monkeypatch: pyte
     path = place.runtime / "mcp-actors"
     path.mkdir(mode=0o755)
     problem = f"{path} is not a folder of this user alone (drwxr-xr-x, uid {os.geteuid()}); run: chmod 700 {path}"
-    with pytest.raises(attach.Refused, match=re.escape(problem)):
+    with pytest.raises(attach.DaemonRefused, match=re.escape(problem)):
         attach.folder()
     path.rmdir()
     path.symlink_to(place.folder)
-    with pytest.raises(attach.Refused, match=r"alone \(lrwxrwxrwx"):
+    with pytest.raises(attach.DaemonRefused, match=r"alone \(lrwxrwxrwx"):
         attach.folder()
     path.unlink()
     path.write_text("")
-    with pytest.raises(attach.Refused, match=r"alone \(-rw"):
+    with pytest.raises(attach.DaemonRefused, match=r"alone \(-rw"):
         attach.folder()
     path.unlink()
     path.mkdir(mode=0o700)
     if os.geteuid() == 0:
         os.chown(path, 12345, -1)
-        with pytest.raises(attach.Refused, match="uid 12345"):
+        with pytest.raises(attach.DaemonRefused, match="uid 12345"):
             attach.folder()
 
 
 def test_a_folder_that_cannot_be_made_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.setenv("HOME", str(place.config))
-    with pytest.raises(attach.Refused, match=r"cannot be made \(Not a directory\); set XDG_RUNTIME_DIR"):
+    with pytest.raises(attach.DaemonRefused, match=r"cannot be made \(Not a directory\); set XDG_RUNTIME_DIR"):
         attach.folder()
 
 
@@ -363,7 +363,7 @@ def test_a_path_that_is_too_long_for_a_socket_is_refused(
     deep = place.folder / ("x" * 80)
     deep.mkdir()
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(deep))
-    with pytest.raises(attach.Refused, match=r"at most 107 bytes, .* has more; set XDG_RUNTIME_DIR to a folder"):
+    with pytest.raises(attach.DaemonRefused, match=r"at most 107 bytes, .* has more; set XDG_RUNTIME_DIR to a folder"):
         names()
 
 
@@ -371,7 +371,7 @@ def test_only_a_socket_of_this_user_is_used(place: Place) -> None:
     path = place.folder / "socket"
     assert not attach.check_socket(str(path))
     path.write_text("")
-    with pytest.raises(attach.Refused, match=r"is not a socket of this user \(-rw.*\); remove it"):
+    with pytest.raises(attach.DaemonRefused, match=r"is not a socket of this user \(-rw.*\); remove it"):
         attach.check_socket(str(path))
     path.unlink()
     with socket.socket(socket.AF_UNIX) as listener:
@@ -379,11 +379,11 @@ def test_only_a_socket_of_this_user_is_used(place: Place) -> None:
         assert attach.check_socket(str(path))
         link = place.folder / "link"
         link.symlink_to(path)
-        with pytest.raises(attach.Refused, match=r"is not a socket of this user \(l"):
+        with pytest.raises(attach.DaemonRefused, match=r"is not a socket of this user \(l"):
             attach.check_socket(str(link))
         if os.geteuid() == 0:
             os.chown(path, 12345, -1)
-            with pytest.raises(attach.Refused, match="uid 12345"):
+            with pytest.raises(attach.DaemonRefused, match="uid 12345"):
                 attach.check_socket(str(path))
 
 
@@ -406,7 +406,9 @@ def test_a_socket_on_which_another_user_listens_is_refused(place: Place) -> None
         try:
             assert other.stdout is not None
             assert other.stdout.readline() == b"ready\n"
-            with pytest.raises(attach.Refused, match=re.escape(f"another user (uid 12345) listens on {path}; remove")):
+            with pytest.raises(
+                attach.DaemonRefused, match=re.escape(f"another user (uid 12345) listens on {path}; remove")
+            ):
                 _daemon.connect(path)
         finally:
             other.kill()

@@ -25,7 +25,7 @@ def test_a_failed_start_does_not_block_the_next_one_when_the_clock_is_set_back(
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(place.runtime))
     names = attach.names_for(str(place.config))
     command = [sys.executable, "-I", "-S", str(SERVER), names.socket, str(place.ledger)]
-    with pytest.raises(attach.Refused, match="did not start"):
+    with pytest.raises(attach.DaemonRefused, match="did not start"):
         _daemon.open_daemon(names, [*command, "fail"])
     future = time.time() + 3600
     os.utime(names.lock, (future, future))
@@ -86,6 +86,6 @@ def test_a_user_without_a_home_has_to_set_a_folder(place: Place, monkeypatch: py
     monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     monkeypatch.setattr(pwd, "getpwuid", unknown)
-    with pytest.raises(attach.Refused, match="set XDG_RUNTIME_DIR or HOME"):
+    with pytest.raises(attach.DaemonRefused, match="set XDG_RUNTIME_DIR or HOME"):
         attach.folder()
     assert not (place.folder / "~").exists()

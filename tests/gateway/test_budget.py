@@ -23,7 +23,7 @@ from mcp_actors import LimitExceeded, ServerConfig, Socket, open_servers
 from mcp_actors.config import CallbackContext
 from mcp_actors.gateway import _budget, _output
 from mcp_actors.gateway._daemon import DIRECTORY
-from mcp_actors.gateway._session import Gateway, Session
+from mcp_actors.gateway._session import Gateway, GatewaySession
 from mcp_actors.gateway.http import _door, _streamable
 
 from ..servers.groups import server
@@ -131,7 +131,7 @@ async def test_a_log_message_is_written_once_for_all_clients() -> None:
     shared = Gateway()
     outlets = [Lines() for _ in range(3)]
     for each in outlets:
-        session = Session(shared, each, print)
+        session = GatewaySession(shared, each, print)
         session.take({"jsonrpc": "2.0", "method": "notifications/initialized"})
         session.modern = False
         shared.sessions.add(session)
@@ -220,7 +220,7 @@ async def test_a_client_that_reads_is_not_disconnected_although_that_was_not_not
     theirs.setblocking(False)
     left: list[str] = []
     with ours, theirs:
-        output = _output.Output(ours.fileno(), left.append, "client", "")
+        output = _output.DescriptorWriter(ours.fileno(), left.append, "client", "")
         output.write(b"x" * MIB)  # no task writes the rest
         received = 0
         while output.waiting + received < MIB:
@@ -245,7 +245,7 @@ async def test_the_end_of_a_large_message_that_waits_does_not_hold_the_message(a
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours, theirs:
-        output = _output.Output(ours.fileno(), lambda _: None, "client", "")
+        output = _output.DescriptorWriter(ours.fileno(), lambda _: None, "client", "")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(output.run)
             tracemalloc.start()
@@ -528,7 +528,7 @@ async def test_at_the_limit_the_session_of_the_same_identity_that_was_idle_longe
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """D-53: one with a stream or a call does not; if none can end, the request is refused."""
-    monkeypatch.setattr(_streamable, "MAX_SESSIONS", 8)
+    monkeypatch.setattr(_streamable, "MAX_HTTP_SESSIONS", 8)
     work = Work()
     async with open_house(work.config, tokens=TOKENS) as house:
         others = [await house.begin(TOKENS["bob"]) for _ in range(4)]
@@ -624,7 +624,7 @@ async def test_a_client_on_a_socket_keeps_its_processes_and_one_too_many_is_refu
 @pytest.mark.parametrize("local", [False, True])
 async def test_only_a_client_on_this_machine_chooses_the_directory_of_its_servers(local: bool, tmp_path: Path) -> None:
     """D-53."""
-    session = Session(Gateway(), Lines(), print)
+    session = GatewaySession(Gateway(), Lines(), print)
     session.local = local
     session.take({"jsonrpc": "2.0", "method": DIRECTORY, "params": {"path": str(tmp_path)}})
     assert session._directory == (str(tmp_path) if local else None)

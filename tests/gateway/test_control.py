@@ -18,7 +18,14 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors import ServerConfig, ServerGroup, Stdio, open_servers
 from mcp_actors.gateway import _control
-from mcp_actors.gateway._control import MAX_CONNECTIONS, MAX_REQUEST, RULE, SECONDS, read_request, serve_control
+from mcp_actors.gateway._control import (
+    MAX_CONTROL_CONNECTIONS,
+    MAX_REQUEST,
+    PEER_SECONDS,
+    RULE,
+    read_request,
+    serve_control,
+)
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._listen import KeptSocket
 
@@ -250,7 +257,7 @@ class TestPeersThatMisbehave:
             began = trio.current_time()
             await stream.send_all(b'{"do":')
             assert await received(stream) == []
-            assert SECONDS <= trio.current_time() - began < SECONDS + 1
+            assert PEER_SECONDS <= trio.current_time() - began < PEER_SECONDS + 1
             assert (await daemon.ask("status"))[-1] == DONE
 
     async def test_a_request_that_never_ends_is_cut_off(self, place: Path) -> None:
@@ -273,7 +280,7 @@ class TestPeersThatMisbehave:
         monkeypatch.setattr(_control, "status", lambda group: {"servers": {"a": {}}, "padding": "x" * 4_000_000})
         async with serving(place, House("a").config()) as (_, daemon), await daemon.connect() as stream:
             await stream.send_all(json.dumps({"do": "status", "file": FILE, "servers": []}).encode() + b"\n")
-            await trio.sleep(SECONDS + 1)
+            await trio.sleep(PEER_SECONDS + 1)
             data = b""
             while piece := await stream.receive_some():
                 data += piece
@@ -283,7 +290,7 @@ class TestPeersThatMisbehave:
         self, place: Path, autojump_clock: MockClock
     ) -> None:
         async with serving(place, House("a").config()) as (_, daemon):
-            silent = [await daemon.connect() for _ in range(MAX_CONNECTIONS - 1)]
+            silent = [await daemon.connect() for _ in range(MAX_CONTROL_CONNECTIONS - 1)]
             assert (await daemon.ask("status"))[-1] == DONE
             silent.append(await daemon.connect())
             await wait_all_tasks_blocked()  # else the next connection may be served before this one
@@ -297,7 +304,7 @@ class TestPeersThatMisbehave:
     async def test_a_peer_that_hangs_up_leaves_nothing(self, place: Path) -> None:
         async with serving(place, House("a").config()) as (_, daemon):
             for data in (b"", b'{"do"', json.dumps({"do": "restart", "file": FILE, "servers": []}).encode() + b"\n"):
-                for _ in range(2 * MAX_CONNECTIONS):
+                for _ in range(2 * MAX_CONTROL_CONNECTIONS):
                     async with await daemon.connect() as stream:
                         await stream.send_all(data)
             await wait_all_tasks_blocked()

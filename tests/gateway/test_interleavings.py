@@ -104,7 +104,7 @@ class Guest:
 
     async def _serve(self, theirs: socket.socket) -> None:
         with theirs:
-            await _serve.Connection(self._shared, self._heart, theirs.fileno(), theirs.fileno(), "guest").run()
+            await _serve.ClientConnection(self._shared, self._heart, theirs.fileno(), theirs.fileno(), "guest").run()
 
     def step(self, nursery: trio.Nursery) -> None:
         """Do something."""

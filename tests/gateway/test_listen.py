@@ -16,7 +16,7 @@ import trio
 from trio.testing import MockClock, wait_all_tasks_blocked
 
 from mcp_actors.gateway import _listen, _output, _serve, _session
-from mcp_actors.gateway._listen import LOOK_SECONDS, Acceptor, KeptSocket
+from mcp_actors.gateway._listen import SOCKET_POLL, Acceptor, KeptSocket
 
 from ..servers.processes import BOUND
 from .test_serve import until
@@ -32,7 +32,7 @@ def path() -> Iterator[Path]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look at the socket all the time."""
-    monkeypatch.setattr(_listen, "LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(_listen, "SOCKET_POLL", 0.02)
     monkeypatch.setattr(_listen, "SHORTAGE", 0.02)
 
 
@@ -129,7 +129,7 @@ async def test_clients_that_waited_at_a_removed_socket_are_accepted(
     path: Path, autojump_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Descriptors were used up, so they had to wait."""
-    monkeypatch.setattr(_listen, "SHORTAGE", 1.5 * LOOK_SECONDS)
+    monkeypatch.setattr(_listen, "SHORTAGE", 1.5 * SOCKET_POLL)
     accepted: list[socket.socket] = []
     with closing(KeptSocket(str(path))) as acceptor, socket.socket(socket.AF_UNIX) as client:
         async with trio.open_nursery() as nursery:
@@ -138,8 +138,8 @@ async def test_clients_that_waited_at_a_removed_socket_are_accepted(
                 await wait_all_tasks_blocked()
                 client.connect(str(path))
                 os.unlink(path)
-                await trio.sleep(LOOK_SECONDS / 2)
-            await trio.sleep(LOOK_SECONDS)
+                await trio.sleep(SOCKET_POLL / 2)
+            await trio.sleep(SOCKET_POLL)
             nursery.cancel_scope.cancel("the test is done")
         assert beside(path) == [path.name]
     [ours] = accepted
@@ -155,10 +155,10 @@ async def test_a_socket_that_was_closed_is_not_created_again(path: Path, autojum
             await wait_all_tasks_blocked()
             if number % 2:
                 with connected(path), shortage():
-                    await trio.sleep(LOOK_SECONDS)
+                    await trio.sleep(SOCKET_POLL)
                     acceptor.close()
             else:
-                await trio.sleep(LOOK_SECONDS)
+                await trio.sleep(SOCKET_POLL)
                 acceptor.close()
         assert beside(path) == []
         successor = KeptSocket(str(path))
@@ -252,7 +252,7 @@ async def test_a_shortage_of_descriptors_does_not_hold_the_end(pipes: bool, capl
     ours.setblocking(False)
     with ours, theirs, trio.fail_after(_listen.DRAIN_SECONDS / 2):
         async with trio.open_nursery() as nursery:
-            connection = _serve.Connection(gateway, heart, reads, ours.fileno(), "the client")
+            connection = _serve.ClientConnection(gateway, heart, reads, ours.fileno(), "the client")
             nursery.start_soon(connection.run)
             await wait_all_tasks_blocked()
             with shortage():

@@ -83,12 +83,12 @@ def test_a_daemon_that_is_not_ready_in_time_stays_on_record(place: Place, monkey
     monkeypatch.setattr(_daemon, "START_SECONDS", 0.3)
     names = attach.names_for(str(place.config))
     command = [sys.executable, "-I", "-S", str(SERVER), names.socket, str(place.ledger), "slow600"]
-    with pytest.raises(attach.Refused, match=r"was not ready within 0\.3 s: .*; end it: kill -9 \d+$") as raised:
+    with pytest.raises(attach.DaemonRefused, match=r"was not ready within 0\.3 s: .*; end it: kill -9 \d+$") as raised:
         _daemon.open_daemon(names, command)
     process = int(attach.holder(names.lock))
     assert str(raised.value).endswith(f" {process}")
     os.kill(process, 0)
-    with pytest.raises(attach.Refused, match=re.escape(f"end the process that is named in {names.lock}")):
+    with pytest.raises(attach.DaemonRefused, match=re.escape(f"end the process that is named in {names.lock}")):
         _daemon.open_daemon(names, command)
     os.kill(process, signal.SIGKILL)
 
@@ -167,7 +167,7 @@ def test_a_shortage_of_descriptors_is_logged_once(tmp_path: Path) -> None:
         limits = resource.prlimit(served.pid, resource.RLIMIT_NOFILE)
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, (0, limits[1]))
         client.connect(served.path)
-        until = time.monotonic() + 2 * _listen.LOOK_SECONDS
+        until = time.monotonic() + 2 * _listen.SOCKET_POLL
         wait_until(lambda: time.monotonic() > until)
         resource.prlimit(served.pid, resource.RLIMIT_NOFILE, limits)
         client.sendall(PING)

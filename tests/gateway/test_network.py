@@ -48,8 +48,8 @@ from mcp_actors.cli._connect import describe
 from mcp_actors.config import CallbackContext, CallNext
 from mcp_actors.gateway import _network, _serve, serve
 from mcp_actors.gateway._daemon import DIRECTORY
-from mcp_actors.gateway._serve import LINGER
-from mcp_actors.gateway._session import Gateway, Session
+from mcp_actors.gateway._serve import ANSWER_LINGER
+from mcp_actors.gateway._session import Gateway, GatewaySession
 from mcp_actors.observe._metrics import _common
 from mcp_actors.servers import ServerGroup
 from mcp_actors.servers._admission import launch_pin
@@ -294,7 +294,7 @@ async def test_a_call_of_a_group_that_has_left_is_cancelled_at_once(kind: str, t
             nursery.start_soon(group["slow"].call_tool, "wait", {"name": "a"})
             await eventually(lambda: begun == ["a"])
             nursery.cancel_scope.cancel()
-        with trio.fail_after(LINGER / 2):
+        with trio.fail_after(ANSWER_LINGER / 2):
             await eventually(lambda: ended == ["a"])
         assert served.group["slow"].statistics().in_flight == 0
 
@@ -313,7 +313,7 @@ async def test_a_client_that_only_closes_the_socket_has_left(kind: str, tmp_path
             await host_.send(host_.request("tools/call", {"name": "wait", "arguments": {"name": "a"}}))
             await eventually(lambda: begun == ["a"])
             await stream.aclose()
-            with trio.fail_after(LINGER / 2):
+            with trio.fail_after(ANSWER_LINGER / 2):
                 await eventually(lambda: ended == ["a"])
 
 
@@ -429,7 +429,7 @@ async def test_only_log_messages_of_its_own_server_reach_a_client() -> None:
             self.append(line)
 
     written = Written()
-    session = Session(Gateway(), written, print)
+    session = GatewaySession(Gateway(), written, print)
     session.only = "a"
     session.take({"jsonrpc": "2.0", "method": "notifications/initialized"})
     session.modern = False
@@ -797,7 +797,7 @@ async def test_strangers_take_no_place_of_a_client_that_has_proven_the_secret(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """D-51."""
-    monkeypatch.setattr(_serve, "MAX_SESSIONS", 2)
+    monkeypatch.setattr(_serve, "MAX_CLIENTS", 2)
     async with door(tmp_path, in_process("notes", notes())) as served, AsyncExitStack() as stack:
         host, port = served.address.rsplit(":", 1)
         strangers = [await stack.enter_async_context(await trio.open_tcp_stream(host, int(port))) for _ in range(3)]

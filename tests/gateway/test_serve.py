@@ -48,7 +48,7 @@ async def across_a_gap(begun: list[str]) -> AsyncIterator[tuple[Host, MockClock]
         assert shared.front is not None
         nursery.start_soon(shared.front.follow, shared.changed)
         host = Host(trio.SocketStream(trio.socket.from_stdlib_socket(theirs)))
-        host.connection = _serve.Connection(shared, heart, ours.fileno(), ours.fileno(), "client")
+        host.connection = _serve.ClientConnection(shared, heart, ours.fileno(), ours.fileno(), "client")
         host.descriptor = theirs.fileno()
         nursery.start_soon(host.connection.run)
         nursery.start_soon(host.read)
@@ -150,9 +150,9 @@ async def test_other_tasks_run_between_the_steps_for_one_client(
     step: str, mock_clock: MockClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each message is held and then begun, and a long one comes in parts. Here no step takes more time than it may."""
-    monkeypatch.setattr(_tasks, "PIECE", -1.0)
+    monkeypatch.setattr(_tasks, "STEP_SECONDS", -1.0)
     monkeypatch.setattr(_serve, "BURST", 1)
-    owner: Any = {"feed": LineSplitter, "take": _session.Session, "_take_line": _serve.Connection}[step]
+    owner: Any = {"feed": LineSplitter, "take": _session.GatewaySession, "_take_line": _serve.ClientConnection}[step]
     original, seen, turns = getattr(owner, step), list[int](), Turns()
 
     def note(*args: Any, **options: Any) -> Any:
@@ -213,7 +213,7 @@ async def test_a_message_over_the_limit_ends_its_connection(
 async def test_more_clients_than_the_limit_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_serve, "MAX_SESSIONS", 1)
+    monkeypatch.setattr(_serve, "MAX_CLIENTS", 1)
     async with gateway(tmp_path, in_process("n", notes())) as door:
         host = await door.connect()
         second = await door.connect(begin=False)

@@ -21,7 +21,7 @@ from mcp_actors import ServerConfig, Stdio, open_servers
 from mcp_actors.gateway import _front, serve
 from mcp_actors.gateway._calls import error_of
 from mcp_actors.gateway._front import Front
-from mcp_actors.gateway._session import Gateway as Shared, Session
+from mcp_actors.gateway._session import Gateway as Shared, GatewaySession
 from mcp_actors.servers import NotSupported, _session
 from mcp_actors.servers._session import MAX_ROUNDS
 
@@ -251,7 +251,7 @@ async def test_changed_roots_of_a_client_whose_server_was_removed_are_ignored(tm
 
 async def test_the_age_of_a_request_to_a_removed_server_can_be_judged(tmp_path: Path) -> None:
     async with open_servers(in_process("a", notes())) as group:
-        session = Session(Shared(Front(group, "{tool}")), Lines(), lambda _: None)
+        session = GatewaySession(Shared(Front(group, "{tool}")), Lines(), lambda _: None)
         session.only = "a"
         call = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "echo"}}
         session.take(call)
@@ -343,12 +343,12 @@ CANCEL = {"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"req
 
 
 @asynccontextmanager
-async def modern_session() -> AsyncIterator[tuple[Session, Lines]]:
+async def modern_session() -> AsyncIterator[tuple[GatewaySession, Lines]]:
     """Make a session of a modern client with an open stream."""
     async with open_servers(in_process("notes", notes())) as group, trio.open_nursery() as nursery:
         shared, lines = Shared(Front(group, "{server}_{tool}")), Lines()
         assert shared.front is not None
-        session = Session(shared, lines, nursery.start_soon)
+        session = GatewaySession(shared, lines, nursery.start_soon)
         shared.sessions.add(session)
         nursery.start_soon(shared.front.follow, shared.changed)
         await shared.front.wait_listed()

@@ -499,7 +499,7 @@ async def stopping(
     heart, gateway = _output.Heart(), _session.Gateway(refusal="there is none")
     with ours, trio.fail_after(BOUND):
         async with trio.open_nursery() as nursery:
-            connection = _serve.Connection(gateway, heart, ours.fileno(), ours.fileno(), "client", only)
+            connection = _serve.ClientConnection(gateway, heart, ours.fileno(), ours.fileno(), "client", only)
             close = connection._close_input
 
             def close_input() -> None:
@@ -560,7 +560,7 @@ async def test_half_a_request_is_awaited() -> None:
     ours, theirs = socket.socketpair()
     ours.setblocking(False)
     with ours, theirs:
-        connection = _serve.Connection(gateway, heart, ours.fileno(), ours.fileno(), "client")
+        connection = _serve.ClientConnection(gateway, heart, ours.fileno(), ours.fileno(), "client")
         async with trio.open_nursery() as nursery:
             nursery.start_soon(connection.run)
             theirs.send(data[:10])
@@ -577,17 +577,17 @@ async def test_two_tasks_can_wait_for_a_client_to_read() -> None:
     ours.setblocking(False)
     theirs.setblocking(False)
     with ours, theirs, trio.fail_after(BOUND):
-        output = _output.Output(ours.fileno(), lambda _: None, "client", "")
-        output.write(b"x" * 3 * _output.BACKLOG)
+        output = _output.DescriptorWriter(ours.fileno(), lambda _: None, "client", "")
+        output.write(b"x" * 3 * _output.OUTPUT_BACKLOG)
         async with trio.open_nursery() as nursery:
             nursery.start_soon(output.run)
             async with trio.open_nursery() as waiting:
-                for most in (_output.BACKLOG, 0):
+                for most in (_output.OUTPUT_BACKLOG, 0):
                     waiting.start_soon(output.wait_drained, most)
                 await trio.testing.wait_all_tasks_blocked(0.01)
                 while output.waiting:
                     await trio.lowlevel.wait_readable(theirs)
-                    theirs.recv(_output.BACKLOG)
+                    theirs.recv(_output.OUTPUT_BACKLOG)
                     await trio.testing.wait_all_tasks_blocked()
             nursery.cancel_scope.cancel()
 

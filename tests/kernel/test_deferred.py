@@ -500,7 +500,7 @@ async def drop(actor: Dropping) -> None:
 
 
 async def test_a_later_with_an_on_cancel_is_not_dropped(autojump_clock: MockClock) -> None:
-    """That gets it back."""
+    """The function gets it back."""
     left: list[object] = []
 
     class Leaving(Dropping):

@@ -461,7 +461,7 @@ def test_long_text_keeps_its_beginning_and_its_end() -> None:
     """C-30: the cause at the bottom of a tree is at the end."""
     assert _foreign.shown("x") == "'x'"
     text = _foreign.shown(["begin", "x" * 5000, "end"])
-    assert len(text) == _foreign.SHOWN
+    assert len(text) == _foreign.SHOWN_REPR
     assert text.startswith("['begin', 'xxx")
     assert text.endswith("xxx', 'end']")
     assert _foreign.words_of(Ill()) == "Ill (its str() raises)"

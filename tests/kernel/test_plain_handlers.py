@@ -39,7 +39,7 @@ from mcp_actors.kernel import (
     open_actor,
     open_supervisor,
 )
-from mcp_actors.kernel._requests import AT_ONCE
+from mcp_actors.kernel._requests import MESSAGES_A_STEP
 
 from ..messages import Said
 from .actors import Boom, Fatal, of, open_child
@@ -366,9 +366,9 @@ async def test_messages_that_are_due_in_a_later_step_are_answered_by_a_stop() ->
 
         async with open_actor(Plain(), name="sender") as sender:
             sender.tell_nowait(Act(deed))
-            assert len(actor.seen) == AT_ONCE
+            assert len(actor.seen) == MESSAGES_A_STEP
             ref.tell_nowait(Act(see("in its turn")))
-            assert await sender.call(Act(lambda _: len(actor.seen))) == AT_ONCE
+            assert await sender.call(Act(lambda _: len(actor.seen))) == MESSAGES_A_STEP
             await supervisor.stop_child("child")
             assert len(actor.seen) < 500
             for pending in found[len(actor.seen) :]:
@@ -381,8 +381,8 @@ async def test_as_many_messages_as_one_step_handles_need_no_other_step() -> None
     """C-38."""
     actor = Plain(max_in_flight=1000)
     async with open_actor(actor, name="plain") as ref:
-        ref.tell_nowait(Act(send(*[Act(see(number)) for number in range(AT_ONCE)])))
-        assert actor.seen == [*range(AT_ONCE)]
+        ref.tell_nowait(Act(send(*[Act(see(number)) for number in range(MESSAGES_A_STEP)])))
+        assert actor.seen == [*range(MESSAGES_A_STEP)]
 
 
 async def test_it_may_answer_later() -> None:

@@ -21,7 +21,7 @@ from mcp.types import (
 
 from mcp_actors.config import ServerConfig, Stdio
 from mcp_actors.servers._dispatcher import LinkDispatcher
-from mcp_actors.servers._session import Session
+from mcp_actors.servers._session import ConnectionSession
 from mcp_actors.transports import Link, Unasked
 from mcp_actors.transports.stdio._link import StdioLink
 from mcp_actors.transports.stdio._pipes import PipeWriter
@@ -44,7 +44,7 @@ def never_lost() -> None:
     raise AssertionError("the connection was reported as lost")
 
 
-class Client(Session):
+class Client(ConnectionSession):
     """A session that calls and lists tools."""
 
     async def call_tool(self, name: str, arguments: dict[str, Any] | None = None) -> CallToolResult:

@@ -17,7 +17,7 @@ from mcp.server.mcpserver import MCPServer
 from mcp_actors import Callbacks, ConnectFailed, Http, InProcess, ServerConfig, Stdio, open_servers
 from mcp_actors.servers._eras import ASK, LEGACY, QUIRK, Era, era_after_failure
 from mcp_actors.servers.connection import _negotiation
-from mcp_actors.servers.connection._negotiation import OURS
+from mcp_actors.servers.connection._negotiation import OWN_CLIENT
 from mcp_actors.transports._exchange import Receive
 from mcp_actors.transports._request_table import Json, RequestUnderWay
 from mcp_actors.transports.stdio._link import StdioLink
@@ -317,7 +317,7 @@ async def test_a_process_is_sent_the_same_initialize_as_the_sdk_sends(tmp_path: 
     program, args = wire_server.command("legacy", str(tmp_path / "theirs"))
     given: dict[str, Any] = dict.fromkeys(("sampling_callback", "elicitation_callback", "list_roots_callback"), never)
     process = stdio_client(StdioServerParameters(command=program, args=list(args)))
-    async with Client(process, mode="legacy", client_info=OURS, extensions=extensions, **(given if able else {})):
+    async with Client(process, mode="legacy", client_info=OWN_CLIENT, extensions=extensions, **(given if able else {})):
         pass
     [ours], [theirs] = (messages(tmp_path / side, "initialize") for side in ("ours", "theirs"))
     assert {**ours, "id": 0} == {**theirs, "id": 0}

@@ -20,7 +20,7 @@ from mcp_actors import Callbacks, HealthPolicy, McpActorsError, RetryPolicy, Ser
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers._eras import parse_result
 from mcp_actors.servers.connection._direct import DirectRequests
-from mcp_actors.servers.requests._lists import PART
+from mcp_actors.servers.requests._lists import ITEMS_A_STEP
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
@@ -128,24 +128,24 @@ async def test_a_long_page_is_validated_a_few_items_at_a_time(monkeypatch: pytes
         return parse_result(method, version, result)
 
     monkeypatch.setattr("mcp_actors.servers.requests._lists.parse_result", note)
-    prompts = [{"name": f"prompt-{number}"} for number in range(2 * PART + 1)]
+    prompts = [{"name": f"prompt-{number}"} for number in range(2 * ITEMS_A_STEP + 1)]
     with machine.installed():
         async with open_servers(machine.config()) as servers:
             machine.now.server.script = written({"result": PAGE | {"prompts": prompts}})
             assert [each.name for each in await servers["a"].list_prompts()] == [each["name"] for each in prompts]
-    assert validated[1:] == [PART, PART, 1]  # the first were the tools
+    assert validated[1:] == [ITEMS_A_STEP, ITEMS_A_STEP, 1]  # the first were the tools
 
 
 async def test_a_broken_item_of_a_page_is_left_out_by_all_ways(caplog: pytest.LogCaptureFixture) -> None:
     """C-09."""
     machine = Machine("modern")
-    prompts = [{"name": "x"}] * PART + [{}]
+    prompts = [{"name": "x"}] * ITEMS_A_STEP + [{}]
     with machine.installed():
         async with open_servers(machine.config(retry=RetryPolicy(attempts=1))) as servers:
             machine.now.server.script = written({"result": PAGE | {"prompts": prompts}})
             for way in WAYS.values():
                 with way():
-                    assert len(await servers["a"].list_prompts()) == PART
+                    assert len(await servers["a"].list_prompts()) == ITEMS_A_STEP
     assert caplog.text.count("prompt without a name is left out: at name: field required") == 1
 
 

@@ -21,7 +21,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import InProcess, ServerConfig, open_servers
 from mcp_actors.servers import ServerGroup
-from mcp_actors.servers.record._subscriptions import Incoming, Listeners, open_incoming
+from mcp_actors.servers.record._subscriptions import Listeners, MessageRelay, open_incoming
 
 
 def listeners_of(group: ServerGroup, name: str = "here") -> Listeners:
@@ -109,12 +109,12 @@ def test_listeners_may_come_and_go_while_a_message_is_passed_on() -> None:
 
 
 @contextmanager
-def kept() -> Iterator[list[Incoming]]:
+def kept() -> Iterator[list[MessageRelay]]:
     """Keep what is opened for each connection."""
-    opened: list[Incoming] = []
+    opened: list[MessageRelay] = []
 
     @asynccontextmanager
-    async def keep(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[Incoming]:
+    async def keep(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[MessageRelay]:
         async with open_incoming(listeners, on_failure) as incoming:
             opened.append(incoming)
             yield incoming

@@ -15,8 +15,8 @@ from pydantic_core import ValidationError
 from mcp_actors import Callbacks, ConnectFailed, ConnectionLost, Http, ServerConfig, open_servers
 from mcp_actors.servers._dispatcher import MISFIT, LinkDispatcher
 from mcp_actors.servers._eras import bounded, has_many, parse_result
-from mcp_actors.servers._session import Session
-from mcp_actors.servers.connection._negotiation import OURS
+from mcp_actors.servers._session import ConnectionSession
+from mcp_actors.servers.connection._negotiation import OWN_CLIENT
 from mcp_actors.transports import Link, Masker
 from mcp_actors.transports._credentials import Masked
 from mcp_actors.transports._link import Lifeline
@@ -173,7 +173,9 @@ async def test_a_large_request_without_a_callback_is_refused_before_it_is_valida
 
 
 async def test_an_invalid_notification_with_a_list_ends_at_its_first_bad_item(caplog: pytest.LogCaptureFixture) -> None:
-    session = Session(LinkDispatcher(Link(Lifeline(never_lost)), "a", lambda _: {}, lambda: None), OURS, {})
+    session = ConnectionSession(
+        LinkDispatcher(Link(Lifeline(never_lost)), "a", lambda _: {}, lambda: None), OWN_CLIENT, {}
+    )
     session.adopt(DiscoverResult.model_validate({"supportedVersions": [MODERN], "capabilities": {}, **CACHED}))
     method = "notifications/subscriptions/acknowledged"
     params = {"notifications": {"resourceSubscriptions": ZEROS}}

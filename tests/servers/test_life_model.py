@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mcp_actors.servers.record import STATES, Wanted, due
+from mcp_actors.servers.record import SERVER_STATES, Wanted, due
 from mcp_actors.servers.record._wanted import Seen
 
 from ..programs import FULL_SIZE
@@ -29,7 +29,7 @@ def test_every_order_of_operations_accidents_and_steps_ends_well(explored: Explo
 def test_nothing_is_done_about_a_server_that_its_supervisor_restarts() -> None:
     """A restart after a failure is the supervisor's, and so is the next attempt of one that was given up."""
     wanted = Wanted(configuration(0, "eager"), "run", generation=3, fresh=2)
-    for state in STATES:
+    for state in SERVER_STATES:
         if state not in ("pending", "stopped"):
             seen = [Seen(state, began=2, broke=3)]
             assert due(wanted, seen, current=True, kept=False) is None

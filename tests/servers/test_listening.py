@@ -27,7 +27,7 @@ from mcp_actors import (
 )
 from mcp_actors.servers import ResourceUpdated
 from mcp_actors.servers.connection._streams import AFTER_END, HEAD_START
-from mcp_actors.transports.http._bodies import QUIET
+from mcp_actors.transports.http._bodies import QUIET_STREAM
 
 from ..simulate.http import Connection, HttpMachine, HttpProcess
 from ..simulate.plan import SimulatedServer
@@ -142,7 +142,7 @@ async def test_a_stream_that_was_dropped_without_a_word_is_replaced(era: str, au
         await trio.sleep(5)  # the stream of the legacy era is open by now, and what was missed before it is known
         house.machine.lose()
         house.do("add tool")
-        await wait_shown(group, "work", "t1", within=QUIET + 5)
+        await wait_shown(group, "work", "t1", within=QUIET_STREAM + 5)
         assert group["here"].statistics().restarts == 0
 
 
@@ -160,7 +160,7 @@ async def test_a_resource_may_have_changed_while_there_was_no_stream(
             assert await anext(changes) == ResourceUpdated(RESOURCE)
             house.do(verb)
             house.do("update")
-            with trio.fail_after(QUIET + 5):
+            with trio.fail_after(QUIET_STREAM + 5):
                 assert await anext(changes) == ResourceUpdated(RESOURCE, missed=True)
             house.do("update")
             assert await anext(changes) == ResourceUpdated(RESOURCE)
@@ -177,9 +177,9 @@ async def test_a_stream_is_kept_as_long_as_a_byte_comes_now_and_then(era: str, a
         [stream] = worker.responses
         for _ in range(3):
             stream.put(None)
-            await trio.sleep(QUIET - 1)
+            await trio.sleep(QUIET_STREAM - 1)
         assert worker.responses == [stream]
-        await trio.sleep(QUIET + 5)
+        await trio.sleep(QUIET_STREAM + 5)
         assert worker.responses != [stream]
 
 
@@ -191,11 +191,11 @@ async def test_the_end_of_a_sign_in_is_noticed_when_the_stream_is_opened_again(a
         await trio.sleep(5)
         house.do("sign out")
         house.do("cut")
-        with trio.fail_after(QUIET):
+        with trio.fail_after(QUIET_STREAM):
             await group["here"].wait_state("needs_auth")
         house.do("sign in")
         house.do("add tool")
-        await wait_shown(group, "work", "t1", within=QUIET)
+        await wait_shown(group, "work", "t1", within=QUIET_STREAM)
 
 
 @pytest.mark.parametrize("call", [1, 2], ids=["json", "events"])
@@ -215,7 +215,7 @@ async def test_a_call_that_is_with_the_server_at_the_end_of_its_sign_in_may_have
             house.do("add tool")  # the next list of tools notices the end, and the call goes on
             await trio.sleep(5)
             house.do("crash")
-            with trio.fail_after(QUIET):
+            with trio.fail_after(QUIET_STREAM):
                 await group["here"].wait_state("needs_auth")
         assert house.began == [call]
         assert isinstance(lost.error, ConnectionLost)
@@ -234,7 +234,7 @@ async def test_a_server_that_refuses_its_first_stream_is_used_without_one(
     monkeypatch.setattr(Connection, "_refused", refuse_streams)
     house = House(SimulatedServer("here", "http", "legacy", {}, signs_in=True), Trace())
     async with open_servers(house.config()) as group:
-        await trio.sleep(QUIET)
+        await trio.sleep(QUIET_STREAM)
         assert (group["here"].state, group["here"].statistics().restarts) == ("ready", 0)
 
 

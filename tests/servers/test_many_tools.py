@@ -70,7 +70,7 @@ async def test_a_listing_that_is_shown_is_judged_once(monkeypatch: pytest.Monkey
 
 
 async def test_a_listing_is_filtered_a_few_tools_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_actors._tasks.PIECE", -1.0)
+    monkeypatch.setattr("mcp_actors._tasks.STEP_SECONDS", -1.0)
     server, asked, most = MCPServer("a"), count_calls(monkeypatch, ToolFilter, "shows"), 0
     for number in range(50):
         server.add_tool(lambda: "said", name=f"tool_{number}")
@@ -89,7 +89,7 @@ async def test_a_listing_is_filtered_a_few_tools_at_a_time(monkeypatch: pytest.M
 
 
 async def test_a_filter_that_changes_meanwhile_decides(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_actors._tasks.PIECE", -1.0)
+    monkeypatch.setattr("mcp_actors._tasks.STEP_SECONDS", -1.0)
     before, after = (
         ServerConfig("a", Stdio("a"), tool_filter=ToolFilter(allow=[name])) for name in ("tool_0", "tool_1")
     )

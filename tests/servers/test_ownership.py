@@ -12,7 +12,7 @@ from attrs import define, field
 
 from mcp_actors import ConnectFailed, Http, ServerConfig, open_servers
 from mcp_actors.kernel import StopFailed
-from mcp_actors.servers._session import Session
+from mcp_actors.servers._session import ConnectionSession
 from mcp_actors.servers.connection import _actor, _negotiation
 from mcp_actors.transports import Link, open_link
 from tests.idle_clock import IdleClock
@@ -57,7 +57,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
         finally:
             visits.note("leave link")
 
-    class WatchedSession(Session):
+    class WatchedSession(ConnectionSession):
         @asynccontextmanager
         async def open(self) -> AsyncIterator[None]:
             visits.note("enter session")
@@ -68,7 +68,7 @@ def visits(monkeypatch: pytest.MonkeyPatch) -> Visits:
                 visits.note("leave session")
 
     monkeypatch.setattr(_actor, "open_link", watched_link)
-    monkeypatch.setattr(_negotiation, "Session", WatchedSession)
+    monkeypatch.setattr(_negotiation, "ConnectionSession", WatchedSession)
     return visits
 
 

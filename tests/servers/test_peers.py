@@ -22,7 +22,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import Callbacks, ConnectionLost, RequestTimedOut, ServerConfig, ServerRef
 from mcp_actors.servers._dispatcher import LinkDispatcher
-from mcp_actors.servers._session import Session
+from mcp_actors.servers._session import ConnectionSession
 from mcp_actors.transports import open_link
 from mcp_actors.transports._request_table import RequestTable
 from mcp_actors.transports.http._failures import Send
@@ -242,7 +242,7 @@ async def test_a_handshake_that_is_given_up_is_not_cancelled_at_the_server(kind:
         peer.mute.add("initialize")
         config = ServerConfig("a", transport, protocol="legacy", stop_timeout=1.0)
         async with open_link(config, on_lost=never_lost) as link:
-            session = Session(
+            session = ConnectionSession(
                 LinkDispatcher(link, "a", lambda _: {}, lambda: None), Implementation(name="test", version="1"), {}
             )
             async with session.open():

@@ -221,7 +221,7 @@ async def test_the_end_of_a_stream_that_came_with_its_answer_is_read_however_bus
 ) -> None:
     """With 128 callers a turn of the event loop may take longer than `END_WAIT`; each call made a new connection."""
     monkeypatch.setattr(_streamable, "END_WAIT", 0.0)
-    monkeypatch.setattr(_tasks, "PIECE", -1.0)  # so each checkpoint of long work is made, and takes too long
+    monkeypatch.setattr(_tasks, "STEP_SECONDS", -1.0)  # so each checkpoint of long work is made, and takes too long
     stream = Stream([event(ANSWER)])
     server = ScriptedWebServer("modern", script=lambda *_: events(stream))
     async with open_servers(server.config) as servers:

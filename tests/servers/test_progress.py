@@ -14,7 +14,7 @@ from trio.testing import MockClock, wait_all_tasks_blocked
 from mcp_actors import InvalidResult, ServerConfig, Stdio, open_servers
 from mcp_actors._tasks import open_background
 from mcp_actors.servers._deadlines import Deadlines
-from mcp_actors.servers._dispatcher import LAST_REPORTS, MAX_CHARACTERS, MAX_WAITING, Reports
+from mcp_actors.servers._dispatcher import LAST_REPORTS, MAX_PROGRESS_CHARACTERS, MAX_WAITING, Reports
 from mcp_actors.servers.requests import ListTools
 from mcp_actors.transports.stdio import _pipes
 
@@ -119,7 +119,7 @@ async def test_a_callback_runs_in_its_callers_context() -> None:
     ("number", "message", "kept"),
     [
         pytest.param(MAX_WAITING + 10, None, MAX_WAITING, id="in number"),
-        pytest.param(6, "x" * (MAX_CHARACTERS // 2), 2, id="in memory"),
+        pytest.param(6, "x" * (MAX_PROGRESS_CHARACTERS // 2), 2, id="in memory"),
     ],
 )
 async def test_the_oldest_of_too_many_waiting_notifications_are_dropped(

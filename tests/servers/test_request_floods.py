@@ -70,7 +70,7 @@ NONE, SLOW = Callbacks(), Callbacks(sampling=hangs)
 @pytest.fixture
 def too_fast(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a flood be one on a machine that is so busy that it reads no more than a server may ask in a second."""
-    monkeypatch.setattr(_exchange, "A_SECOND", 0)
+    monkeypatch.setattr(_exchange, "REQUESTS_A_SECOND", 0)
 
 
 FLOODS = [

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from mcp_actors import Http, ServerConfig, open_servers
-from mcp_actors.servers._eras import FEW
+from mcp_actors.servers._eras import FEW_VALUES
 
 from .faults.http_faults import MODERN, Raw, faulty_server, response
 from .links import text_of
@@ -38,7 +38,7 @@ class OddType(WebServer):
         if message["method"] == "server/discover":
             answer["result"]["capabilities"] = {"tools": {"listChanged": True}}
         if message["method"] == "subscriptions/listen":
-            return {"result": {"resultType": ["complete"], "much": [0] * (FEW + 1)}}
+            return {"result": {"resultType": ["complete"], "much": [0] * (FEW_VALUES + 1)}}
         return answer
 
 

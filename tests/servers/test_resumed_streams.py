@@ -16,7 +16,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectionLost, Http, ServerConfig, ServerRef, open_servers
 from mcp_actors.transports.http import _session
-from mcp_actors.transports.http._session import MAX_REFUSED, REOPENING, RETRY
+from mcp_actors.transports.http._session import MAX_REFUSED, REOPENING, STREAM_RETRY
 
 from ..idle_clock import IdleClock
 from .faults.http_faults import FORGOTTEN, End, FaultyServer, Raw, Request, answer, response, stream
@@ -95,7 +95,7 @@ async def call(ref: ServerRef, events: str) -> str:
 
 @pytest.mark.parametrize(
     ("retry", "seconds"),
-    [("", RETRY), ("0", REOPENING.first), ("20", REOPENING.first), ("7000", 7.0), ("x", RETRY)],
+    [("", STREAM_RETRY), ("0", REOPENING.first), ("20", REOPENING.first), ("7000", 7.0), ("x", STREAM_RETRY)],
     ids=["none", "zero", "short", "long", "not a number"],
 )
 async def test_a_stream_is_resumed_after_the_time_that_the_server_asks_for(

@@ -29,7 +29,7 @@ from mcp_actors.servers.record._states import (
     ACTIVE,
     CONNECTED,
     FAILED,
-    LISTED,
+    LISTED_STATES,
     TRANSITIONS,
     Draining,
     HealthChanged,
@@ -174,14 +174,14 @@ def test_the_life_of_a_server_that_dies_comes_back_and_is_given_up() -> None:
 
 def test_the_views_are_made_of_states() -> None:
     """S2-02: what is connected, active, failed and listed, state by state."""
-    views = {state: [view for view in (CONNECTED, ACTIVE, FAILED, LISTED) if state in view] for state in STATES}
+    views = {state: [view for view in (CONNECTED, ACTIVE, FAILED, LISTED_STATES) if state in view] for state in STATES}
     assert views == {
-        "pending": [LISTED],
-        "connecting": [LISTED],
-        "ready": [CONNECTED, ACTIVE, LISTED],
-        "degraded": [CONNECTED, ACTIVE, LISTED],
-        "unhealthy": [CONNECTED, FAILED, LISTED],
-        "backoff": [FAILED, LISTED],
+        "pending": [LISTED_STATES],
+        "connecting": [LISTED_STATES],
+        "ready": [CONNECTED, ACTIVE, LISTED_STATES],
+        "degraded": [CONNECTED, ACTIVE, LISTED_STATES],
+        "unhealthy": [CONNECTED, FAILED, LISTED_STATES],
+        "backoff": [FAILED, LISTED_STATES],
         "failed": [FAILED],
         "needs_auth": [FAILED],
         "stopping": [],

@@ -24,11 +24,11 @@ from mcp_actors.servers._catalog import ServerCatalog
 from mcp_actors.servers._deadlines import DeadlineTimer
 from mcp_actors.servers._rules import Retries, seconds_to_retry
 from mcp_actors.servers.connection import _direct
-from mcp_actors.servers.connection._streams import RECONNECT_BACKOFF, ChangeStream, Connection
+from mcp_actors.servers.connection._streams import RECONNECT_BACKOFF, ChangeStream, OpenSubscriptions
 from mcp_actors.servers.connection._upkeep import keep_trying
 from mcp_actors.servers.group import _loop, _tree
 from mcp_actors.servers.group._loop import ServerLoops
-from mcp_actors.servers.group._open import Follower
+from mcp_actors.servers.group._open import GroupFollower
 from mcp_actors.servers.record._life import ServerLife
 from mcp_actors.servers.record._record import ConnectionRecord, ServerRecord
 from mcp_actors.servers.record._wanted import Mode, Verdict, Wanted, started, stopped, verdict_of_start
@@ -58,7 +58,7 @@ def write_twice(self: PipeWriter, data: bytes) -> int:
 
 settle = RequestTable.settle
 failed = Retries.failed
-follow = Follower.__call__
+follow = GroupFollower.__call__
 wake = Caller.wake
 renew = ServerLoops._renew
 note_refusal = HttpSession._note_refusal
@@ -110,7 +110,7 @@ def with_the_other_replicas(strategy: Any, ids: Iterable[str], failed: str) -> S
     return tuple(ids) if failed.rpartition(":")[2].isdigit() else affected(strategy, ids, failed)
 
 
-def hide_all_that_is_idle(self: Follower, event: Event) -> None:
+def hide_all_that_is_idle(self: GroupFollower, event: Event) -> None:
     record = self.roster.record_of(event.actor)
     if record is None or not record.life.idle:
         follow(self, event)
@@ -217,7 +217,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "an old replica that is kept": defect(ServerLoops, "_renew", partialmethod(keep, replica=True)),
     "credentials that are resolved only once": defect(Credentials, "resolve", resolve_once),
     "a call of two rounds that begins again": defect(CallTool, "send_once", send_without_answers),
-    "a subscription that is not renewed": defect(Connection, "begin", nothing),
+    "a subscription that is not renewed": defect(OpenSubscriptions, "begin", nothing),
     "a crash of a replica that ends the others": defect(_supervisor, "affected", with_the_other_replicas),
     "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", listed_unless("rest")),
     "a server that stays at rest although it is used": defect(Caller, "wake", wake_once),
@@ -227,11 +227,11 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a restart that leaves the connection": defect(_lifecycle, "restarted", start_instead),
     "a wish that an older one overrides": defect(_lifecycle, "stopped", keep_what_is_wanted),
     # The simulation has found these.
-    "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET", math.inf),
+    "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET_STREAM", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),
-    "a pool whose events are hidden": defect(Follower, "__call__", hide_all_that_is_idle),
+    "a pool whose events are hidden": defect(GroupFollower, "__call__", hide_all_that_is_idle),
     "a refused stream that nobody notices": defect(HttpSession, "_note_refusal", no_wait),
-    "a gap that subscriptions do not hear of": defect(Connection, "note_gap", nothing),
+    "a gap that subscriptions do not hear of": defect(OpenSubscriptions, "note_gap", nothing),
     "a new connection that is not asked for what the lost one has refused": defect(
         ServerLoops, "_once_finished", finish_in_silence
     ),

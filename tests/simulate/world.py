@@ -31,7 +31,7 @@ from mcp_actors.kernel import Event, RequestStarted
 from mcp_actors.servers import ServerAdded, StateChanged, Subscription, ToolsChanged
 from mcp_actors.servers.record import ACTIVE, PARKED
 from mcp_actors.testing import run_seeded
-from mcp_actors.transports.http._bodies import QUIET
+from mcp_actors.transports.http._bodies import QUIET_STREAM
 
 from ..servers.fleet import ask_by_function, kept_of
 from .http import HttpMachine
@@ -73,7 +73,7 @@ ENDLESS: Final = 4_000
 SETTLING: Final = 80.0
 """Virtual seconds for all back-offs, checks and retries of parked servers to be over, once no caller waits."""
 
-SETTLING_UNHEARD: Final = QUIET + 20.0
+SETTLING_UNHEARD: Final = QUIET_STREAM + 20.0
 """The same if a network may have dropped a stream without telling either side."""
 
 REOPENING: Final = 5.0

@@ -43,7 +43,7 @@ from ._keys import OF_OAUTH, SETTINGS
 from ._programs import predefined
 
 _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
-_SCHEME: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
+_CREDENTIAL_PREFIX: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
 """Literal text in front of a credential's variable: ``Bearer ${TOKEN}``."""
 
 _NAMES: Final = re.compile(r"(?:-{0,2}[A-Za-z_][\w.-]*[=:]\s*){0,2}")
@@ -255,7 +255,7 @@ class _Dumping:
 def has_literal(parts: Iterable[Part]) -> bool:
     """Return whether a credential has literal text, except for a scheme in front of a variable."""
     parts = [part for part in parts if part]
-    if len(parts) > 1 and isinstance(parts[0], str) and _SCHEME.fullmatch(parts[0]):
+    if len(parts) > 1 and isinstance(parts[0], str) and _CREDENTIAL_PREFIX.fullmatch(parts[0]):
         parts = parts[1:]
     return any(_is_literal(part) for part in parts)
 

@@ -72,10 +72,10 @@ def _nothing_to_reach(path: str, entry: Mapping[str, Any], declared: Kind | None
 
 
 def _declared(word: object, place: str, source: str) -> Kind:
-    kind = _keys.KINDS.get(re.sub("[-_ ]", "", word).lower()) if isinstance(word, str) else None
+    kind = _keys.TRANSPORT_KINDS.get(re.sub("[-_ ]", "", word).lower()) if isinstance(word, str) else None
     if kind is None:
         choices = "'stdio', 'http', 'sse' or 'socket'"
-        raise bad(source, place, f"found {found(word)}; write {choices}{did_you_mean(word, _keys.KINDS)}")
+        raise bad(source, place, f"found {found(word)}; write {choices}{did_you_mean(word, _keys.TRANSPORT_KINDS)}")
     return kind
 
 

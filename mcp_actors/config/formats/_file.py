@@ -30,7 +30,7 @@ from .._validators import a_type, shown
 # --- Name places, build errors ----------------------------------------------------------------------------------------
 
 
-_PLAIN: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
 _SHOWN_OF_KEY: Final = 40  # characters of a key that is not a plain word
 
 
@@ -38,7 +38,7 @@ def child(path: str, key: object) -> str:
     """Return the place of `key` in the object at `path`: ``"mcpServers.docs"``, ``'mcpServers["my docs"]'``."""
     if isinstance(key, int):
         return f"{path}[{shown(key)}]"
-    if isinstance(key, str) and _PLAIN.fullmatch(key):
+    if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
         return f"{path}.{key}" if path else key
     return f"{path}[{shown_key(key)}]"
 
@@ -142,7 +142,7 @@ def _everything_in(value: object) -> Iterator[object]:
 # --- Read a file ------------------------------------------------------------------------------------------------------
 
 
-MAX_BYTES: Final = 16 * 1024 * 1024
+MAX_FILE_BYTES: Final = 16 * 1024 * 1024
 """The largest file to read. Some programs keep their history in it."""
 
 Content: TypeAlias = tuple[bytes, os.stat_result]
@@ -196,14 +196,14 @@ def read_bytes(name: str) -> Content:
         raise bad(name, "", _unreadable(error, name)) from None
     finally:
         os.close(descriptor)
-    if len(data) > MAX_BYTES:
-        raise bad(name, "", f"the file is larger than {MAX_BYTES // 1024**2} MiB; check that it is the right one")
+    if len(data) > MAX_FILE_BYTES:
+        raise bad(name, "", f"the file is larger than {MAX_FILE_BYTES // 1024**2} MiB; check that it is the right one")
     return data, status
 
 
 def _pieces(descriptor: int) -> Iterator[bytes]:
     """Yield the content of a file, up to one byte beyond the limit."""
-    left = MAX_BYTES + 1
+    left = MAX_FILE_BYTES + 1
     while left > 0 and (piece := os.read(descriptor, min(left, 1024 * 1024))):
         left -= len(piece)
         yield piece
@@ -406,7 +406,7 @@ _ENV_COMMENT: Final = re.compile(r"(?:^|(?<![ \t])[ \t]+)#.*")
 _END: Final = re.compile(r"\r\n|\r|\n")
 """The end of a line. `str.splitlines` knows more, and would cut a value in two."""
 
-_ESCAPE: Final = re.compile(r"\\(.)")
+_BACKSLASHED: Final = re.compile(r"\\(.)")
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}
 
 
@@ -458,4 +458,4 @@ def _value(source: str, name: str, value: str) -> str:
     if quoted is None:
         return value
     text = quoted["text"]
-    return text if value[0] == "'" else _ESCAPE.sub(lambda found: _ESCAPES.get(found[1], found[1]), text)
+    return text if value[0] == "'" else _BACKSLASHED.sub(lambda found: _ESCAPES.get(found[1], found[1]), text)

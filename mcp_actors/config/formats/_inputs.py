@@ -23,7 +23,7 @@ from .._values import Secret
 from ._file import child, found
 
 _ID: Final = re.compile(r"[\w.-]{1,64}")
-_NAMED: Final = 10  # inputs in a message
+_NAMED_KEYS: Final = 10  # inputs in a message
 IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
 """The keys of an input; the last two are of an unsupported type, which has its own error."""
 
@@ -76,7 +76,7 @@ class Inputs:
     def _asked(self, name: str) -> str | ConfigError:
         described = self._described.get(name)
         if described is None:
-            known = ", ".join(map(repr, islice(self._described, _NAMED))) or "none"
+            known = ", ".join(map(repr, islice(self._described, _NAMED_KEYS))) or "none"
             return ConfigError(self.problem or f"input {name!r} not found in this file; its inputs are: {known}")
         if isinstance(described, ConfigError):
             return described

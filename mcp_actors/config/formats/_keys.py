@@ -38,7 +38,7 @@ _OF_KIND: Final[Mapping[Kind, str]] = {
     "url": "remote",
     "socket": "socket",
 }
-KINDS: Final[Mapping[str, Kind]] = {word: kind for kind, words in _OF_KIND.items() for word in words.split()}
+TRANSPORT_KINDS: Final[Mapping[str, Kind]] = {word: kind for kind, words in _OF_KIND.items() for word in words.split()}
 """The values of ``type``, in lower case and without ``-`` and ``_``."""
 
 _OF_FIELD: Final = {
@@ -131,7 +131,7 @@ def is_not_done(key: str, value: object) -> bool:
 Remedy: TypeAlias = Callable[[object, Collection[str]], str]
 """Return what an unknown key may mean, given the known keys."""
 
-_NAMED: Final = 10  # unknown keys with a warning each
+_NAMED_KEYS: Final = 10  # unknown keys with a warning each
 
 
 @attrs.frozen
@@ -165,10 +165,10 @@ class Surroundings:
         """Warn of the keys of an object that have no effect; ignore anything else."""
         keys = given if isinstance(given, Mapping) else ()
         unknown = [key for key in keys if key not in known and not is_comment(key)]
-        for key in unknown[:_NAMED]:
+        for key in unknown[:_NAMED_KEYS]:
             self.warn(place, f"unknown key {shown_key(key)} has no effect{remedy(key, known)}")
-        if len(unknown) > _NAMED:
-            self.warn(place, f"{len(unknown) - _NAMED} more unknown keys have no effect")
+        if len(unknown) > _NAMED_KEYS:
+            self.warn(place, f"{len(unknown) - _NAMED_KEYS} more unknown keys have no effect")
 
 
 # --- The values of an entry -------------------------------------------------------------------------------------------
@@ -229,7 +229,7 @@ _IN_ENTRIES: Final = frozenset(
 IN_PYTHON: Final = frozenset({"callbacks", "client_info", "extensions", "http_client", "middleware", "predicate"})
 """Arguments that take functions or objects."""
 
-_KINDS: Final[Mapping[str, type]] = {"breaker": BreakerPolicy, "restarts": RestartPolicy}
+_FIELD_CLASSES: Final[Mapping[str, type]] = {"breaker": BreakerPolicy, "restarts": RestartPolicy}
 """Classes of the fields whose default does not show the class."""
 
 _OF_SERVER: Final = {attribute.name: attribute for attribute in attrs.fields(ServerConfig)}
@@ -270,7 +270,7 @@ def _unknown(source: str, path: str, key: object, known: Collection[str]) -> Con
 
 
 def _class_of(attribute: attrs.Attribute[Any]) -> type:
-    return _KINDS.get(attribute.name, type(attribute.default))
+    return _FIELD_CLASSES.get(attribute.name, type(attribute.default))
 
 
 def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: object) -> object:
@@ -318,7 +318,7 @@ OF_OAUTH: Final[Mapping[str, str]] = {
 }
 """Argument of `OAuth` → its key in an entry."""
 
-FIELDS: Final[Mapping[str, str]] = {
+OAUTH_FIELDS: Final[Mapping[str, str]] = {
     **{key.lower(): name for name, key in OF_OAUTH.items()},
     **dict.fromkeys(("redirecturl", "callbackport"), "redirect"),
     "scope": "scopes",
@@ -348,12 +348,12 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     fields: dict[str, Any] = {}
     places: dict[str | None, str] = {}
     for key, each in value.items():
-        where, field = child(place, str(key)), FIELDS.get(_word(key))
+        where, field = child(place, str(key)), OAUTH_FIELDS.get(_word(key))
         if field is not None:
             fields[field] = _redirect(around.source, where, each) if _word(key) == "callbackport" else each
             places[field] = where
     # "type" and "enabled" only say that there is a sign-in.
-    known = {*filter(lambda key: _word(key) in FIELDS, value), *FIELDS, "type", "enabled"}
+    known = {*filter(lambda key: _word(key) in OAUTH_FIELDS, value), *OAUTH_FIELDS, "type", "enabled"}
     around.warn_of_unknown(place, value, known)
     try:
         return OAuth(**fields)

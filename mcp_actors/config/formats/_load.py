@@ -67,10 +67,10 @@ from ._programs import (
 
 PREFIX: Final = "MCP_ACTORS__"
 
-_TEXTS: Final = frozenset({"command", "cwd", "url", "type"})
+_TEXT_FIELDS: Final = frozenset({"command", "cwd", "url", "type"})
 _SECRETS: Final = frozenset({"env", "headers", "auth"})
-_IN_ENTRY: Final = _TEXTS | _SECRETS | {"args", "enabled", "required"}
-_FIELDS: Final = {field.upper(): field for field in _IN_ENTRY | SETTABLE}
+_IN_ENTRY: Final = _TEXT_FIELDS | _SECRETS | {"args", "enabled", "required"}
+_FIELDS_BY_VARIABLE: Final = {field.upper(): field for field in _IN_ENTRY | SETTABLE}
 
 _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
     "auth": ("bearer_token", "bearer_token_env_var", "oauth"),
@@ -126,7 +126,7 @@ def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dic
             continue
         elif fits:
             word = variable.removeprefix(f"{PREFIX}{_normal(fits[0].server)}__").partition("__")[0]
-            near = did_you_mean(word, _FIELDS)
+            near = did_you_mean(word, _FIELDS_BY_VARIABLE)
             problem = f"server {names} has no field {word!r} that can be set{near}"
         else:
             word = variable.removeprefix(PREFIX).partition("__")[0]
@@ -147,13 +147,13 @@ def fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
     for variable in sorted(environ):
         if variable.startswith(prefix):
             word, _, key = variable.removeprefix(prefix).partition("__")
-            yield Override(variable, server, _FIELDS.get(word, ""), key)
+            yield Override(variable, server, _FIELDS_BY_VARIABLE.get(word, ""), key)
 
 
 def _apply(entry: dict[str, Any], override: Override, text: str) -> None:
     field, key = override.field, override.key
     # A reference to a credential is resolved at each connect, masked by name, and never written down.
-    value = f"${{{override.variable}}}" if field in _SECRETS else text if field in _TEXTS else _value(text)
+    value = f"${{{override.variable}}}" if field in _SECRETS else text if field in _TEXT_FIELDS else _value(text)
     settings = entry.get(SETTINGS)
     settings = dict(settings) if isinstance(settings, Mapping) else {}
     into = entry if field in _IN_ENTRY else settings

@@ -22,12 +22,12 @@ from attrs import define, field
 from ..._errors import ConfigError
 from ..._user_files import SHORTEST_SECRET, read_private
 from ...config import is_loopback as is_loopback_host
-from ._wire import Head, Refused
+from ._wire import Head, HttpRefused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-CHALLENGE: Final = b"www-authenticate: Bearer\r\n"
+BEARER_HEADER: Final = b"www-authenticate: Bearer\r\n"
 
 ANYBODY: Final = ""
 """The identity of all clients without tokens."""
@@ -52,7 +52,7 @@ class Access:
         return tuple(self.tokens) or (ANYBODY,)
 
     def check_host(self, head: Head, local: Any) -> None:
-        """Check the name under which a request was sent, and the origin of the sending page. Raises `Refused`.
+        """Check the name under which a request was sent, and the origin of the sending page. Raises `HttpRefused`.
 
         `local` is the address that the client has connected to, as from `socket.getsockname`.
         """
@@ -63,19 +63,19 @@ class Access:
             address = address.removeprefix("::ffff:")
         # Clients use these for a port that a container publishes. DNS rebinding needs a name of the attacker's own.
         if name not in {address, "localhost", "127.0.0.1", "::1", *self.host_names}:
-            raise Refused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
+            raise HttpRefused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
         origin = head.headers.get("origin")
         if origin is not None and origin.partition("://")[2].lower() != host and origin not in self.origins:
-            raise Refused(403, f"Origin {origin!r:.100} is not allowed; allow it with --origin")
+            raise HttpRefused(403, f"Origin {origin!r:.100} is not allowed; allow it with --origin")
 
     def identify(self, head: Head) -> str:
-        """Return the identity of the sender, or raise `Refused` without a valid token."""
+        """Return the identity of the sender, or raise `HttpRefused` without a valid token."""
         if not self.tokens:
             return ANYBODY
         scheme, _, given = head.headers.get("authorization", "").partition(" ")
         found = self.identity_of(given.strip())
         if found is None or scheme.lower() != "bearer":
-            raise Refused(401, "send the token of this gateway as Authorization: Bearer TOKEN", CHALLENGE)
+            raise HttpRefused(401, "send the token of this gateway as Authorization: Bearer TOKEN", BEARER_HEADER)
         return found
 
     def identity_of(self, given: str) -> str | None:

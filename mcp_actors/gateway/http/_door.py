@@ -3,7 +3,7 @@
 Each identity has its own `Gateway` and its own ``per-identity`` servers, so no log message, change or subscription
 crosses identities. With several identities, log messages of shared servers reach no client.
 
-The end has three parts (`Door.drain`): balancers read ``/readyz`` and send no new requests; then no connection is
+The end has three parts (`HttpDoor.drain`): balancers read ``/readyz`` and send no new requests; then no connection is
 accepted, and everything begun is finished; then all connections are closed.
 
 Owns: the listeners, the selector of all connections, and the servers of each identity.
@@ -40,7 +40,7 @@ from .._serve import MAX_MESSAGE
 from .._session import STOPS
 from ._access import ANYBODY, Access
 from ._streamable import Mcp, check_media
-from ._wire import Connection, Head, Refused, Reply
+from ._wire import Head, HttpAnswer, HttpConnection, HttpRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -51,17 +51,17 @@ if TYPE_CHECKING:
 
 logger = Log("mcp_actors.gateway")
 
-MAX_CONNECTIONS: Final = 4000
+MAX_HTTP_CONNECTIONS: Final = 4000
 """Connections at a time. One more replaces an idle one."""
 
-LOOK_SECONDS: Final = 1.0
+CONNECTIONS_POLL: Final = 1.0
 """Seconds between two looks at all connections."""
 
 PROBE_SECONDS: Final = 10.0
 """The longest time between a balancer's requests for ``/readyz``, and so until it notices the end."""
 
 
-Answer: TypeAlias = "Callable[[Connection, Head, bytes, Reply], None]"
+Answer: TypeAlias = "Callable[[HttpConnection, Head, bytes, HttpAnswer], None]"
 
 
 @frozen
@@ -69,7 +69,7 @@ class Route:
     """A path.
 
     Attributes:
-        check: raises `Refused` for a head with wrong media types, or without a sign-in.
+        check: raises `HttpRefused` for a head with wrong media types, or without a sign-in.
         named: check Host and Origin.
         secret: a request needs a token.
         most: bytes of a body; few by default, because anyone may send one.
@@ -77,13 +77,13 @@ class Route:
 
     methods: Collection[str]
     answer: Answer
-    check: Callable[[Connection, Head], object] = lambda *_: None
+    check: Callable[[HttpConnection, Head], object] = lambda *_: None
     named: bool = True
     secret: bool = True
     most: int = 4096
 
 
-class Door:
+class HttpDoor:
     """Answers the requests of all connections; a `Site`.
 
     Attributes:
@@ -114,8 +114,8 @@ class Door:
         self._nursery = nursery
         self._own: dict[str, trio.CancelScope] = {}
         self.selector: selectors.BaseSelector = selectors.DefaultSelector()
-        self.connections: set[Connection] = set()
-        self.strangers: dict[Connection, None] = {}
+        self.connections: set[HttpConnection] = set()
+        self.strangers: dict[HttpConnection, None] = {}
         self.date: bytes = b""
         self._acceptors = acceptors
         self._number = 0
@@ -133,36 +133,36 @@ class Door:
         }
         self._set_date()
 
-    def admit(self, connection: Connection, head: Head) -> Answer:
-        """Check path, Host, Origin, token, method and media types; return `Head.answer`, or raise `Refused`."""
+    def admit(self, connection: HttpConnection, head: Head) -> Answer:
+        """Check path, Host, Origin, token, method and media types; return `Head.answer`, or raise `HttpRefused`."""
         route, identity = self.routes.get(head.path) or self.find(head.path), ANYBODY
         if route is None or route.named:
             self.access.check_host(head, connection.local)
         if route is None or route.secret:
             identity = self.access.identify(head)
         if route is None:
-            raise Refused(404, "there is nothing here; clients of MCP use the path /mcp")
+            raise HttpRefused(404, "there is nothing here; clients of MCP use the path /mcp")
         if head.method not in route.methods:
             allowed = ", ".join(route.methods)
-            raise Refused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
+            raise HttpRefused(405, f"use {allowed}", b"allow: %b\r\n" % allowed.encode("ascii"))
         if self._gateway.stopping.is_set() and route.named and (head.path, head.method) != ("/mcp", "POST"):
-            raise Refused(503, STOPS)  # sessions refuse POSTs themselves, and probes report the state
+            raise HttpRefused(503, STOPS)  # sessions refuse POSTs themselves, and probes report the state
         route.check(connection, head)
         if head.length is None and route.most < MAX_MESSAGE:
-            raise Refused(411, "a body for this path needs Content-Length")
+            raise HttpRefused(411, "a body for this path needs Content-Length")
         if (head.length or 0) > route.most:
-            raise Refused(413, f"the body has more than {route.most} bytes; send less")
+            raise HttpRefused(413, f"the body has more than {route.most} bytes; send less")
         if route.secret:
             self.strangers.pop(connection, None)
         head.identity, head.answer = identity, route.answer
         connection.output.identity = identity if self.several else ""
         return route.answer
 
-    def _answer_ready(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _answer_ready(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         self._probed.append(trio.current_time())
         reply.send(200 if self.ready else 503)
 
-    def _answer_probe(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _answer_probe(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         found = answer_probe(self.front_of(head.identity), head.path, self._metrics)
         reply.send(found.status, found.body, found.content_type)
 
@@ -246,7 +246,7 @@ class Door:
                 over, self._over, self._warned = self._over, 0, now
                 text = "%d connections over the limit %d replaced idle ones or were refused; end some or add a gateway"
                 logger.warning(text, over, self._most)
-            await trio.sleep(LOOK_SECONDS)
+            await trio.sleep(CONNECTIONS_POLL)
 
     def _set_date(self) -> None:
         self.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
@@ -260,7 +260,7 @@ class Door:
                 raise ConnectionRefusedError
             if client.family != socket.AF_UNIX:
                 prepare(client)
-            Connection(self, client, f"connection {self._number}", self._nursery.start_soon)
+            HttpConnection(self, client, f"connection {self._number}", self._nursery.start_soon)
         except OSError:  # no room, or the client has left already
             client.close()
 
@@ -309,11 +309,11 @@ async def serve_http(
     per_identity: Sequence[ServerConfig] = (),
     metrics: Metrics | None = None,
     follow: bool = True,
-    task_status: trio.TaskStatus[Door] = trio.TASK_STATUS_IGNORED,
+    task_status: trio.TaskStatus[HttpDoor] = trio.TASK_STATUS_IGNORED,
 ) -> None:
     """Serve a group as one MCP server over HTTP. Does not return.
 
-    **Cancellation**: withdraws all requests, and closes all connections. Call `Door.drain` first to end gracefully.
+    **Cancellation**: withdraws all requests, and closes all connections. Call `HttpDoor.drain` first to end gracefully.
 
     Args:
         gateway: has the shared servers.
@@ -329,7 +329,7 @@ async def serve_http(
         for each in acceptors:
             stack.callback(each.close)
         async with trio.open_nursery() as nursery:
-            door = Door(access, gateway, nursery, metrics, acceptors)
+            door = HttpDoor(access, gateway, nursery, metrics, acceptors)
             stack.callback(door.close)
 
             def changed(kind: Changed) -> None:
@@ -353,7 +353,7 @@ async def serve_http(
 def most_connections(files: int) -> int:
     """Return how many connections may be open, given the limit of open files."""
     # Leave 256 files, at most half, for everything else.
-    return MAX_CONNECTIONS if files < 0 else min(MAX_CONNECTIONS, max(files - 256, files // 2))
+    return MAX_HTTP_CONNECTIONS if files < 0 else min(MAX_HTTP_CONNECTIONS, max(files - 256, files // 2))
 
 
 async def listen_at(address: str) -> list[socket.socket]:

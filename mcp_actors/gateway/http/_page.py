@@ -38,9 +38,9 @@ from ...observe import missing
 from ...servers import StateChanged, ToolsChanged
 from .._daemon import folder
 from .._front import Front, json_of
-from ._access import ANYBODY, CHALLENGE, Access
-from ._door import Door, Route, listen_at, serve_http, url_of
-from ._wire import Refused
+from ._access import ANYBODY, BEARER_HEADER, Access
+from ._door import HttpDoor, Route, listen_at, serve_http, url_of
+from ._wire import HttpRefused
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -52,25 +52,25 @@ if TYPE_CHECKING:
     from ...servers import ServerRef, ServerStatus
     from ...servers._admission import KnownTool
     from .._session import Gateway
-    from ._wire import Connection, Head, Reply
+    from ._wire import Head, HttpAnswer, HttpConnection
 
 logger = Log("mcp_actors.gateway")
 
 Json: TypeAlias = dict[str, Any]
 
-EVENTS: Final = 50
+KEPT_EVENTS: Final = 50
 """Events kept for each server."""
 
 TEXT: Final = 500
 """Characters shown of an event or a reason."""
 
-SHOWN: Final = 100_000
+SHOWN_RESULT: Final = 100_000
 """Characters shown of a tool's result or a server's stderr."""
 
-PERIOD: Final = 1.0
+FACTS_PERIOD: Final = 1.0
 """Seconds between two sendings of the facts, at most."""
 
-PAUSE: Final = 0.1
+PAGE_PAUSE: Final = 0.1
 """Seconds between two sendings of the facts, at least."""
 
 COOKIE: Final = "mcp-actors"
@@ -81,7 +81,7 @@ MAX_SIGNED_IN: Final = 100
 SIGN_IN_SECONDS: Final = 12 * 3600
 """Seconds until a person has to sign in again."""
 
-REMEDY: Final = "to change it, use mcp-actors restart, stop, start or reload on its machine"
+READ_ONLY_REMEDY: Final = "to change it, use mcp-actors restart, stop, start or reload on its machine"
 
 HTML: Final = (Path(__file__).parent / "page.html").read_text()
 
@@ -103,7 +103,7 @@ POLICY: Final = (
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
 
-HEADERS: Final = (
+PAGE_HEADERS: Final = (
     f"content-security-policy: {POLICY}\r\ncache-control: no-store\r\nreferrer-policy: same-origin\r\n"
     "x-content-type-options: nosniff\r\n"
 ).encode()
@@ -157,7 +157,7 @@ class Page:
     def __call__(self, event: Event) -> None:
         server = event.actor.partition(":")[0]
         if self._find(server) is not None:
-            kept = self._events.setdefault(server, deque(maxlen=EVENTS))
+            kept = self._events.setdefault(server, deque(maxlen=KEPT_EVENTS))
             kept.appendleft({"at": event.at.isoformat(), "text": plain_text(_words(event), limit=TEXT)})
         self._news.set()
         self._news = trio.Event()
@@ -194,7 +194,9 @@ class Page:
             "actions": self._actions,
             "reloads": self._reload is not None,
             "ready": not missing(self._front),
-            "failed": "\n".join(plain_text(str(each.error), limit=SHOWN) for each in self._front.sources if each.error),
+            "failed": "\n".join(
+                plain_text(str(each.error), limit=SHOWN_RESULT) for each in self._front.sources if each.error
+            ),
             "servers": [_fact(each) for each in self._front.status().values()],
             "trees": [_branch(group.tree()) for group in self._groups],
             "server": None if ref is None else self._details(ref, known),
@@ -210,7 +212,7 @@ class Page:
             "name": ref.name,
             "title": ref.config.title or ref.name,
             "events": list(self._events.get(ref.name, ())),
-            "stderr": plain_text(ref.stderr_tail, limit=SHOWN, lines=True),
+            "stderr": plain_text(ref.stderr_tail, limit=SHOWN_RESULT, lines=True),
             "tools_are_known": are_known,
             "tools": [
                 {
@@ -240,8 +242,8 @@ class Page:
                 facts = self.facts(server, known)
                 known = None if self._find(server) is None else self._tools_of(server)
                 send(to_json(facts, inf_nan_mode="null", fallback=str))  # schemas may have NaN
-            await trio.sleep(PAUSE)
-            with trio.move_on_after(PERIOD - PAUSE):
+            await trio.sleep(PAGE_PAUSE)
+            with trio.move_on_after(FACTS_PERIOD - PAGE_PAUSE):
                 await news.wait()
 
     # --- act ----------------------------------------------------------------------------------------------------------
@@ -269,7 +271,7 @@ class Page:
             if (ref := self._find(name)) is None:
                 raise Problem(f"there is no server {plain_text(str(name), limit=80)!r}")
             if action not in ("call", "review") and not self._alone and ref.name in self._groups[0]:
-                raise Problem(f"{ref.name} is shared by several identities; {REMEDY}")
+                raise Problem(f"{ref.name} is shared by several identities; {READ_ONLY_REMEDY}")
             match wish:
                 case {"do": "restart" | "stop" | "start"}:
                     await getattr(ref, str(action))()
@@ -304,22 +306,22 @@ def _text_of(result: CallToolResult) -> str:
     texts: list[str] = []
     size = 0
     for each in result.content:
-        texts.append(each.text[:SHOWN] if isinstance(each, TextContent) else _indented(json_of(each)))
+        texts.append(each.text[:SHOWN_RESULT] if isinstance(each, TextContent) else _indented(json_of(each)))
         size += len(texts[-1])
-        if size >= SHOWN:
+        if size >= SHOWN_RESULT:
             break
     if not texts and result.structured_content is not None:
         texts.append(_indented(result.structured_content))
-    return "\n".join(texts)[:SHOWN]
+    return "\n".join(texts)[:SHOWN_RESULT]
 
 
 def _indented(value: object) -> str:
-    """Return JSON of slightly more than `SHOWN` characters at most: writing a large value takes a second."""
+    """Return JSON of slightly more than `SHOWN_RESULT` characters at most: writing a large value takes a second."""
     pieces, size = [], 0
     for piece in json.JSONEncoder(indent=2, ensure_ascii=False, default=str).iterencode(value):
         pieces.append(piece)
         size += len(piece)
-        if size > SHOWN:
+        if size > SHOWN_RESULT:
             break
     return "".join(pieces)
 
@@ -327,7 +329,7 @@ def _indented(value: object) -> str:
 # --- The paths --------------------------------------------------------------------------------------------------------
 
 
-class Pages:
+class StatusPages:
     """The paths of the page, and the sign-ins. A sign-in ends with its token, or after `SIGN_IN_SECONDS`."""
 
     def __init__(self, access: Access, make: Callable[[str], Page]) -> None:
@@ -362,11 +364,11 @@ class Pages:
         """Return the route of a path, with or without a sign-in's part."""
         return self._routes.get(_PATH.sub("/ui/", path, count=1))
 
-    def _redirect(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _redirect(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         reply.headers += b"location: /ui/\r\n"  # a browser keeps the fragment with the token
         reply.send(303)
 
-    def _show(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _show(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         if (page := self._page_of(head)) is not None:
             _send_html(reply, 200, page.html())
         elif head.path == "/ui/":
@@ -374,7 +376,7 @@ class Pages:
         else:
             self._redirect(connection, head, body, reply)
 
-    def _sign_in(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _sign_in(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         given = parse_qs(body.decode(errors="replace")).get("token", [""])[0].strip()
         identity = self._access.identity_of(given)
         if identity is None:
@@ -390,13 +392,13 @@ class Pages:
         reply.headers += f"location: /ui/{path}/\r\n".encode()
         reply.send(303)
 
-    def _sign_out(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _sign_out(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         if (path := self._path_of(head)) is not None:
             del self._signed_in[path]
             _send_cookie(reply, f"/ui/{path}/", "", 0)
         self._redirect(connection, head, body, reply)
 
-    def _follow(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _follow(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         page = self._signed(connection, head)
         server = parse_qs(head.query).get("server", [""])[0]
         scope = trio.CancelScope()
@@ -414,14 +416,14 @@ class Pages:
         reply.on_gone = reply.on_drain = partial(scope.cancel, "the page is closed")
         connection.start(follow)
 
-    def _act(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _act(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         page = self._signed(connection, head)
         try:
             wish = json.loads(body)
         except (ValueError, RecursionError):
             wish = None
         if type(wish) is not dict:
-            raise Refused(400, "the body is not a JSON object")
+            raise HttpRefused(400, "the body is not a JSON object")
         scope = trio.CancelScope()
 
         async def act() -> None:
@@ -454,15 +456,15 @@ class Pages:
         path = self._path_of(head)
         return None if path is None else self._pages[self._signed_in[path].identity]
 
-    def _signed(self, connection: Connection, head: Head) -> Page:
+    def _signed(self, connection: HttpConnection, head: Head) -> Page:
         page = self._page_of(head)
         if page is None:
-            raise Refused(401, "sign in at /ui/ first", CHALLENGE)
+            raise HttpRefused(401, "sign in at /ui/ first", BEARER_HEADER)
         connection.site.strangers.pop(connection, None)
         return page
 
 
-def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -> None:
+def add_page(door: HttpDoor, source: str, reload: Callable[[], Awaitable[object]]) -> None:
     """Add the page to a gateway. `source` names the configuration for people; `reload` reads it again."""
 
     def make(identity: str) -> Page:
@@ -470,14 +472,14 @@ def add_page(door: Door, source: str, reload: Callable[[], Awaitable[object]]) -
         return Page(door.front_of(identity), source=source, actions=actions, alone=alone, reload=reload)
 
     source = source.encode(errors="replace").decode()  # a path may be in any encoding
-    pages = Pages(door.access, make)
+    pages = StatusPages(door.access, make)
     door.find = pages.find
     door.on_tokens = pages.update
 
 
 async def serve_page(
     nursery: trio.Nursery, gateway: Gateway, source: str, reload: Callable[[], Awaitable[object]]
-) -> tuple[str, str, Door]:
+) -> tuple[str, str, HttpDoor]:
     """Serve the page of servers that clients reach otherwise, on a port of this machine.
 
     `nursery` runs the page. `source` and `reload` are as for `add_page`; another task keeps the lists of `gateway` up
@@ -507,13 +509,13 @@ async def serve_page(
     return address, file.name, door
 
 
-def _send_cookie(reply: Reply, path: str, value: str, seconds: int) -> None:
+def _send_cookie(reply: HttpAnswer, path: str, value: str, seconds: int) -> None:
     rules = f"Max-Age={seconds}; HttpOnly; SameSite=Strict; Path={path}"
     reply.headers += f"set-cookie: {COOKIE}={value}; {rules}\r\n".encode()
 
 
-def _send_html(reply: Reply, status: int, html: bytes) -> None:
-    reply.headers += HEADERS
+def _send_html(reply: HttpAnswer, status: int, html: bytes) -> None:
+    reply.headers += PAGE_HEADERS
     reply.send(status, html, "text/html; charset=utf-8")
 
 

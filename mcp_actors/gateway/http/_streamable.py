@@ -3,7 +3,7 @@
 A POST carries one message, whose headers or ``_meta`` say the era. The eras differ in almost everything:
 
 ========================  ========================================  ==============================================
-                          since 2026-07-28 (`Exchange`)             before (`HttpSession`)
+                          since 2026-07-28 (`RequestPipeline`)             before (`ClientHttpSession`)
 ========================  ========================================  ==============================================
 a request                 is alone; its headers must match it       names the session begun by ``initialize``
 messages about a request  stream on its reply                       stream on its reply
@@ -45,19 +45,19 @@ from mcp.types.version import HANDSHAKE_PROTOCOL_VERSIONS, MODERN_PROTOCOL_VERSI
 
 from ..._foreign import Log
 from .._calls import error_line, is_answer, is_id, malformed, parsed
-from .._session import Gateway, Session
-from ._wire import Head, Refused, Reply
+from .._session import Gateway, GatewaySession
+from ._wire import Head, HttpAnswer, HttpRefused
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from .._calls import Id, Json
     from .._output import Heart
-    from ._wire import Connection
+    from ._wire import HttpConnection
 
 logger = Log("mcp_actors.gateway")
 
-MAX_SESSIONS: Final = 2000
+MAX_HTTP_SESSIONS: Final = 2000
 """Sessions of all identities, shared equally. One more ends the session that was idle longest."""
 
 SESSION_SECONDS: Final = 1800.0
@@ -69,29 +69,29 @@ MAX_KEPT: Final = 1000
 MAX_KEPT_BYTES: Final = 1024 * 1024
 """Bytes of these messages."""
 
-VERSION: Final = "mcp-protocol-version"
+VERSION_HEADER: Final = "mcp-protocol-version"
 SESSION: Final = "mcp-session-id"
 LISTEN: Final = "subscriptions/listen"
 
 TOO_LATE: Final = "the gateway did not run for a while, so this request is given up; nothing was sent; send it again"
 
-CANCELLED: Final[Json] = {"code": -32800, "message": "the request was cancelled"}
+REQUEST_CANCELLED: Final[Json] = {"code": -32800, "message": "the request was cancelled"}
 """The answer to a cancelled request before 2026-07-28, as in the SDK."""
 
-NAMED: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
+NAME_MEMBERS: Final = {"tools/call": "name", "prompts/get": "name", "resources/read": "uri"}
 """Method → the member of params that ``Mcp-Name`` repeats."""
 
 
-def check_media(connection: Connection, head: Head) -> None:
-    """Raise `Refused` unless the body of a POST is JSON, and the client accepts the kinds of replies."""
+def check_media(connection: HttpConnection, head: Head) -> None:
+    """Raise `HttpRefused` unless the body of a POST is JSON, and the client accepts the kinds of replies."""
     if head.method == "GET" and not accepts(head, "text/event-stream"):
-        raise Refused(406, "the reply is a stream of events; send Accept: text/event-stream")
+        raise HttpRefused(406, "the reply is a stream of events; send Accept: text/event-stream")
     if head.method != "POST":
         return
     if head.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
-        raise Refused(415, "the body is not JSON; send it as Content-Type: application/json")
+        raise HttpRefused(415, "the body is not JSON; send it as Content-Type: application/json")
     if not (accepts(head, "application/json") and accepts(head, "text/event-stream")):
-        raise Refused(406, "the reply may be of two kinds; send Accept: application/json, text/event-stream")
+        raise HttpRefused(406, "the reply may be of two kinds; send Accept: application/json, text/event-stream")
 
 
 def accepts(head: Head, kind: str) -> bool:
@@ -102,18 +102,18 @@ def accepts(head: Head, kind: str) -> bool:
 # --- Since 2026-07-28 -------------------------------------------------------------------------------------------------
 
 
-class Exchange:
+class RequestPipeline:
     """The requests of one connection in order, and the reply to each. No request depends on another."""
 
     __slots__ = ("_reply", "gateway", "session")
 
     def __init__(self, gateway: Gateway, start: Callable[..., object]) -> None:
         self.gateway = gateway
-        self._reply: Reply | None = None
-        self.session = Session(gateway, self, start)
+        self._reply: HttpAnswer | None = None
+        self.session = GatewaySession(gateway, self, start)
         self.session.modern = True
 
-    def begin(self, reply: Reply) -> None:
+    def begin(self, reply: HttpAnswer) -> None:
         self._reply = reply
         reply.may_stream = True
         reply.on_gone = self.leave
@@ -143,7 +143,7 @@ class Exchange:
 # --- Before -----------------------------------------------------------------------------------------------------------
 
 
-class HttpSession:
+class ClientHttpSession:
     """A session of several requests.
 
     Attributes:
@@ -160,10 +160,10 @@ class HttpSession:
         self.identity: str = gateway.identity
         self.id = secrets.token_hex(16)
         self.used = trio.current_time()
-        self.session = Session(gateway, self, self._start)
-        self._replies: dict[Id, Reply] = {}
-        self._present: Reply | None = None
-        self._stream: Reply | None = None
+        self.session = GatewaySession(gateway, self, self._start)
+        self._replies: dict[Id, HttpAnswer] = {}
+        self._present: HttpAnswer | None = None
+        self._stream: HttpAnswer | None = None
         self._kept: dict[bytes, None] = {}
         self.waiting: int = 0
         self._first: list[Callable[..., Any]] = []
@@ -187,7 +187,7 @@ class HttpSession:
             self.give_back(gently=True)
             for reply in (*self._replies.values(), self._stream):
                 if reply is not None:
-                    reply.refuse(Refused(404, "the session has ended; begin a new one with initialize"))
+                    reply.refuse(HttpRefused(404, "the session has ended; begin a new one with initialize"))
 
     def _start(self, fn: Callable[..., Any]) -> None:
         if self._nursery is None:
@@ -208,7 +208,7 @@ class HttpSession:
         """When last used; infinity while a client has a stream or a call."""
         return math.inf if self.busy or self.session.calls else self.used
 
-    def take(self, message: Json, size: int, reply: Reply, late: float) -> None:
+    def take(self, message: Json, size: int, reply: HttpAnswer, late: float) -> None:
         """Take a message of `size` bytes, with the reply to its POST, up to `late` seconds after arrival."""
         self.used = trio.current_time()
         request_id = message.get("id")
@@ -224,7 +224,7 @@ class HttpSession:
         if message.get("method") == "notifications/cancelled":
             # Each POST needs a reply, even for a cancelled request.
             for gone in self._replies.keys() - self.session.calls.keys():
-                self.answer(error_line(gone, CANCELLED), gone, CANCELLED["code"])
+                self.answer(error_line(gone, REQUEST_CANCELLED), gone, REQUEST_CANCELLED["code"])
         if "method" not in message or "id" not in message:
             reply.send(202)
 
@@ -261,7 +261,7 @@ class HttpSession:
         self._keep(-self.waiting)
         return len(kept)
 
-    def listen(self, reply: Reply) -> None:
+    def listen(self, reply: HttpAnswer) -> None:
         """Send all messages without a request on a reply, and end the stream before."""
         if self._stream is not None:
             self._stream.end()
@@ -275,11 +275,11 @@ class HttpSession:
         for line in kept:
             reply.say(line)
 
-    def _end_stream(self, reply: Reply) -> None:
+    def _end_stream(self, reply: HttpAnswer) -> None:
         reply.end()
         self._close_stream(reply)
 
-    def _close_stream(self, reply: Reply) -> None:
+    def _close_stream(self, reply: HttpAnswer) -> None:
         self.used = trio.current_time()
         if self._stream is reply:
             self._stream = None
@@ -295,7 +295,7 @@ class Mcp:
         self.gateways: dict[str, Gateway] = {}
         self._alone: dict[str, Gateway] = {}
         self._nursery = nursery
-        self.sessions: dict[str, HttpSession] = {}
+        self.sessions: dict[str, ClientHttpSession] = {}
         self._heart = heart
         self._gap = heart.gap
 
@@ -309,33 +309,33 @@ class Mcp:
         for session in [each for each in self.sessions.values() if each.gateway is gateway]:
             self._end(session)
 
-    async def _run(self, session: HttpSession) -> None:
+    async def _run(self, session: ClientHttpSession) -> None:
         try:
             await session.run()
         finally:
             self.sessions.pop(session.id, None)
 
-    def _end(self, session: HttpSession) -> None:
+    def _end(self, session: ClientHttpSession) -> None:
         self.sessions.pop(session.id, None)
         session.end()
 
-    def answer(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def answer(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         if head.method == "POST":
             self._take(connection, head, body, reply)
-        elif head.headers.get(VERSION) in MODERN_PROTOCOL_VERSIONS:
-            raise Refused(405, "only POST is possible since 2026-07-28", b"allow: POST\r\n")
+        elif head.headers.get(VERSION_HEADER) in MODERN_PROTOCOL_VERSIONS:
+            raise HttpRefused(405, "only POST is possible since 2026-07-28", b"allow: POST\r\n")
         elif head.method == "DELETE":
             self._end(self._session(head))
             reply.send(204)
         else:
             self._session(head).listen(reply)
 
-    def _take(self, connection: Connection, head: Head, body: bytes, reply: Reply) -> None:
+    def _take(self, connection: HttpConnection, head: Head, body: bytes, reply: HttpAnswer) -> None:
         message = parsed(body)
         if type(message) is not dict or message.get("jsonrpc") != "2.0":
             _reject_malformed(reply, message)
             return
-        version = head.headers.get(VERSION)
+        version = head.headers.get(VERSION_HEADER)
         if version in HANDSHAKE_PROTOCOL_VERSIONS or (
             version is None and PROTOCOL_VERSION_META_KEY not in _meta(message)
         ):
@@ -345,10 +345,10 @@ class Mcp:
 
     # --- since 2026-07-28 -------------------------------------------------------------------------------------------
 
-    def _take_modern(self, connection: Connection, head: Head, message: Json, size: int, reply: Reply) -> None:
+    def _take_modern(self, connection: HttpConnection, head: Head, message: Json, size: int, reply: HttpAnswer) -> None:
         request_id = message.get("id")
         if "id" not in message and type(message.get("method")) is str:
-            if head.headers.get(VERSION) not in MODERN_PROTOCOL_VERSIONS:
+            if head.headers.get(VERSION_HEADER) not in MODERN_PROTOCOL_VERSIONS:
                 _reject(reply, None, UNSUPPORTED_PROTOCOL_VERSION, "this protocol version is not supported")
             else:
                 reply.send(202)  # clients may notify of nothing
@@ -368,9 +368,9 @@ class Mcp:
         if rejected is not None:
             _reject(reply, request_id, rejected.code, rejected.message, rejected.data)
             return
-        exchange: Exchange | None = connection.memo
+        exchange: RequestPipeline | None = connection.memo
         if exchange is None or exchange.gateway is not gateway or not exchange.is_free:
-            exchange = connection.memo = Exchange(gateway, connection.start)
+            exchange = connection.memo = RequestPipeline(gateway, connection.start)
         exchange.begin(reply)
         if connection.late and exchange.session.is_too_late(message, connection.late):
             exchange.session.refuse_unsent(request_id, TOO_LATE)
@@ -381,20 +381,20 @@ class Mcp:
 
     # --- before -----------------------------------------------------------------------------------------------------
 
-    def _take_legacy(self, late: float, head: Head, message: Json, size: int, reply: Reply) -> None:
+    def _take_legacy(self, late: float, head: Head, message: Json, size: int, reply: HttpAnswer) -> None:
         if message.get("method") != "initialize" or "id" not in message:
             self._session(head).take(message, size, reply, late)
             return
-        gateway, most = self.gateways[head.identity], max(1, MAX_SESSIONS // len(self.gateways))
+        gateway, most = self.gateways[head.identity], max(1, MAX_HTTP_SESSIONS // len(self.gateways))
         mine = [each for each in self.sessions.values() if each.gateway is gateway]
         if len(mine) >= most:
             idle = min(mine, key=lambda each: each.idle_since)
             if idle.idle_since == math.inf:
                 limit = f"{most}, the share of each of {len(self.gateways)} tokens" if len(self.gateways) > 1 else most
                 text = f"too many sessions of this token ({limit}) are in use; end some with DELETE, or use one again"
-                raise Refused(503, text, b"retry-after: 60\r\n")
+                raise HttpRefused(503, text, b"retry-after: 60\r\n")
             self._end(idle)
-        session = HttpSession(gateway)
+        session = ClientHttpSession(gateway)
         self.sessions[session.id] = session
         reply.headers += b"mcp-session-id: %b\r\n" % session.id.encode("ascii")
         self._nursery.start_soon(self._run, session)
@@ -402,14 +402,14 @@ class Mcp:
         if session.failed:
             self._end(session)
 
-    def _session(self, head: Head) -> HttpSession:
-        """Return the session named by a request, or raise `Refused` without a name, or for another identity's."""
+    def _session(self, head: Head) -> ClientHttpSession:
+        """Return the session named by a request, or raise `HttpRefused` without a name, or for another identity's."""
         name = head.headers.get(SESSION)
         if name is None:
-            raise Refused(400, "a request of this protocol version needs the Mcp-Session-Id of its session")
+            raise HttpRefused(400, "a request of this protocol version needs the Mcp-Session-Id of its session")
         session = self.sessions.get(name)
         if session is None or session.gateway is not self.gateways[head.identity]:
-            raise Refused(404, "there is no such session; begin a new one with initialize")
+            raise HttpRefused(404, "there is no such session; begin a new one with initialize")
         return session
 
     def expire(self, now: float) -> None:
@@ -422,12 +422,12 @@ class Mcp:
                 self._end(session)
 
 
-def _reject(reply: Reply, request_id: Id | None, code: int, message: str, data: Any = None) -> None:
+def _reject(reply: HttpAnswer, request_id: Id | None, code: int, message: str, data: Any = None) -> None:
     error = {"code": code, "message": message} | ({} if data is None else {"data": data})
     reply.finish(error_line(request_id, error), ERROR_CODE_HTTP_STATUS.get(code, 400))
 
 
-def _reject_malformed(reply: Reply, message: Any) -> None:
+def _reject_malformed(reply: HttpAnswer, message: Any) -> None:
     wrong = malformed(message)
     assert wrong is not None
     _reject(reply, None if is_answer(message) else wrong.id, wrong.code, wrong.message)
@@ -447,12 +447,12 @@ def _mismatch(head: Head, message: Json) -> InboundLadderRejection | None:
     meta = _meta(message)
     version = meta.get(PROTOCOL_VERSION_META_KEY)
     if (
-        version == headers.get(VERSION)
+        version == headers.get(VERSION_HEADER)
         and version in MODERN_PROTOCOL_VERSIONS
         and CLIENT_CAPABILITIES_META_KEY in meta
         and headers.get("mcp-method") == method
     ):
-        if (key := NAMED.get(method)) is None:
+        if (key := NAME_MEMBERS.get(method)) is None:
             return None
         name = headers.get("mcp-name", "")
         if message["params"].get(key) == name and not name.startswith("=?"):  # may be encoded

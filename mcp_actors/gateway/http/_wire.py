@@ -5,8 +5,8 @@ task, so most calls wake no other. Everything else (half a request, chunks, pipe
 own task, which starts with the first bytes: a flood of silent connections costs no tasks.
 
 Before a request begins, and while a reply is due, the connection checks whether the client has left, even behind unread
-bytes. A head with the same bytes as the last is not parsed again. No connection has a timer: `Connection.check`, called
-every second, ends what takes too long.
+bytes. A head with the same bytes as the last is not parsed again. No connection has a timer: `HttpConnection.check`,
+called every second, ends what takes too long.
 
 Owns: the socket and task of each connection, and the reply in progress.
 Writes: replies; the connection's entries in its `Site` and in the heart.
@@ -31,8 +31,8 @@ from ..._foreign import Log
 from ..._tasks import TimeSlice
 from ...transports import PartialMessage
 from .._calls import full_line
-from .._output import GAP, Heart, LogLine, Output
-from .._serve import CHUNK, MAX_MESSAGE, MAX_VALUES
+from .._output import GAP, DescriptorWriter, Heart, LogLine
+from .._serve import CHUNK, MAX_MESSAGE, MAX_MESSAGE_VALUES
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping
@@ -54,15 +54,17 @@ IDLE_SECONDS: Final = 75.0
 READ_SECONDS: Final = 60.0
 """Seconds for a client to read some of the waiting bytes."""
 
-QUIET: Final = 15.0
+REPLY_HEARTBEAT: Final = 15.0
 """Seconds of silence before a reply says something, or a proxy might drop the connection."""
 
-LINGER: Final = 1.0
+REFUSAL_LINGER: Final = 1.0
 """Seconds for a refused client to go on sending: closing at once could destroy the reply."""
 
 END_OF_HEAD: Final = b"\r\n\r\n"
 
-EVENTS: Final = b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
+EVENT_STREAM_HEADERS: Final = (
+    b"content-type: text/event-stream\r\ncache-control: no-cache, no-transform\r\nx-accel-buffering: no\r\n"
+)
 
 LEFT: Final = getattr(select, "POLLRDHUP", 0)
 """The poll event of a client that has left, even behind unread bytes; 0 except on Linux."""
@@ -72,7 +74,7 @@ STATUS_LINES: Final[Mapping[int, bytes]] = {
 }
 
 
-class Refused(Exception):
+class HttpRefused(Exception):
     """A request gets an error status and a sentence, or an error of MCP."""
 
     def __init__(self, status: int, text: str, headers: bytes = b"", kind: str = "text/plain; charset=utf-8") -> None:
@@ -96,7 +98,7 @@ class Head:
         lasting: the client keeps the connection open after the reply.
         chunks: the client understands replies in chunks.
         identity: the admitted identity; "" without identities.
-        answer: begins the reply of an admitted request. Never waits; may raise `Refused`.
+        answer: begins the reply of an admitted request. Never waits; may raise `HttpRefused`.
     """
 
     method: str = "GET"
@@ -110,19 +112,19 @@ class Head:
     chunks: bool = False
     raw: bytes = b""
     identity: str = ""
-    answer: Callable[[Connection, Head, bytes, Reply], None] | None = None
+    answer: Callable[[HttpConnection, Head, bytes, HttpAnswer], None] | None = None
 
 
 def parse_head(raw: bytes) -> Head:
-    """Parse a head, or raise `Refused` if it is not valid, or the body cannot be read."""
+    """Parse a head, or raise `HttpRefused` if it is not valid, or the body cannot be read."""
     if raw.count(b"\n") != raw.count(b"\r\n"):  # h11 accepts a bare LF; a balancer may not
-        raise Refused(400, "a line of the headers does not end with CR LF")
+        raise HttpRefused(400, "a line of the headers does not end with CR LF")
     parser = h11.Connection(h11.SERVER, max_incomplete_event_size=MAX_HEAD)
     try:
         parser.receive_data(raw)
         request = parser.next_event()
     except h11.RemoteProtocolError as exc:
-        raise Refused(exc.error_status_hint, f"the request is not valid HTTP: {exc}") from None
+        raise HttpRefused(exc.error_status_hint, f"the request is not valid HTTP: {exc}") from None
     assert isinstance(request, h11.Request)
     headers: dict[str, str] = {}
     repeated = set()
@@ -132,11 +134,11 @@ def parse_head(raw: bytes) -> Head:
             repeated.add(key)
         headers[key] = value.decode("latin-1")
     if "transfer-encoding" in headers and "content-length" in headers:
-        raise Refused(400, "the request has Content-Length and Transfer-Encoding; send one of them")
+        raise HttpRefused(400, "the request has Content-Length and Transfer-Encoding; send one of them")
     if request.method == b"POST" and not headers.keys() & {"content-length", "transfer-encoding"}:
-        raise Refused(411, "a POST needs Content-Length, or a body in chunks")
+        raise HttpRefused(411, "a POST needs Content-Length, or a body in chunks")
     if headers.get("expect", "100-continue").lower() != "100-continue":
-        raise Refused(417, "the only expectation that can be met is 100-continue")
+        raise HttpRefused(417, "the only expectation that can be met is 100-continue")
     target = request.target.decode("latin-1")
     if not target.startswith("/"):  # the form for proxies
         target = "/" + target.partition("://")[2].partition("/")[2]
@@ -157,7 +159,7 @@ def parse_head(raw: bytes) -> Head:
 # --- Replies ----------------------------------------------------------------------------------------------------------
 
 
-class Reply:
+class HttpAnswer:
     """The reply to one request: one message, or a stream of events.
 
     Attributes:
@@ -169,7 +171,7 @@ class Reply:
 
     __slots__ = ("_connection", "_head", "_spoke", "_streams", "done", "headers", "may_stream", "on_drain", "on_gone")
 
-    def __init__(self, connection: Connection, head: Head) -> None:
+    def __init__(self, connection: HttpConnection, head: Head) -> None:
         self._connection = connection
         self._head = head
         self._streams = False
@@ -193,7 +195,7 @@ class Reply:
             self._write(b"%b%b%b\r\n" % (begin, kind, length), shown)
         self._end()
 
-    def refuse(self, refused: Refused) -> None:
+    def refuse(self, refused: HttpRefused) -> None:
         """Write an error status and a sentence; a stream only ends."""
         if self._streams:
             self.end()
@@ -207,7 +209,7 @@ class Reply:
         self._streams = True
         coding = b"transfer-encoding: chunked\r\n" if self._head.chunks else b""
         begin = self._begin(200, lasting=self._head.lasting and self._head.chunks)
-        self._connection.write(b"%b%b%b\r\n" % (begin, EVENTS, coding))
+        self._connection.write(b"%b%b%b\r\n" % (begin, EVENT_STREAM_HEADERS, coding))
 
     def _begin(self, status: int, *, lasting: bool) -> bytes:
         self._connection.closing |= self._connection.drains or not lasting
@@ -233,8 +235,8 @@ class Reply:
             self._end()
 
     def keep_alive(self, now: float) -> None:
-        """Write an SSE comment after `QUIET` seconds of silence."""
-        if self.may_stream and not self.done and now - self._spoke >= QUIET:
+        """Write an SSE comment after `REPLY_HEARTBEAT` seconds of silence."""
+        if self.may_stream and not self.done and now - self._spoke >= REPLY_HEARTBEAT:
             self.stream()
             self._write_event(b": in progress")
 
@@ -274,22 +276,24 @@ class Site(Protocol):
     """Answers the requests of all connections.
 
     Attributes:
-        selector: calls `Connection.take_ready`.
+        selector: calls `HttpConnection.take_ready`.
         strangers: connections without an admitted token, longest idle first.
         date: the Date header.
     """
 
     heart: Heart
     selector: selectors.BaseSelector
-    connections: set[Connection]
-    strangers: dict[Connection, None]
+    connections: set[HttpConnection]
+    strangers: dict[HttpConnection, None]
     date: bytes
 
-    def admit(self, connection: Connection, head: Head) -> Callable[[Connection, Head, bytes, Reply], None]:
-        """Check a head before the body is read; set and return `Head.answer`. Raises `Refused`."""
+    def admit(
+        self, connection: HttpConnection, head: Head
+    ) -> Callable[[HttpConnection, Head, bytes, HttpAnswer], None]:
+        """Check a head before the body is read; set and return `Head.answer`. Raises `HttpRefused`."""
 
 
-class Connection:
+class HttpConnection:
     """A connection of a client.
 
     Attributes:
@@ -312,13 +316,13 @@ class Connection:
         self.ended: trio.Event = trio.Event()
         self._buffer = b""
         self._head: Head | None = None
-        self._reply: Reply | None = None
+        self._reply: HttpAnswer | None = None
         self._answered: trio.Event | None = None
         self._task: trio.lowlevel.Task | None = None
         self._due: float = trio.current_time() + HEAD_SECONDS
         self._scope = trio.CancelScope()
         self._reading = trio.CancelScope()
-        self.output: Output = Output(sock.fileno(), self._scope.cancel, client, "")
+        self.output: DescriptorWriter = DescriptorWriter(sock.fileno(), self._scope.cancel, client, "")
         self.write: Callable[..., None] = self.output.write
         self._nursery: trio.Nursery | None = None
         self._poll = select.poll()
@@ -407,18 +411,18 @@ class Connection:
                 return False
             try:
                 head = self._head = parse_head(data[: end + len(END_OF_HEAD)])
-            except Refused:
+            except HttpRefused:
                 return False
         if head.length is None or len(data) != len(head.raw) + head.length:
             return False
         if self._has_left():
             self._scope.cancel("the client has left")
             return True
-        reply = self._reply = Reply(self, head)
+        reply = self._reply = HttpAnswer(self, head)
         self._due = math.inf
         try:
             (head.answer or self.site.admit(self, head))(self, head, data[len(head.raw) :], reply)
-        except Refused as refused:
+        except HttpRefused as refused:
             reply.refuse(refused)
         self.late = 0.0
         return True
@@ -436,11 +440,11 @@ class Connection:
         reply, is_read = None, False
         try:
             head = await self._read_head()
-            reply = self._reply = Reply(self, head)
+            reply = self._reply = HttpAnswer(self, head)
             try:
                 if head.answer is None:
                     self.site.admit(self, head)
-            except Refused:
+            except HttpRefused:
                 if is_read := not head.waits and head.length is not None and head.length <= CHUNK:
                     await self._read_body(head)
                 raise
@@ -454,9 +458,9 @@ class Connection:
                 return
             self._due = math.inf
             (head.answer or self.site.admit(self, head))(self, head, body, reply)  # tokens may have changed
-        except Refused as refused:
+        except HttpRefused as refused:
             if reply is None:
-                reply = self._reply = Reply(self, Head())
+                reply = self._reply = HttpAnswer(self, Head())
             self.closing |= not is_read
             reply.refuse(refused)
         self.late = 0.0
@@ -489,7 +493,7 @@ class Connection:
             await self._fill()
             self._buffer = self._buffer.lstrip(b"\r\n")
         if not -1 < end <= MAX_HEAD:
-            raise Refused(431, f"the headers have more than {MAX_HEAD} bytes; send fewer or shorter ones")
+            raise HttpRefused(431, f"the headers have more than {MAX_HEAD} bytes; send fewer or shorter ones")
         end += len(END_OF_HEAD)
         raw, self._buffer = self._buffer[:end], self._buffer[end:]
         if self._head is None or self._head.raw != raw:
@@ -504,7 +508,7 @@ class Connection:
         if head.waits:
             self.write(b"HTTP/1.1 100 Continue\r\n\r\n")
         self._due = trio.current_time() + BODY_SECONDS
-        message = PartialMessage(MAX_MESSAGE, MAX_VALUES)
+        message = PartialMessage(MAX_MESSAGE, MAX_MESSAGE_VALUES)
         if size is None:
             await self._read_chunks(head, message)
         else:
@@ -516,7 +520,7 @@ class Connection:
                     await self._fill()
         self.output.in_flight = 0
         if message.skipped is not None:
-            raise Refused(200, full_line(message.skipped.id).decode(), kind="application/json")
+            raise HttpRefused(200, full_line(message.skipped.id).decode(), kind="application/json")
         return bytes(message.value)  # type: ignore[arg-type]  # not over a limit
 
     async def _read_chunks(self, head: Head, message: PartialMessage) -> None:
@@ -534,7 +538,7 @@ class Connection:
                 parser.receive_data(self._buffer)
                 self._buffer = b""
         except h11.RemoteProtocolError as exc:
-            raise Refused(400, f"the body is not valid HTTP: {exc}") from None
+            raise HttpRefused(400, f"the body is not valid HTTP: {exc}") from None
         self._buffer = parser.trailing_data[0]
 
     def _append(self, message: PartialMessage, piece: bytes) -> None:
@@ -543,7 +547,9 @@ class Connection:
             message.skip("room")
         self.output.in_flight = message.size
         if message.skipped is not None and message.skipped.excess != "room":
-            raise Refused(413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_VALUES} values; send less")
+            raise HttpRefused(
+                413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_MESSAGE_VALUES} values; send less"
+            )
 
     def _has_left(self) -> bool:
         """Return True if the client has closed the connection, as far as visible without reading."""
@@ -584,8 +590,8 @@ class Connection:
                 if not self._buffer:
                     self._end_idle("the connection was idle")
                     return
-                reply = Reply(self, Head())
-            reply.refuse(Refused(408, "the request did not arrive in time; send it again"))
+                reply = HttpAnswer(self, Head())
+            reply.refuse(HttpRefused(408, "the request did not arrive in time; send it again"))
         elif self._answered is not None and self._has_left():  # a waiting request stops all reading
             self._scope.cancel("the client has left")
         elif self._reply is not None:
@@ -653,7 +659,7 @@ class Connection:
         await self.output.wait_drained(0)
         with suppress(OSError):
             self._socket.shutdown(socket.SHUT_WR)
-        with trio.move_on_after(LINGER):
+        with trio.move_on_after(REFUSAL_LINGER):
             while True:
                 self._buffer = b""
                 await self._fill()

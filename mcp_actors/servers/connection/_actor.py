@@ -1,13 +1,13 @@
 """The server actor: one connection to one MCP server.
 
 `ServerActor` opens callbacks, link and session, lists tools, starts most tasks of the connection, executes requests,
-and ends the connection, at once or winding down. `Phase` draws a connection's life.
+and ends the connection, at once or winding down. `ConnectionPhase` draws a connection's life.
 
 The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
 Requests run outside the session's nurseries, so a failing transport gives them errors instead of cancelling them. The
 link reports a loss itself: over a pipe, noticing takes no request.
 
-Owns: one link and session, and their tasks (in `Incoming.tasks`).
+Owns: one link and session, and their tasks (in `MessageRelay.tasks`).
 Writes: the record: session, description, tools, kept resources, stderr, failures; health, deadlines, gaps for
 listeners; requeued requests without effect.
 Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
@@ -49,7 +49,7 @@ from .._failures import (
     tools_not_listed,
     unresponsive,
 )
-from ..record import NotificationsMissed, ServerInfo, Session as Facts, open_incoming
+from ..record import NotificationsMissed, ServerInfo, SessionFacts as Facts, open_incoming
 from ..requests import KeepResources, keep_checking, keep_log_level, list_all_tools
 from ._callbacks import open_callbacks
 from ._direct import DirectRequests, WindDown
@@ -67,8 +67,8 @@ if TYPE_CHECKING:
     from ...transports import Link
     from .._dispatcher import Reports
     from .._rules import Verdict
-    from .._session import Callbacks, Session
-    from ..record import ConnectionRecord, Incoming
+    from .._session import ConnectionSession, SessionCallbacks
+    from ..record import ConnectionRecord, MessageRelay
     from ..requests import Request
     from ._negotiation import Patience
 
@@ -76,7 +76,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Phase(Enum):
+class ConnectionPhase(Enum):
     """The phase of a connection.
 
     ::
@@ -100,7 +100,7 @@ class Phase(Enum):
     @property
     def connected(self) -> bool:
         """True once the connection has served."""
-        return self in (Phase.SERVING, Phase.WINDING_DOWN, Phase.GONE)
+        return self in (ConnectionPhase.SERVING, ConnectionPhase.WINDING_DOWN, ConnectionPhase.GONE)
 
 
 class ServerActor(Actor):
@@ -128,7 +128,7 @@ class ServerActor(Actor):
         self._record_of = record_of
         self._name = config.name
         self._link: Link | None = None
-        self._phase = Phase.OPENING
+        self._phase = ConnectionPhase.OPENING
         self._hopeless = False
         self._wind_down = WindDown(self._end)
         self._closing = closing or ClosingOrder()
@@ -188,7 +188,7 @@ class ServerActor(Actor):
                     yield
                     return
             except Exception as exc:
-                again = self._phase is Phase.NEGOTIATING and negotiation.begins_anew(self._link, exc)
+                again = self._phase is ConnectionPhase.NEGOTIATING and negotiation.begins_anew(self._link, exc)
                 required = known_failure(self._link, exc)
                 if self._phase.connected or not (again or await ask_to_sign_in(self._record, required)):
                     raise
@@ -197,7 +197,7 @@ class ServerActor(Actor):
 
     @asynccontextmanager
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
-        self._phase = Phase.OPENING
+        self._phase = ConnectionPhase.OPENING
         async with (
             # The order matters. Patience is outermost, so its timeout covers everything below. Callbacks come before
             # the link, and so end after: a callback that ignores cancellation cannot keep a process alive. The session
@@ -211,17 +211,17 @@ class ServerActor(Actor):
                 certificates=self._record.server.certificates,
             ) as link,
         ):
-            self._link, self._phase = link, Phase.NEGOTIATING
+            self._link, self._phase = link, ConnectionPhase.NEGOTIATING
             self._record.session.masker = link.masker
             self._record.follow_stderr(lambda: link.obituary().stderr_tail)
             async with self._open_session(link, questions.for_session(), negotiation, patience):
                 patience.connected()
-                self._phase = Phase.SERVING
+                self._phase = ConnectionPhase.SERVING
                 yield
 
     @asynccontextmanager
     async def _open_session(
-        self, link: Link, callbacks: Callbacks, negotiation: Negotiation, patience: Patience
+        self, link: Link, callbacks: SessionCallbacks, negotiation: Negotiation, patience: Patience
     ) -> AsyncIterator[None]:
         async with (
             patience.follow(link),
@@ -252,10 +252,10 @@ class ServerActor(Actor):
                 await link.wait_obituary()
             raise
 
-    async def _begin(self, session: Session, incoming: Incoming) -> None:
+    async def _begin(self, session: ConnectionSession, incoming: MessageRelay) -> None:
         """List tools and resources, and start the tasks of the connection, before any request is served."""
         link = session.link
-        self._phase = Phase.LISTING
+        self._phase = ConnectionPhase.LISTING
         # Modern servers announce changes only over a stream opened by the client.
         link.lifeline.on_gap.append(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(session):
@@ -279,7 +279,7 @@ class ServerActor(Actor):
             run = partial(keep_resources_listed, self._record, self.ref, failure)
             incoming.tasks.start_soon(run, name=f"{self._name}:resources")
 
-    def _check_health(self, link: Link, incoming: Incoming) -> None:
+    def _check_health(self, link: Link, incoming: MessageRelay) -> None:
         """Start the health checks, which may end the connection."""
 
         def end(verdict: Verdict) -> None:
@@ -292,7 +292,9 @@ class ServerActor(Actor):
         self._record.health.begin(link)
         incoming.tasks.start_soon(keep_checking, self._record, self.ref, end, name=f"{self._name}:health")
 
-    def _restore_subscriptions(self, session: Session, incoming: Incoming) -> AbstractContextManager[None]:
+    def _restore_subscriptions(
+        self, session: ConnectionSession, incoming: MessageRelay
+    ) -> AbstractContextManager[None]:
         """Send the log level and the subscriptions of earlier connections again."""
         if self._record.opening.log_level is not None:
             incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
@@ -302,7 +304,7 @@ class ServerActor(Actor):
         if self._phase.connected:  # else the handshake fails by itself
             self._wind_down_and_end(connection_over(self._name, over))
 
-    def _remember(self, session: Session, show_tools: Callable[[], None]) -> None:
+    def _remember(self, session: ConnectionSession, show_tools: Callable[[], None]) -> None:
         identity = session.listener.server_info
         self._record.session.pid, self._record.session.take_again = session.link.pid, self.take_again
         self._record.opening.worked = True
@@ -338,7 +340,7 @@ class ServerActor(Actor):
         if self._record.life.holding and not self._record.server.life.leaving:
             raise NotSent
         direct = self._direct
-        return direct is not None and self._phase is Phase.SERVING and direct.take(later)
+        return direct is not None and self._phase is ConnectionPhase.SERVING and direct.take(later)
 
     def ending(self) -> None:
         """Settle answered requests, and put back unwritten requests for the next connection."""
@@ -431,12 +433,12 @@ class ServerActor(Actor):
         self._wind_down.begin(cause)
 
     def _begin_to_wind_down(self) -> None:
-        if self._phase is Phase.SERVING:
-            self._phase = Phase.WINDING_DOWN
+        if self._phase is ConnectionPhase.SERVING:
+            self._phase = ConnectionPhase.WINDING_DOWN
 
     def _end(self, cause: Exception) -> None:
         """End the connection at once, with its requests."""
-        self._phase = Phase.GONE
+        self._phase = ConnectionPhase.GONE
         self.fail(cause)
 
     def _task_failed(self, exc: Exception) -> None:
@@ -450,7 +452,7 @@ class ServerActor(Actor):
         Over HTTP, a connection that winds down keeps the original reason, and lets other requests finish.
         """
         if not (self._wind_down.begun and isinstance(self._record.config.transport, Http)):
-            self._phase = Phase.GONE
+            self._phase = ConnectionPhase.GONE
         assert self._link is not None  # only an open link can be lost
         return connection_lost(self._name, self._link)
 
@@ -462,7 +464,7 @@ class ServerActor(Actor):
 
     def is_fatal(self, exc: Exception) -> bool:
         """Return True if a request found the connection gone. Over HTTP, a lost request does not end the connection."""
-        return self._phase is Phase.GONE and isinstance(exc, ConnectionLost)
+        return self._phase is ConnectionPhase.GONE and isinstance(exc, ConnectionLost)
 
     def is_hopeless(self, exc: BaseException) -> bool:
         """Return True if another attempt to connect cannot help."""
@@ -472,7 +474,7 @@ class ServerActor(Actor):
 # --- List tools, and resources on request, before a connection serves -------------------------------------------------
 
 
-async def list_tools(session: Session, record: ConnectionRecord, link: Link) -> Callable[[], None]:
+async def list_tools(session: ConnectionSession, record: ConnectionRecord, link: Link) -> Callable[[], None]:
     """Send ``tools/list``. Return a function to show the result, once the rest is known.
 
     With ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
@@ -487,7 +489,7 @@ async def list_tools(session: Session, record: ConnectionRecord, link: Link) -> 
     return partial(catalog.replace, ticket, listed)
 
 
-async def list_resources(session: Session, record: ConnectionRecord, link: Link) -> Exception | None:
+async def list_resources(session: ConnectionSession, record: ConnectionRecord, link: Link) -> Exception | None:
     """List the resources to keep, if configured. Return the failure, which is not fatal, or None."""
     if not record.config.keep_resources:
         return None

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from mcp.types import ElicitRequestParams, LoggingLevel
 
     from ..._tasks import Background
-    from .._session import Callbacks
+    from .._session import SessionCallbacks
     from ..record import ConnectionRecord
 
 
@@ -98,7 +98,7 @@ async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], No
 MAX_QUESTIONS: Final = 64
 """The most open questions of one server: the default of ``max_in_flight``."""
 
-_NOT_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
+_MISREAD_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 """Characters that browsers drop or replace, and so open another page than a program reads."""
 
 
@@ -114,10 +114,10 @@ class Questions:
         self._questions = 0
         self._refused = 0
 
-    def for_session(self) -> Callbacks:
+    def for_session(self) -> SessionCallbacks:
         """Return the callbacks for the session, which advertises exactly their capabilities."""
         callbacks = self._callbacks
-        given: Callbacks = {}
+        given: SessionCallbacks = {}
         if callbacks.sampling is not None:
             answers = CreateMessageResult, CreateMessageResultWithTools
             given["sampling_callback"] = partial(self._answer, "sampling", callbacks.sampling, answers)
@@ -217,7 +217,7 @@ def problem_of_page(url: str) -> str | None:
         _ = parts.port  # raises ValueError
     except ValueError:
         return "without a valid URL"
-    if _NOT_IN_URL.search(url) or parts.scheme not in ("http", "https") or not parts.hostname:
+    if _MISREAD_IN_URL.search(url) or parts.scheme not in ("http", "https") or not parts.hostname:
         return "whose URL is not an http or https URL"
     return "with a user in front of the host" if "@" in parts.netloc else None
 
@@ -225,7 +225,7 @@ def problem_of_page(url: str) -> str | None:
 # --- Pass the notifications of a server to the user's callbacks -------------------------------------------------------
 
 
-MAX_BYTES: Final = 8 * 1024 * 1024
+MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
 """Approximate bytes of notifications waiting for a slow callback. Ordinary ones take a thousandth."""
 
 
@@ -242,10 +242,10 @@ class NotificationFeed(Feed[tuple[Any, Context]]):
         self.dropped = 0
         self._server = server
         self._kind = kind
-        super().__init__(deliver, max_size=MAX_BYTES, on_drop=self._drop)
+        super().__init__(deliver, max_size=MAX_WAITING_BYTES, on_drop=self._drop)
 
     def hear(self, notification: Any) -> None:
-        size, _, _ = measured(notification, MAX_BYTES)
+        size, _, _ = measured(notification, MAX_WAITING_BYTES)
         self.put((notification, copy_context()), size)
 
     def _drop(self) -> None:
@@ -257,7 +257,7 @@ class NotificationFeed(Feed[tuple[Any, Context]]):
                 self._server,
                 self._kind,
                 MAX_WAITING,
-                MAX_BYTES,
+                MAX_WAITING_BYTES,
             )
 
 
@@ -406,7 +406,7 @@ class CallbackTasks:
             TookTooLong: the callback timed out, and is cancelled but not awaited.
             Exception: the callback's exception, without a group around.
         """
-        call = _Call(fn, self.server, kind)
+        call = _CallbackRun(fn, self.server, kind)
         start = partial(self.background.start_soon, call.run, name=f"{self.server}:{kind}")
         start() if context is None else context.run(start)
         try:
@@ -423,7 +423,7 @@ class CallbackTasks:
 
 
 @define(eq=False)
-class _Call(Generic[T]):
+class _CallbackRun(Generic[T]):
     """One call. `done` is set at its end, even if cancelled.
 
     A `KeyboardInterrupt` or `SystemExit` passes through and ends the program, which also cancels the waiting task.

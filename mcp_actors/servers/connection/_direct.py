@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from ...kernel import Later
     from ...transports import Pipe
     from .._dispatcher import Reports
-    from .._session import Session
+    from .._session import ConnectionSession
     from ..record import ConnectionRecord
     from ..requests import Extras
 
@@ -83,7 +83,7 @@ class DirectRequests:
     """
 
     pipe: Pipe
-    session: Session
+    session: ConnectionSession
     record: ConnectionRecord
     wind_down: WindDown
     _tasks: Background

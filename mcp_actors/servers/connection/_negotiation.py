@@ -64,7 +64,7 @@ from .._eras import (
     offered_versions,
 )
 from .._failures import TimedOut, still_connecting
-from .._session import Session
+from .._session import ConnectionSession
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -73,14 +73,14 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ...transports import Link, Turn
     from .._failures import Limit
-    from .._session import Callbacks
+    from .._session import SessionCallbacks
     from ..record import ConnectionLife, ConnectionRecord
 
 
 logger = Log("mcp_actors.servers")
 
 
-OURS: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
+OWN_CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
 """Introduces this client to servers, unless configured (``client_info``)."""
 
 UNBOUNDED: Final = 30.0
@@ -124,14 +124,14 @@ class Negotiation:
         if patience.scope.cancelled_caught:
             raise patience.over()
 
-    def session(self, link: Link, callbacks: Callbacks, join_handler: Callable[[], None]) -> Session:
+    def session(self, link: Link, callbacks: SessionCallbacks, join_handler: Callable[[], None]) -> ConnectionSession:
         config = self._record.config
         extensions = [AdaptedExtension(each) for each in config.extensions]
-        info, declared = self._record.server.client_info or OURS, self._record.opening.declared
+        info, declared = self._record.server.client_info or OWN_CLIENT, self._record.opening.declared
         dispatcher = LinkDispatcher(link, config.name, self._record.describe, join_handler)
-        return Session(dispatcher, info, callbacks, extensions, declared)
+        return ConnectionSession(dispatcher, info, callbacks, extensions, declared)
 
-    async def agree(self, session: Session, patience: Patience, tasks: Background) -> None:
+    async def agree(self, session: ConnectionSession, patience: Patience, tasks: Background) -> None:
         """Agree on an era and adopt it.
 
         Raises:
@@ -152,7 +152,7 @@ class Negotiation:
                 self._record.config.name,
             )
 
-    async def _shake_hands_or_discover(self, session: Session) -> None:
+    async def _shake_hands_or_discover(self, session: ConnectionSession) -> None:
         """Begin a session; if the server refuses ``initialize`` and the era was not configured, ask for its version."""
         try:
             initialized = await session.initialize()
@@ -166,13 +166,13 @@ class Negotiation:
         else:
             await self._shake_hands(session, initialized)
 
-    async def _shake_hands(self, session: Session, result: InitializeResult) -> None:
+    async def _shake_hands(self, session: ConnectionSession, result: InitializeResult) -> None:
         if result.protocol_version not in HANDSHAKE_PROTOCOL_VERSIONS:
             raise NoCommonVersion(result.protocol_version)
         session.adopt(result)
         await session.notify(INITIALIZED)
 
-    async def _ask(self, session: Session) -> None:
+    async def _ask(self, session: ConnectionSession) -> None:
         """Send ``server/discover``; ``initialize`` if unknown to the server, or unanswered in time."""
         version = LATEST_MODERN_VERSION
         for again in (True, False):
@@ -203,9 +203,9 @@ class Negotiation:
                 continue
             return
 
-    async def _ask_both(self, session: Session, patience: Patience, tasks: Background) -> None:
+    async def _ask_both(self, session: ConnectionSession, patience: Patience, tasks: Background) -> None:
         """Send a process both requests; adopt the first usable result."""
-        answers, name = Answers(), self._record.config.name
+        answers, name = EraAnswers(), self._record.config.name
         # These tasks live as long as the connection, so a late answer still finds its request and is dropped. A shorter
         # scope would cancel a request on the wire, which the protocol forbids for `initialize`.
         tasks.start_soon(answers.take_discover, session, name=f"{name}:server/discover")
@@ -226,7 +226,7 @@ class Negotiation:
         else:
             session.adopt(outcome)
 
-    async def _wait_for_answer(self, answers: Answers, patience: Patience) -> None:
+    async def _wait_for_answer(self, answers: EraAnswers, patience: Patience) -> None:
         """Permit ``initialize`` after a tenth of ``connect_timeout``: servers answer in milliseconds or never."""
         await patience.read.wait()
         await trio.sleep(0.1 * (self._record.config.connect_timeout or UNBOUNDED))
@@ -249,7 +249,7 @@ class Negotiation:
         self._era, self._hurried = QUIRK, silent
         return True
 
-    def succeeded(self, session: Session) -> None:
+    def succeeded(self, session: ConnectionSession) -> None:
         """Remember the server's era; forget it if only ``initialize`` was answered."""
         if self._record.config.protocol == "auto":
             discovered = session.agreed if isinstance(session.agreed, DiscoverResult) else None
@@ -265,7 +265,7 @@ class Negotiation:
 
 
 @define(eq=False)
-class Answers:
+class EraAnswers:
     """The answers of a process to the two requests: a result, an error, or None before."""
 
     discover: DiscoverResult | Exception | None = None
@@ -292,14 +292,14 @@ class Answers:
         # A modern server may refuse `initialize` before answering `server/discover`, so an error decides nothing yet.
         return None
 
-    async def take_discover(self, session: Session) -> None:
+    async def take_discover(self, session: ConnectionSession) -> None:
         try:
             self.discover = await session.discover()
         except (MCPError, ValidationError) as exc:
             self.discover = exc
         self._note_change()
 
-    async def take_initialize(self, session: Session) -> None:
+    async def take_initialize(self, session: ConnectionSession) -> None:
         try:
             self.initialize = await session.initialize()
         except (MCPError, ValidationError) as exc:
@@ -348,7 +348,7 @@ def _exited_after_discover(link: Link) -> bool:
 # the program continues without it, and another server may begin to connect.
 
 
-LOOK_EVERY: Final = 0.1
+INPUT_POLL: Final = 0.1
 """Seconds between checks of whether a process has read its input: the system has no event."""
 
 
@@ -407,9 +407,9 @@ class Patience:
     async def _watch_reading(self, link: Link) -> None:
         self._has_read = False
         # A message of this step is in the pipe only later. An empty pipe now would prove nothing.
-        await trio.sleep(LOOK_EVERY)
+        await trio.sleep(INPUT_POLL)
         while link.heard is False:  # noqa: ASYNC110 - there is no event, see LOOK_EVERY
-            await trio.sleep(LOOK_EVERY)
+            await trio.sleep(INPUT_POLL)
         self._has_read = link.heard
         self.read.set()
         deadline = trio.current_time() + self._connect
@@ -433,7 +433,7 @@ class Patience:
         # the error quotes the exit code and stderr.
         closed = False
         while not closed:
-            await trio.sleep(LOOK_EVERY)
+            await trio.sleep(INPUT_POLL)
             if link.lifeline.lost:
                 return
             closed = link.input_closed

@@ -11,7 +11,7 @@ A caller's `Subscribe` goes through the mailbox: like any request it has a deadl
 Tasks of the connection send the same message again for earlier subscriptions, and for ended streams. Failures here
 never end the connection: tasks log and repeat failed attempts, unless refused; a caller gets the error.
 
-Owns: the subscriptions and streams of one connection, with their tasks (in `Incoming.tasks`).
+Owns: the subscriptions and streams of one connection, with their tasks (in `MessageRelay.tasks`).
 Writes: changes, gaps and refusals into subscriptions; gaps between streams of lists to listeners; the mailbox; the log.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
@@ -48,7 +48,7 @@ from ...config import mask_url
 from ...transports import ConnectionOver
 from .._dispatcher import carried
 from .._rules import is_transient
-from ..record import Incoming, NotificationsMissed, require
+from ..record import MessageRelay, NotificationsMissed, require
 from ..requests import Request, request_internally
 from ._upkeep import AFTER_FAILURE, keep_trying
 
@@ -59,7 +59,7 @@ if TYPE_CHECKING:
     from ..._tasks import Background
     from ...kernel import ActorRef
     from ...transports import Link
-    from .._session import Session
+    from .._session import ConnectionSession
     from ..record import ConnectionRecord, Subscription
 
 
@@ -85,7 +85,7 @@ class Subscribe(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, session: Session, record: ConnectionRecord) -> None:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Subscribe to each resource, or open a stream for all.
 
         Raises:
@@ -96,7 +96,7 @@ class Subscribe(Request[None]):
             return  # the subscription has ended while this request waited
         require("resources_subscribe", session.capabilities, record.config.name, self.operation)
         connection = record.subscriptions.connection
-        assert isinstance(connection, Connection)  # requests are handled only while connected
+        assert isinstance(connection, OpenSubscriptions)  # requests are handled only while connected
         if connection.session is not session:
             await connection.pass_on(self.subscription)  # another replica has the subscriptions
             return
@@ -110,7 +110,7 @@ class Unsubscribe(Request[None]):
 
     operation: ClassVar[str] = "resources/unsubscribe"
 
-    async def send(self, session: Session, record: ConnectionRecord) -> None:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         connection = record.subscriptions.connection
         if connection is not None:
             with trio.move_on_after(10):  # the server may not answer another subscription, whose turn this is
@@ -118,7 +118,7 @@ class Unsubscribe(Request[None]):
 
 
 @define(eq=False)
-class Connection:
+class OpenSubscriptions:
     """The subscriptions of one connection.
 
     Attributes:
@@ -126,7 +126,7 @@ class Connection:
         actor: the actor of the server, whose mailbox takes the requests.
     """
 
-    session: Session
+    session: ConnectionSession
     link: Link
     tasks: Background
     record: ConnectionRecord
@@ -323,9 +323,9 @@ class Connection:
 
 
 def renew_subscriptions(
-    session: Session, link: Link, tasks: Background, record: ConnectionRecord, actor: ActorRef
+    session: ConnectionSession, link: Link, tasks: Background, record: ConnectionRecord, actor: ActorRef
 ) -> AbstractContextManager[None]:
-    connection = Connection(session, link, tasks, record, actor)
+    connection = OpenSubscriptions(session, link, tasks, record, actor)
     link.lifeline.on_gap.append(connection.note_gap)
     return record.subscriptions.connected(connection)
 
@@ -344,7 +344,7 @@ class ResourceStream(Handle):
     """
 
     server: str
-    session: Session
+    session: ConnectionSession
     subscription: Subscription
     on_end: Callable[[ResourceStream], None]
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -379,8 +379,8 @@ class ResourceStream(Handle):
             self._error = carried(exc) if isinstance(exc, MCPError) else None
         finally:
             self.opened.set()
-        # After `opened`: a waiting `Connection.listen` still sees this stream. Cancelled from outside does not come
-        # here, so nothing is reopened; the scope swallows only `forget`, whose stream `_ended` no longer finds.
+        # After `opened`: a waiting `OpenSubscriptions.listen` still sees this stream. Cancelled from outside does not
+        # come here, so nothing is reopened; the scope swallows only `forget`, whose stream `_ended` no longer finds.
         self.on_end(self)
 
     def check(self, operation: str) -> None:
@@ -419,7 +419,7 @@ later stream, tools are listed again."""
 RECONNECT_BACKOFF: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=0.1)
 """Seconds between two streams."""
 
-REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
+STREAM_REFUSALS: Final = (METHOD_NOT_FOUND, INVALID_REQUEST, INVALID_PARAMS)
 """Error codes of servers without support for the stream."""
 
 
@@ -427,8 +427,8 @@ AFTER_END: Final = 0.001
 """Seconds before a stable stream is reopened."""
 
 
-def lists_that_change(session: Session) -> dict[str, bool]:
-    """Return the lists for which a server needs a stream, as arguments of `Session.listen`; none in the legacy era."""
+def lists_that_change(session: ConnectionSession) -> dict[str, bool]:
+    """Return the lists that need a stream, as arguments of `ConnectionSession.listen`; none in the legacy era."""
     if not session.modern:
         return {}
     can = session.capabilities
@@ -446,8 +446,8 @@ class ChangeStream:
     """
 
     server: str
-    session: Session
-    incoming: Incoming
+    session: ConnectionSession
+    incoming: MessageRelay
     lists: dict[str, bool]
     on_gone: Callable[[ConnectionOver], None]
     _opened: trio.Event = field(factory=trio.Event, init=False)
@@ -503,9 +503,9 @@ def _is_refusal(error: Exception) -> bool:
     """Return True if the server does not support the stream; False if the stream ended, or failed this time."""
     match error:
         case SubscriptionLost() if isinstance(error.__cause__, MCPError):
-            return error.__cause__.code in REFUSALS
+            return error.__cause__.code in STREAM_REFUSALS
         case MCPError():
-            return error.code in REFUSALS
+            return error.code in STREAM_REFUSALS
         case HttpStatusError():
             return not is_transient(error)
         case _:

@@ -29,7 +29,7 @@ from ..._errors import (
     ServerUnavailable,
 )
 from ..._foreign import Log
-from ..._misuse import CALL, check_trio, explained_methods, outside_trio, unknown_argument
+from ..._misuse import CALL_ARGUMENTS, check_trio, explained_methods, outside_trio, unknown_argument
 from ...catalog import CatalogTool, check_call, result_value
 from ...config import ProgressCallback, ServerConfig, ToolContext
 from ...kernel import EventHub, EventStream, SupervisorRef, TreeNode
@@ -105,7 +105,7 @@ class ServerGroup(GroupFacts[ServerRef]):
             ToolNotFound: no tool has the name now.
         """
         if unknown:
-            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL_ARGUMENTS)
         tool = self.find_tool(public_name)
         server = self._members[tool.server].ref
         return await server.call_tool(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)
@@ -127,7 +127,7 @@ class ServerGroup(GroupFacts[ServerRef]):
             ToolNotFound: no tool has the name now.
         """
         if unknown:
-            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL_ARGUMENTS)
         tool = self.find_tool(public_name)
         server = self._members[tool.server].ref
         return server.send_tool_call(tool.name, arguments, progress=progress, meta=meta, idempotent=idempotent)

@@ -241,7 +241,7 @@ async def _supervised(
                 max_restarts=0,
                 start_order="parallel",
                 stop_order="concurrent",
-                observers=(Follower(roster, hub),),
+                observers=(GroupFollower(roster, hub),),
             ) as supervisor:
                 await gate.wait()
                 gate.close()
@@ -302,7 +302,7 @@ async def _reloading(group: ServerGroup, received: trio.MemoryReceiveChannel[int
 
 
 @frozen(eq=False)
-class Follower:
+class GroupFollower:
     """Updates the records by the events of actors, then forwards each event to the group's observers."""
 
     roster: Roster

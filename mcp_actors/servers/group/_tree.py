@@ -76,7 +76,7 @@ DEADLINES: Final = "servers:deadlines"
 LIFECYCLE: Final = "servers:lifecycle"
 MEMORY: Final = "servers:memory"
 WATCH: Final = "servers:watch"
-STATUS: Final = "servers:status"
+STATUS_ACTOR: Final = "servers:status"
 
 
 def supervisor_id(server: str) -> str:
@@ -109,7 +109,7 @@ def server_spec(record: ServerRecord, closing: ClosingOrder) -> ChildSpec:
 
 
 def status_spec(board: StatusBoard) -> ChildSpec:
-    return ChildSpec(STATUS, partial(StatusActor, board), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
+    return ChildSpec(STATUS_ACTOR, partial(StatusActor, board), restart="temporary", shutdown=2 * LAST_STATUS_WAIT)
 
 
 async def start_status(group: SupervisorRef, board: StatusBoard) -> None:
@@ -177,7 +177,7 @@ MAX_REMOVED: Final = 1000
 """Removed servers whose accepted tools are kept. A hundred tools take about 25 KB."""
 
 
-class Options(TypedDict):
+class RecordOptions(TypedDict):
     required: bool
     callbacks: EffectiveCallbacks
     client_info: Implementation | None
@@ -334,7 +334,7 @@ class Roster:
         kept = {name: home for name, home in self.homes.items() if name in given.failed}  # their servers continue
         self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType({**kept, **given.homes})
 
-    def _options(self, config: ServerConfig) -> Options:
+    def _options(self, config: ServerConfig) -> RecordOptions:
         return {
             "required": config.connect == "eager" and (self.strict or config.required),
             "callbacks": effective_callbacks(config.callbacks, self._callbacks, server=config.name),

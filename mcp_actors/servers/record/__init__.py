@@ -17,7 +17,7 @@ from ._record import (
     KeptResources as KeptResources,
     Retirement as Retirement,
     ServerRecord as ServerRecord,
-    Session as Session,
+    SessionFacts as SessionFacts,
     server_of as server_of,
 )
 from ._states import (
@@ -25,7 +25,7 @@ from ._states import (
     CONNECTED as CONNECTED,
     FAILED as FAILED,
     PARKED as PARKED,
-    STATES as STATES,
+    SERVER_STATES as SERVER_STATES,
     ConfigChanged as ConfigChanged,
     Drained as Drained,
     Draining as Draining,
@@ -51,7 +51,7 @@ from ._status import (
     require as require,
 )
 from ._subscriptions import (
-    Incoming as Incoming,
+    MessageRelay as MessageRelay,
     NotificationsMissed as NotificationsMissed,
     ResourceUpdated as ResourceUpdated,
     Subscription as Subscription,

@@ -29,7 +29,7 @@ from ._states import (
     ACTIVE,
     CONNECTED,
     FAILED,
-    LISTED,
+    LISTED_STATES,
     PARKED,
     Draining,
     HealthChanged,
@@ -384,7 +384,7 @@ class ServerLife:
         The tools of a parked server stay hidden during a retry.
         """
         comes_back = self.wanted.mode in ("run", "rest") and self.state in ("stopping", "stopped")
-        return comes_back or (self.state in LISTED and not all(each.parked for each in self.connections))
+        return comes_back or (self.state in LISTED_STATES and not all(each.parked for each in self.connections))
 
     @property
     def reason(self) -> str:

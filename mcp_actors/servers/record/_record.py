@@ -51,7 +51,7 @@ from ...kernel import Starting
 from ...transports import Capacity, Certificates, Masker
 from .._attempts import ConnectionFacts, Observed
 from .._catalog import Freshness, Reporter, ServerCatalog
-from .._deadlines import Calls
+from .._deadlines import PolicyState
 from .._eras import is_modern
 from .._session import not_offered
 from ._health import ConnectionHealth, ServerHealth, nothing
@@ -80,7 +80,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
     from ...kernel import Event
     from .._attempts import CallObserver
-    from .._catalog import Difference, Ticket
+    from .._catalog import Ticket, ToolDifference
     from .._deadlines import Deadline, DeadlineTimer
     from .._eras import Era
     from ._states import ServerEvent
@@ -96,7 +96,7 @@ REPLICA: Final = ":"
 ISOLATED: Final = ":isolated"
 """Ends the name of the actor of an isolated attempt. Names of servers and replicas do not contain it."""
 
-QUESTIONS: Final = 2
+MAX_SIGN_INS: Final = 2
 """How often a person may be asked to sign in within an hour."""
 
 OLD_QUESTION: Final = re.compile(
@@ -108,7 +108,7 @@ Retirement: TypeAlias = Literal["idle", "old"]
 
 
 @define(eq=False)
-class Session:
+class SessionFacts:
     """Facts about the current session, written by the connection.
 
     `take_again` makes the connection accept waiting requests after refusing them (`ConnectionLife.holding`).
@@ -121,7 +121,7 @@ class Session:
 
 @define(eq=False)
 class SignInQuestions:
-    """Limit sign-in questions of the configured callback to `QUESTIONS` within an hour.
+    """Limit sign-in questions of the configured callback to `MAX_SIGN_INS` within an hour.
 
     All connects of a server share the limit. Otherwise a server that refuses each new token would ask a person at every
     connect.
@@ -131,10 +131,10 @@ class SignInQuestions:
     _reported: bool = False
 
     def allowed(self, now: float) -> bool:
-        return len(self._asked) < QUESTIONS or now - self._asked[0] >= 3600.0
+        return len(self._asked) < MAX_SIGN_INS or now - self._asked[0] >= 3600.0
 
     def note(self, now: float) -> None:
-        self._asked, self._reported = (*self._asked, now)[-QUESTIONS:], False
+        self._asked, self._reported = (*self._asked, now)[-MAX_SIGN_INS:], False
 
     def to_be_reported(self) -> bool:
         """Return True for the first refusal after each question."""
@@ -186,7 +186,7 @@ class ConnectionRecord:
         self.server: ServerRecord = server
         self.name: str = name
         self.config: ServerConfig = evolve(config, keep_resources=False) if spare else config
-        self.calls: Calls = server.calls
+        self.calls: PolicyState = server.calls
         self.catalog: ServerCatalog = server.catalog.copy_for_isolated() if spare else server.catalog
         self.opening: Opening = evolve(server.opening) if spare else server.opening
         self.listeners: Listeners = Listeners(config.name, of=None if spare else server.listeners)
@@ -195,7 +195,7 @@ class ConnectionRecord:
         self.health: ConnectionHealth = ConnectionHealth(config.health, self.calls.deadlines, name, failing)
         self.life: ConnectionLife = ConnectionLife(name, server.life, self.catalog, self.health)
         self.health.on_change = self.life.health_changed
-        self.session: Session = Session()
+        self.session: SessionFacts = SessionFacts()
         self.read_stderr: Callable[[], str] = str
         self.earlier_stderr: deque[str] = deque(maxlen=3)
 
@@ -286,7 +286,7 @@ class ServerRecord:
         self.catalog: ServerCatalog = ServerCatalog(config, CatalogReporter(proxy(self)), naming)
         self.health: ServerHealth = ServerHealth()
         self.life: ServerLife = ServerLife(config, emit, self.subscriptions.wake)
-        self.calls: Calls = Calls(config, timer)
+        self.calls: PolicyState = PolicyState(config, timer)
         self.calls.deadlines.on_timeout, self.calls.deadlines.outage = self._timed_out, self.life.outage
         report = self.life.emit
         self.resources: KeptResources = KeptResources(
@@ -517,7 +517,7 @@ class CatalogReporter(Reporter):
     def emit(self, kind: type[ServerEvent], **details: object) -> None:
         self._record.life.emit(kind, **details)
 
-    def changed(self, difference: Difference) -> None:
+    def changed(self, difference: ToolDifference) -> None:
         self.emit(ToolsChanged, **difference._asdict())
 
     def differs(self, verdict: PinVerdict) -> None:

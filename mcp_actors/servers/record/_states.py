@@ -189,7 +189,7 @@ class Flooded(ServerEvent):
 Departure: TypeAlias = Literal["block", "signal", "removal"]
 """Why a server leaves its group."""
 
-STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
+SERVER_STATES: Final[tuple[ServerState, ...]] = get_args(ServerState)
 
 CONNECTED: Final[frozenset[ServerState]] = frozenset({"ready", "degraded", "unhealthy"})
 """The server is connected."""
@@ -203,7 +203,7 @@ FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "fail
 PARKED: Final[frozenset[ServerState]] = frozenset({"failed", "needs_auth"})
 """The server does not run, until a change or an attempt after a long time."""
 
-LISTED: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}
+LISTED_STATES: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}
 """Known tools are shown: the server serves, is about to, or will at the first use."""
 
 

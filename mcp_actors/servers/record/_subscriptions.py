@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..._tasks import Background
 
 
-MAX_CHARACTERS: Final = 16 * 1024
+MAX_PART_URI: Final = 16 * 1024
 """Longest kept URI of a part of a resource. A longer URI counts as a change of the whole resource."""
 
 MAX_PENDING: Final = 1024
@@ -144,7 +144,7 @@ class Subscription:
         """Note a change of a subscribed resource, or of a part of a subscribed resource."""
         for each in self._uris:
             if uri == each or uri.startswith((f"{each.rstrip('/')}/", f"{each}?", f"{each}#")):
-                self.put(uri if len(uri) <= MAX_CHARACTERS else each)
+                self.put(uri if len(uri) <= MAX_PART_URI else each)
                 return
 
     def fail(self, error: Exception) -> None:
@@ -249,12 +249,12 @@ class Subscriptions:
 
 # --- Pass what a server sends unasked to listeners, connection by connection ------------------------------------------
 
-# Each attempt to connect has its own `Incoming`, which passes messages on only during the attempt. So no late message
-# of an old connection reaches a listener, and listeners need not follow reconnects.
+# Each attempt to connect has its own `MessageRelay`, which passes messages on only during the attempt. So no late
+# message of an old connection reaches a listener, and listeners need not follow reconnects.
 #
 # A listener is a synchronous function, called in the task that reads the message; it sets an event, tells an actor or
-# fills a bounded buffer. Anything slower, and all code of the user, runs in `Incoming.tasks`, after all listeners. An
-# exception of a listener is logged and has no other effect.
+# fills a bounded buffer. Anything slower, and all code of the user, runs in `MessageRelay.tasks`, after all listeners.
+# An exception of a listener is logged and has no other effect.
 #
 # Listeners run in the order in which the server sent the messages.
 
@@ -278,8 +278,8 @@ class DonePages:
     _changed: trio.Event = field(factory=trio.Event, init=False)
 
     def note(self, notice: ElicitCompleteNotification) -> None:
-        """Take a report. A report with an id longer than `MAX_CHARACTERS` is dropped."""
-        if len(page := notice.params.elicitation_id) > MAX_CHARACTERS:
+        """Take a report. A report with an id longer than `MAX_PART_URI` is dropped."""
+        if len(page := notice.params.elicitation_id) > MAX_PART_URI:
             return
         self.latest.pop(page, None)
         self.latest[page], self._at[page] = notice, trio.current_time()
@@ -344,10 +344,10 @@ class Listeners:
 
 
 @define(eq=False)
-class Incoming:
+class MessageRelay:
     """Passes messages to listeners during one attempt to connect and the connection that follows.
 
-    The owner task of the server's actor opens an `Incoming` before the session, and closes it before leaving the
+    The owner task of the server's actor opens a `MessageRelay` before the session, and closes it before leaving the
     session. `tasks` are for anything too slow for a listener, in the tree of the owner, outside the session. No outside
     cancellation reaches them; they are cancelled before the session is left. An exception ends the connection.
     """
@@ -385,7 +385,7 @@ class Incoming:
 
 
 @asynccontextmanager
-async def open_incoming(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[Incoming]:
-    """Open an `Incoming` around a client; cancel the tasks at the end. See `open_background` for ``on_failure``."""
+async def open_incoming(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[MessageRelay]:
+    """Open a `MessageRelay` around a client; cancel the tasks at the end. See `open_background` for ``on_failure``."""
     async with open_background(on_failure) as tasks:
-        yield Incoming(listeners, tasks)
+        yield MessageRelay(listeners, tasks)

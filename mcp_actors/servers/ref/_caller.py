@@ -47,7 +47,7 @@ from .._failures import mailbox_full, request_lost, stopped_under, unavailable, 
 from .._rules import NoRetry, Retries
 from ..connection import ServerActor
 from ..record import ACTIVE, CONNECTED, PARKED, server_of, used, verdict_of_ready
-from ..requests import Around, Kept, Passing
+from ..requests import Around, LastAnswer, Passing
 from ._facts import ServerFacts
 from ._lifecycle import Look, tell
 
@@ -289,7 +289,7 @@ class Caller:
             with trio.move_on_at(deadline.at) as connecting:
                 async with open_background() as background:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
-                    async with open_actor(actor, name=name, observers=[Follower(spare)]) as ref:
+                    async with open_actor(actor, name=name, observers=[IsolatedFollower(spare)]) as ref:
                         # `cancel` reaches only the tasks started so far: `_cancel_with_server` ends, `_end_with_server`
                         # lives. From here on the server's `Deadlines` answer the call at the deadline, so the scope
                         # must lose its own: it would also cut off the close of the connection.
@@ -381,7 +381,7 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
 
 
 @frozen
-class Follower:
+class IsolatedFollower:
     """Updates the record of an isolated attempt: only connected servers are checked."""
 
     spare: ConnectionRecord
@@ -427,7 +427,7 @@ class PendingRequest(Handle, Generic[T]):
                 servers ask by requests, which the callbacks answer. None lets the callbacks answer.
         """
         request = self._request
-        request.kept, request.passing = Kept(), passing
+        request.kept, request.passing = LastAnswer(), passing
         if passing is not None and passing.answers:
             request.members = None  # written again, with the answers
 

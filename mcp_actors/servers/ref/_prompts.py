@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from ...transports import Json
-    from .._session import Session
+    from .._session import ConnectionSession
     from ..record import ConnectionRecord
 
 
@@ -70,7 +70,7 @@ class GetPrompt(PlainRequest[GetPromptResult]):
     def target(self) -> str:
         return self.prompt
 
-    def check(self, session: Session, record: ConnectionRecord) -> None:
+    def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         require("prompts", session.capabilities, record.config.name, self.operation)
 
     def given(self) -> Json:
@@ -97,7 +97,7 @@ class Complete(PlainRequest[CompleteResult]):
         of = ref.name if isinstance(ref, PromptReference) else mask_url(ref.uri)
         return f"completion/complete {self.argument['name']!r:.80} of {of!r:.200}"
 
-    def check(self, session: Session, record: ConnectionRecord) -> None:
+    def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Check for the completions capability. Servers of older versions may complete without declaring it."""
         if session.version >= "2025-03-26":
             require("completions", session.capabilities, record.config.name, self.operation)
@@ -259,7 +259,7 @@ class ReadResource(PlainRequest[ReadResourceResult]):
     def subject(self) -> str:
         return mask_url(self.uri)
 
-    def check(self, session: Session, record: ConnectionRecord) -> None:
+    def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         require("resources", session.capabilities, record.config.name, self.operation)
 
     def given(self) -> Json:

@@ -21,7 +21,7 @@ import trio
 from mcp.types import CallToolResult, LoggingLevel, Tool
 
 from ..._errors import ServerError
-from ..._misuse import CALL, check_option, check_states, explained_methods, unknown_argument
+from ..._misuse import CALL_ARGUMENTS, check_option, check_states, explained_methods, unknown_argument
 from ..._tasks import fan_out
 from ...auth import SignInRequired
 from ...catalog import check_call, result_value
@@ -30,7 +30,7 @@ from .._admission import ToolChanges
 from .._failures import stopped_meanwhile
 from .._rules import Health
 from ..connection import is_signed_in, sign_in_to, sign_out_of
-from ..record import CONNECTED, STATES, ServerState
+from ..record import CONNECTED, SERVER_STATES, ServerState
 from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, unhealthy
 from ._caller import PendingRequest
 from ._lifecycle import reconnect, start, stop
@@ -74,7 +74,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ServerUnavailable: the group was closed first.
             ValueError: a state is unknown, or none was given.
         """
-        check_states(f"server {self.name!r}", states, STATES)
+        check_states(f"server {self.name!r}", states, SERVER_STATES)
         return await self._record.life.wait_state(*states)
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -189,7 +189,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     ) -> tuple[CallTool, Deadline]:
         """Validate a call and start its deadline."""
         if unknown:
-            raise unknown_argument("call_tool()", next(iter(unknown)), CALL)
+            raise unknown_argument("call_tool()", next(iter(unknown)), CALL_ARGUMENTS)
         record, checks = self._record, self._record.catalog.checks
         checks.check_request(name, meta)
         if progress is not None or idempotent is not None:

@@ -18,7 +18,7 @@ from ._request import (
     NO_EXTRAS as NO_EXTRAS,
     UNANSWERED as UNANSWERED,
     Extras as Extras,
-    Kept as Kept,
+    LastAnswer as LastAnswer,
     Passing as Passing,
     PlainRequest as PlainRequest,
     Request as Request,
@@ -34,7 +34,7 @@ from ._request import (
 from ._tools import Around as Around, CallTool as CallTool, ListTools as ListTools, list_all_tools as list_all_tools
 from ._upkeep import (
     LEVELS as LEVELS,
-    Probe as Probe,
+    HealthProbe as HealthProbe,
     SetLogLevel as SetLogLevel,
     TellRootsChanged as TellRootsChanged,
     check_health as check_health,

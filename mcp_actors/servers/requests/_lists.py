@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from mcp.types import ServerCapabilities
 
     from .._deadlines import Deadline
-    from .._session import Session
+    from .._session import ConnectionSession
     from ..record import ConnectionRecord
 
 
@@ -60,7 +60,7 @@ Page = TypeVar("Page", bound=ListPage)
 MAX_PAGES: Final = 1000
 """Stops a list that never ends. The largest servers list some hundred tools."""
 
-PART: Final = 16
+ITEMS_A_STEP: Final = 16
 """Items validated in one step: tools of common size take half a millisecond."""
 
 
@@ -89,12 +89,12 @@ class ListAll(Request[tuple[T, ...]]):
     def operation(self) -> str:
         return self.kind.method
 
-    async def send(self, session: Session, record: ConnectionRecord) -> tuple[T, ...]:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> tuple[T, ...]:
         return await all_pages(session, record, self.kind, self.deadline)
 
 
 async def all_pages(
-    session: Session, record: ConnectionRecord, kind: Kind[Page, T], attempt: Deadline | None
+    session: ConnectionSession, record: ConnectionRecord, kind: Kind[Page, T], attempt: Deadline | None
 ) -> tuple[T, ...]:
     """Fetch a list page by page; leave out and report items that exceed a limit or are not valid.
 
@@ -111,7 +111,7 @@ async def all_pages(
         return ()
     meter = ListMeter(record.config.name, kind.what, record.config.limits)
     try:
-        found = await _collected(_Pages(session, record, kind, meter, attempt), meter)
+        found = await _collected(_ListPages(session, record, kind, meter, attempt), meter)
     except LimitExceeded as exc:
         record.catalog.note_over_limit(kind.what, [exc])
         raise
@@ -125,7 +125,7 @@ async def all_pages(
     return found
 
 
-async def _collected(pages: _Pages[Any, T], meter: ListMeter) -> tuple[T, ...]:
+async def _collected(pages: _ListPages[Any, T], meter: ListMeter) -> tuple[T, ...]:
     found: list[T] = []
     cursor: str | None = None
     seen: set[str] = set()
@@ -160,8 +160,8 @@ def _without_repeated(found: list[T], begins: list[int]) -> tuple[T, ...]:
 
 
 @frozen(eq=False)
-class _Pages(Generic[Page, T]):
-    session: Session
+class _ListPages(Generic[Page, T]):
+    session: ConnectionSession
     record: ConnectionRecord
     kind: Kind[Page, T]
     meter: ListMeter
@@ -208,11 +208,11 @@ class _Pages(Generic[Page, T]):
             return
         # Copied, because a server in this process may keep its result.
         result, items = {**result, self.kind.member: []}, list(items)
-        for start in range(0, len(items), PART):
-            some = items[start : start + PART]
+        for start in range(0, len(items), ITEMS_A_STEP):
+            some = items[start : start + ITEMS_A_STEP]
             yield self._valid(result, some)
             # Release the items part by part: the release of thousands at once is a long step.
-            items[start : start + PART] = [None] * len(some)
+            items[start : start + ITEMS_A_STEP] = [None] * len(some)
 
     def _valid(self, result: dict[str, Any], items: list[Any]) -> Page:
         member = self.kind.member
@@ -265,7 +265,7 @@ PROMPTS: Final[Kind[ListPromptsResult, Prompt]] = Kind(
 class KeepResources(Request[None]):
     operation: ClassVar[str] = "resources/list"
 
-    async def send(self, session: Session, record: ConnectionRecord) -> None:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Request every page of each list, and show the result. A failed list stays, marked as outdated.
 
         Raises:

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from ...kernel import ActorRef
     from ...transports import Json
     from .._deadlines import Deadline
-    from .._session import Session
+    from .._session import ConnectionSession
     from ..record import ConnectionRecord, ServerRecord
 
 
@@ -89,7 +89,7 @@ class Request(Call[T]):
         return None
 
     @abstractmethod
-    async def send(self, session: Session, record: ConnectionRecord) -> T:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> T:
         """Send the request on the session of this connection and return the result.
 
         **Cancellation**: asks the server to cancel a request that was sent.
@@ -100,7 +100,7 @@ class Request(Call[T]):
 
 
 def meta_for(
-    session: Session, record: ConnectionRecord, meta: Mapping[str, Any] | None = None
+    session: ConnectionSession, record: ConnectionRecord, meta: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any] | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `SetLogLevel`)."""
     if record.opening.log_level is not None and session.modern:
@@ -219,7 +219,7 @@ def given_passing(server: str, method: str, responses: object, state: object, ca
 
 
 @define(eq=False)
-class Kept:
+class LastAnswer:
     """The last answer to a request, as parsed from JSON.
 
     `exposed` is True once middleware has the value read from the answer, and may change the value.
@@ -273,7 +273,7 @@ class PlainRequest(Request[ResultT]):
     members: bytes | None = field(default=None, repr=False)
     # Set only where needed: as arguments, they would slow down every call.
     passing: Passing | None = field(default=None, init=False, repr=False)
-    kept: Kept | None = field(default=None, init=False, repr=False)
+    kept: LastAnswer | None = field(default=None, init=False, repr=False)
 
     @property
     def target(self) -> str | None:
@@ -284,7 +284,7 @@ class PlainRequest(Request[ResultT]):
         return self.target
 
     @abstractmethod
-    def check(self, session: Session, record: ConnectionRecord) -> None:
+    def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Check that the request may be sent. The caller gets any exception, and nothing is sent."""
 
     @abstractmethod
@@ -311,7 +311,7 @@ class PlainRequest(Request[ResultT]):
                 params = from_json(b"{%b}" % text)
         return params if answers is None else params | answers
 
-    def extras(self, session: Session, record: ConnectionRecord) -> Extras | None:
+    def extras(self, session: ConnectionSession, record: ConnectionRecord) -> Extras | None:
         """Return the rare parts of the request; None without any, as nearly always.
 
         Raises:
@@ -327,7 +327,7 @@ class PlainRequest(Request[ResultT]):
             return None if meta is None and capabilities is None else Extras(meta, None, capabilities)
         return Extras(meta, Reports(config.name, self.progress, self.deadline), capabilities)
 
-    async def send(self, session: Session, record: ConnectionRecord) -> ResultT:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> ResultT:
         """Send the request, and continue while the server asks back. See `Request.send`."""
         self.check(session, record)
         extras = self.extras(session, record) or NO_EXTRAS
@@ -348,7 +348,7 @@ class PlainRequest(Request[ResultT]):
         self.reports = reports
         return value
 
-    async def go_on(self, session: Session, record: ConnectionRecord, value: Any, extras: Extras) -> ResultT:
+    async def go_on(self, session: ConnectionSession, record: ConnectionRecord, value: Any, extras: Extras) -> ResultT:
         """Answer the questions of the server, from the result of the first message on; return the final result."""
         if isinstance(value, MCPError):
             value = await self._send_after_pages(session, record, value, extras)
@@ -366,7 +366,7 @@ class PlainRequest(Request[ResultT]):
         return self.passing is None and pages_of(refusal) != []
 
     async def _send_after_pages(
-        self, session: Session, record: ConnectionRecord, refusal: MCPError, extras: Extras
+        self, session: ConnectionSession, record: ConnectionRecord, refusal: MCPError, extras: Extras
     ) -> Any:
         """Let a person open the pages, and send the request once more when all are done."""
         seconds, began = record.server.callbacks.timeout, 0.0 if self.deadline is None else self.deadline.began
@@ -388,7 +388,9 @@ class PlainRequest(Request[ResultT]):
             return True
         return self.passing is not None and isinstance(value, InputRequiredResult)
 
-    async def send_once(self, session: Session, record: ConnectionRecord, answers: Json | None, extras: Extras) -> Any:
+    async def send_once(
+        self, session: ConnectionSession, record: ConnectionRecord, answers: Json | None, extras: Extras
+    ) -> Any:
         """Send one message, and return the result as `read` does. See `params` for the answers."""
         given: Json = {"attempt": self.deadline, "meta": extras.meta, "capabilities": extras.capabilities}
         ask: Any = partial(session.ask, self.method, report=extras.reports, **given)
@@ -407,7 +409,7 @@ class PlainRequest(Request[ResultT]):
             self.kept.keep(answer, value)
         return value
 
-    async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
+    async def learn_headers(self, session: ConnectionSession, record: ConnectionRecord, refusal: MCPError) -> bool:
         """Learn which arguments are headers, after a refusal. Return True if a second send may succeed."""
         return False
 
@@ -415,7 +417,7 @@ class PlainRequest(Request[ResultT]):
         asked = record.server.note_old_question(self.operation, error.message)
         return error if asked is None else caused_by(asked, error)
 
-    def read(self, session: Session, result: Json) -> Any:
+    def read(self, session: ConnectionSession, result: Json) -> Any:
         """Return the parsed result: of the class of this request, a request for input, or claimed by an extension.
 
         `result` is changed.
@@ -438,7 +440,7 @@ class PlainRequest(Request[ResultT]):
         # The class accepts more than the schema of the version. To use both costs as much as all the rest of a call.
         return self.read_openly(session, result)
 
-    def read_openly(self, session: Session, result: Json) -> Any:
+    def read_openly(self, session: ConnectionSession, result: Json) -> Any:
         return session.read(self.method, result)
 
     def finish(self, value: ResultT, record: ConnectionRecord) -> ResultT:

@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from ...transports import Json
     from .._admission import KnownTool
     from .._deadlines import Deadline
-    from .._session import Session
+    from .._session import ConnectionSession
     from ..record import ConnectionRecord, ServerRecord
 
 
@@ -111,7 +111,7 @@ class CallTool(PlainRequest[CallToolResult]):
     def target(self) -> str:
         return self.name
 
-    def check(self, session: Session, record: ConnectionRecord) -> None:
+    def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Check that the tool may be called, and the arguments unless the present listing has checked them.
 
         Raises:
@@ -163,13 +163,13 @@ class CallTool(PlainRequest[CallToolResult]):
             record.catalog.checks.check_result(self.name, value)
         return value
 
-    def read_openly(self, session: Session, result: Json) -> Any:
+    def read_openly(self, session: ConnectionSession, result: Json) -> Any:
         """Return the result. An empty array counts as an empty object if the tool returns objects."""
         if result.get("structuredContent") == [] and self.name in session.return_objects:
             result["structuredContent"] = {}
         return super().read_openly(session, result)
 
-    async def learn_headers(self, session: Session, record: ConnectionRecord, refusal: MCPError) -> bool:
+    async def learn_headers(self, session: ConnectionSession, record: ConnectionRecord, refusal: MCPError) -> bool:
         if not session.modern:
             return False
         try:
@@ -204,7 +204,7 @@ TOOLS: Final[Kind[ListToolsResult, Tool]] = Kind(
 class ListTools(Request[tuple[Tool, ...]]):
     operation: ClassVar[str] = "tools/list"
 
-    async def send(self, session: Session, record: ConnectionRecord) -> tuple[Tool, ...]:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> tuple[Tool, ...]:
         ticket = record.catalog.freshness.begin()
         tools = await list_all_tools(session, record, self.deadline)
         record.catalog.offer(ticket, tools)
@@ -226,7 +226,7 @@ async def _copied(tools: deque[KnownTool]) -> tuple[Tool, ...]:
 
 
 async def list_all_tools(
-    session: Session, record: ConnectionRecord, attempt: Deadline | None = None
+    session: ConnectionSession, record: ConnectionRecord, attempt: Deadline | None = None
 ) -> tuple[KnownTool, ...]:
     """Request every page of the server's tools.
 

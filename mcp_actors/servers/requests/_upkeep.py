@@ -32,19 +32,19 @@ if TYPE_CHECKING:
 
     from ...kernel import ActorRef
     from .._rules import Verdict
-    from .._session import Session
+    from .._session import ConnectionSession
     from ..record import ConnectionHealth, ConnectionLife, ConnectionRecord, ServerLife
 
 
 @define(eq=False)
-class Probe(Request[None]):
+class HealthProbe(Request[None]):
     """A request that any live server answers, if only with an error."""
 
     control: ClassVar[bool] = True
 
     operation: ClassVar[str] = "ping"
 
-    async def send(self, session: Session, record: ConnectionRecord) -> None:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Send ``ping``, ``server/discover`` since 2026-07-28, or ``tools/list`` to a server that ignores pings.
 
         Raises:
@@ -60,7 +60,7 @@ class Probe(Request[None]):
                 raise
 
 
-def _is_pinged(session: Session, health: ConnectionHealth) -> bool:
+def _is_pinged(session: ConnectionSession, health: ConnectionHealth) -> bool:
     # The protocol requires an answer to a ping, but some servers ignore pings. A server that fails and never answered
     # one gets tools/list, which it answered at the connect.
     return bool(health.pings) or session.capabilities.tools is None or (health.pings is None and not health.failing)
@@ -99,7 +99,7 @@ async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
             # An empty context, because check_health() may be called inside a request of this server. The kernel follows
             # calls through the context: it would take the check for a part of that request, and may refuse it as a
             # deadlock.
-            await contextvars.Context().run(actor.send_request, Probe()).wait()
+            await contextvars.Context().run(actor.send_request, HealthProbe()).wait()
         except HttpStatusError as exc:
             return None if exc.status == 429 else exc  # a server that limits the rate of requests is alive
         except Exception as exc:
@@ -148,7 +148,7 @@ class SetLogLevel(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, session: Session, record: ConnectionRecord) -> None:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         before = record.opening.log_level
         level = self.level or before
         if level is None:
@@ -192,7 +192,7 @@ class TellRootsChanged(Request[None]):
 
     of_the_session: ClassVar[bool] = True
 
-    async def send(self, session: Session, record: ConnectionRecord) -> None:
+    async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Send the notification. Servers since 2026-07-28 ask for the roots when needed.
 
         Raises:

@@ -25,7 +25,7 @@ from mcp import MCPError
 
 from ..._tasks import TimeSlice
 from ..._text import plain_text
-from .._exchange import SHOWN
+from .._exchange import SHOWN_TEXT
 from .._link import Lifeline
 from .._messages import (
     SKIPPED,
@@ -41,9 +41,9 @@ from .._request_table import RequestUnderWay
 from ._failures import UNREACHED, error_in
 
 JSON: Final = "application/json"
-EVENTS: Final = "text/event-stream"
+EVENT_STREAM: Final = "text/event-stream"
 
-SHORT: Final = 64 * 1024
+SHORT_BODY: Final = 64 * 1024
 """Bytes that are read of a body if little is expected, as with an error status."""
 
 SHORT_WAIT: Final = 1.0
@@ -52,13 +52,13 @@ SHORT_WAIT: Final = 1.0
 SMALL: Final = 4 * 1024
 """Bytes of a body that may be read, or parsed twice, in one step."""
 
-PIECE: Final = 64 * 1024
+BODY_PIECE: Final = 64 * 1024
 """Bytes of a decoded body per step."""
 
 ENCODED_PIECE: Final = 8 * 1024
 """Bytes decoded per step. A few compressed bytes can expand to very many."""
 
-QUIET: Final = 300.0
+QUIET_STREAM: Final = 300.0
 """Seconds without a byte after which a stream of notifications counts as broken, as in the SDK."""
 
 CHALLENGES: Final = frozenset({401, 403, 407})
@@ -218,16 +218,16 @@ async def refuse_surplus(response: httpx2.Response) -> None:
 
 @define(eq=False, repr=False)
 class NotificationBody(_ResponseBody):
-    """The body of a stream of notifications, which breaks after `QUIET` seconds without a byte.
+    """The body of a stream of notifications, which breaks after `QUIET_STREAM` seconds without a byte.
 
     A proxy may silently drop a connection over which this side never sends. Other requests, health checks included,
     take other connections, so only a new stream shows that the old one was dead.
     """
 
     async def __anext__(self) -> bytes:
-        with trio.move_on_after(QUIET):
+        with trio.move_on_after(QUIET_STREAM):
             return await super().__anext__()
-        raise httpx2.ReadTimeout(f"no byte came in {QUIET:g} s")
+        raise httpx2.ReadTimeout(f"no byte came in {QUIET_STREAM:g} s")
 
 
 class _Sliced(httpx2.AsyncByteStream):
@@ -254,7 +254,7 @@ class _Sliced(httpx2.AsyncByteStream):
 
 
 async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
-    """Decode a body in pieces of up to `PIECE` bytes, and let other tasks run in between.
+    """Decode a body in pieces of up to `BODY_PIECE` bytes, and let other tasks run in between.
 
     Raises:
         httpx2.DecodingError: the body cannot be decoded, or was encoded twice: any number of bytes could pass between
@@ -263,15 +263,15 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     codings = [each.lower() for each in response.headers.get_list("content-encoding", split_commas=True)]
     codings = [each for each in codings if each != "identity"]
     if len(codings) > 1:
-        raise httpx2.DecodingError(f"it was encoded more than once: {plain_text(', '.join(codings), limit=SHOWN)}")
+        raise httpx2.DecodingError(f"it was encoded more than once: {plain_text(', '.join(codings), limit=SHOWN_TEXT)}")
     time_slice = TimeSlice()
-    size = ENCODED_PIECE if codings else PIECE
+    size = ENCODED_PIECE if codings else BODY_PIECE
     response.stream = _Sliced(response.stream, size, time_slice)  # type: ignore[arg-type]  # an AsyncClient's are async
     async with aclosing(response.aiter_bytes()) as decoded:
         async for data in decoded:
-            for begin in range(0, len(data), PIECE):
+            for begin in range(0, len(data), BODY_PIECE):
                 await time_slice.checkpoint()
-                yield data[begin : begin + PIECE]
+                yield data[begin : begin + BODY_PIECE]
 
 
 def is_small(response: httpx2.Response) -> bool:
@@ -320,12 +320,12 @@ async def read_short(response: httpx2.Response) -> tuple[bytes, MCPError | None]
     body = b""
     try:
         with trio.move_on_after(SHORT_WAIT):
-            body = await read_body(response, SHORT)
+            body = await read_body(response, SHORT_BODY)
     except (BodyTooLong, httpx2.HTTPError):
         return b"", None
-    if (kind := media_type(response)) == EVENTS:
-        body = next((each.data for each in EventParser(SHORT, SHORT).feed(body + b"\n\n") if each.data), b"")
-    return body, error_in(body) if kind in (JSON, EVENTS) else None
+    if (kind := media_type(response)) == EVENT_STREAM:
+        body = next((each.data for each in EventParser(SHORT_BODY, SHORT_BODY).feed(body + b"\n\n") if each.data), b"")
+    return body, error_in(body) if kind in (JSON, EVENT_STREAM) else None
 
 
 def hang_up(response: httpx2.Response) -> None:
@@ -358,7 +358,7 @@ MAX_FIELD: Final = 16 * 1024
 LINES: Final = 1024
 """Bytes split per step if lines are short: each byte may be a line."""
 
-FEW: Final = 64
+LINES_A_STEP: Final = 64
 """Maximum lines of a piece that is split in one step. A message of any length is one line."""
 
 
@@ -367,7 +367,7 @@ MAX_RETRY: Final = 60_000
 
 DATA: Final = b"data:"
 
-MARK: Final = "\ufeff".encode()
+STREAM_MARK: Final = "\ufeff".encode()
 """The byte order mark, with which a stream may begin."""
 
 
@@ -380,7 +380,7 @@ class TooMuch(httpx2.SSEError):
 
 
 @frozen
-class Event:
+class ServerSentEvent:
     """One event, as it was sent.
 
     Attributes:
@@ -420,7 +420,7 @@ class EventParser:
         self._fields: dict[bytes, bytes] = {}
         self.partial: PartialMessage | None = None
 
-    def feed(self, piece: bytes) -> Iterator[Event]:
+    def feed(self, piece: bytes) -> Iterator[ServerSentEvent]:
         """Take the next bytes of the stream, cut anywhere; yield completed events."""
         if not piece:
             return
@@ -441,9 +441,9 @@ class EventParser:
             self.partial.append(part)
         elif len(self._line) < MAX_FIELD:
             self._line += part
-            if self._at_start and self._line.startswith(MARK):
+            if self._at_start and self._line.startswith(STREAM_MARK):
                 self._at_start = False
-                del self._line[: len(MARK)]
+                del self._line[: len(STREAM_MARK)]
             if self._line.startswith(DATA) and len(self._line) > len(DATA):
                 self._in_data = True
                 self._begin_data().append(bytes(self._line[len(DATA) :]).removeprefix(b" "))
@@ -473,10 +473,10 @@ class EventParser:
             self.partial.append(b"\n")
         return self.partial
 
-    def end_event(self) -> Event:
+    def end_event(self) -> ServerSentEvent:
         """Return the event so far, and begin the next."""
         data = b"" if self.partial is None else self.partial.value
-        event = Event(
+        event = ServerSentEvent(
             self._fields.get(b"event") or b"message",
             data if isinstance(data, bytes) else b"",
             self._fields.get(b"id"),
@@ -496,7 +496,7 @@ def _milliseconds(value: bytes) -> bytes | None:
 
 
 def _parts(piece: bytes) -> Iterator[bytes]:
-    size = LINES if piece.count(b"\n") + piece.count(b"\r") > FEW else PIECE
+    size = LINES if piece.count(b"\n") + piece.count(b"\r") > LINES_A_STEP else BODY_PIECE
     for begin in range(0, len(piece), size):
         yield piece[begin : begin + size]
 
@@ -508,7 +508,7 @@ async def read_events(
     *,
     is_expected: Callable[[Excerpt], bool] = lambda _: False,
     skipped: int = SKIPPED,
-) -> AsyncGenerator[Event, None]:
+) -> AsyncGenerator[ServerSentEvent, None]:
     """Read a stream of events to its end, and yield to the event loop often, whatever the server sends.
 
     Lines without an event, such as comments, slow the reading down (see `ReadingPace`), and so does a long unsolicited

@@ -6,7 +6,7 @@ to the server here.
 
 Owns: nothing. The link, or `open_exchange`, owns the client.
 Writes: the `Masker`, with credentials; the client of the user's ``http_client``. Calls the user's functions.
-Calls: auth, config, transports, _bodies, _proxies.
+Calls: auth, config, transports, _bodies, _proxies, _transport.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 _hopeless: Final = partial(not_open, phase="configure")
 _failed: Final = partial(not_open, phase="configure", hopeless=False)
 
-TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
+HTTP_TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
 """Seconds until the network counts as broken. None where only the server or this process is slow: the timeouts of
 requests cover these."""
 
 LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
-"""The default of httpx2, which would end every longer call, replaced by `TIMEOUT`."""
+"""The default of httpx2, which would end every longer call, replaced by `HTTP_TIMEOUT`."""
 
 MIN_CONNECTIONS: Final = 50
 """Minimum limit on connections, however small ``max_in_flight`` is: each event stream holds one."""
@@ -54,7 +54,7 @@ SPARE_CONNECTIONS: Final = 4
 KEEPALIVE: Final = 60.0
 """Seconds that an unused connection is kept, where not configurable."""
 
-KEPT: Final = 20
+KEPT_CONNECTIONS: Final = 20
 """Maximum of kept unused connections. The HTTP library looks at each twice per request: 64 after a burst would double
 the time of each later call."""
 
@@ -134,7 +134,7 @@ def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
 
 async def exchange_of(
     config: ServerConfig, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
-) -> auth.Exchange:
+) -> auth.AuthorizationClient:
     """Return the client of an authorization server.
 
     Raises:
@@ -144,7 +144,9 @@ async def exchange_of(
     if oauth.client_secret is not None:
         secret = await resolve_credentials(resolve, oauth.client_secret, config, "auth.client_secret")
         masker.add("<auth.client_secret>", secret)
-    return auth.Exchange(client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>"))
+    return auth.AuthorizationClient(
+        client, real_url(transport), oauth, secret, masker, partial(masker.add_recent, "<token>")
+    )
 
 
 async def _forget_cookies(client: httpx2.AsyncClient, response: httpx2.Response) -> None:
@@ -184,7 +186,7 @@ def _call_factory(server: str, factory: Callable[[], httpx2.AsyncClient]) -> htt
     if client.is_closed:
         raise _hopeless(server, "http_client returned a closed client; create a new one in each call")
     if client.timeout == LIBRARY_TIMEOUT:
-        client.timeout = TIMEOUT
+        client.timeout = HTTP_TIMEOUT
     return client
 
 
@@ -196,10 +198,10 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
         ours = KeepAliveTransport(verify, limits)
         # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it.
         if is_loopback(url.host) or not getproxies().keys() - {"no"}:
-            return httpx2.AsyncClient(transport=ours, timeout=TIMEOUT, trust_env=False)
+            return httpx2.AsyncClient(transport=ours, timeout=HTTP_TIMEOUT, trust_env=False)
         proxies = EnvironmentProxies(ours, lambda proxy: httpx2.AsyncHTTPTransport(verify, limits=limits, proxy=proxy))
         proxies.transport_for(url)
-        return httpx2.AsyncClient(transport=proxies, timeout=TIMEOUT)
+        return httpx2.AsyncClient(transport=proxies, timeout=HTTP_TIMEOUT)
     except UnusableProxy as error:
         raise _hopeless(config.name, str(error)) from None
     except ConnectFailed:
@@ -232,7 +234,7 @@ def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
     if isinstance(transport, Http):
         limit, keepalive = transport.max_connections, transport.keepalive
     limit = limit or max(MIN_CONNECTIONS, config.max_in_flight + SPARE_CONNECTIONS)
-    return httpx2.Limits(max_connections=limit, max_keepalive_connections=KEPT, keepalive_expiry=keepalive)
+    return httpx2.Limits(max_connections=limit, max_keepalive_connections=KEPT_CONNECTIONS, keepalive_expiry=keepalive)
 
 
 def bound_on_connections(config: ServerConfig, transport: Http | Sse) -> int | None:

@@ -29,7 +29,7 @@ from ..._collapse import caused_by
 from ..._errors import ConnectionLost, HttpStatusError, LimitExceeded, ServerError
 from ..._text import Shortage, causes_of, own_shortage, plain_text
 from .._credentials import Masked, Masker
-from .._exchange import SHOWN
+from .._exchange import SHOWN_TEXT
 from .._link import MAY_HAVE_ACTED, ConnectionOver
 from .._messages import alone, parse_json, to_message
 from .._request_table import NO_IDS, UnmatchedError, comparable_id
@@ -83,7 +83,7 @@ MAX_RETRY_AFTER: Final = 3600.0
 """Maximum seconds to wait for ``Retry-After``, even if the server asks for a week."""
 
 _REMEDY_URL: Final = "check that this is the URL of an MCP endpoint"
-_REMEDIES: Final = {
+_STATUS_REMEDIES: Final = {
     400: _REMEDY_URL,
     401: "check the credentials",
     403: "check what the credentials allow",
@@ -152,7 +152,7 @@ def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None
     if answer.id is None:
         raise WrongId(f"the response is an error without an id, so not to request {request!r}")
     if comparable_id(answer.id) != comparable_id(request):
-        raise WrongId(f"the response is to request {plain_text(repr(answer.id), limit=SHOWN)}, not to {request!r}")
+        raise WrongId(f"the response is to request {plain_text(repr(answer.id), limit=SHOWN_TEXT)}, not to {request!r}")
     answer.id = request
 
 
@@ -302,7 +302,9 @@ class HttpFailures:
             return wanted
         if status == HTTPStatus.UNAUTHORIZED and self.credentials:
             return f"check the credentials ({self.credentials})"
-        remedy = _REMEDIES.get(status, REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER)
+        remedy = _STATUS_REMEDIES.get(
+            status, REMEDY_SERVER if status >= HTTPStatus.INTERNAL_SERVER_ERROR else _REMEDY_OTHER
+        )
         return remedy if wait is None else f"{remedy}, and try again in {wait:.0f} s"
 
     def redirected(self, response: httpx2.Response) -> HttpStatusError:
@@ -412,7 +414,7 @@ class HttpFailures:
         return caused_by(ConnectionOver(what), self._kept(cause))
 
     def no_stream(self, kind: str) -> ServerError:
-        found = plain_text(self.masker(kind), limit=SHOWN) or "no content type"
+        found = plain_text(self.masker(kind), limit=SHOWN_TEXT) or "no content type"
         return self._about(ServerError, f" answered with {found!r}, which is not an event stream; {REMEDY_STREAM}")
 
     def no_endpoint(self) -> ServerError:

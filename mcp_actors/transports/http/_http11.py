@@ -5,13 +5,12 @@ a caller the result of another call, so whatever h11 refuses is refused here, an
 compare both. h11 itself takes seconds for one step if the head is long enough (decision 76).
 
 An `HttpReply` takes bytes from the front of a buffer, to which its caller adds. Its generators yield an empty item
-where they need more. A step takes time in proportion to the new bytes, and to the limits below.
+where they need more. A step takes time in proportion to the new bytes, and to the limits below. Requests have
+credentials, and are kept in memoryviews, whose contents no traceback with variables shows.
 
 Owns: the place in one response that was reached.
 Writes: the buffer, which loses what was parsed.
-Calls: nothing but the exceptions of httpx2. No I/O, no clock.
-
-Requests have credentials. They are kept in memoryviews, whose contents no traceback with variables shows.
+Calls: _bodies.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from typing import Final, NoReturn
 import httpx2
 from attrs import define, field
 
-from ._bodies import PIECE
+from ._bodies import BODY_PIECE
 
 MAX_REPLY_HEAD: Final = 100 * 1024
 """Maximum bytes of a head, or of the trailers, as with httpx2's own transport."""
@@ -79,8 +78,8 @@ def pieces_to_send(head: memoryview, body: memoryview) -> Iterator[memoryview]:
         body = memoryview((chunk if body else b"") + b"0\r\n\r\n")
     elif framing != [b"content-length: %d" % len(body)] and (framing or body):
         raise httpx2.LocalProtocolError("the body is not as long as the head says")
-    for begin in range(0, len(body) or 1, PIECE):
-        yield memoryview(b"".join([b"" if begin else head, body[begin : begin + PIECE]]))
+    for begin in range(0, len(body) or 1, BODY_PIECE):
+        yield memoryview(b"".join([b"" if begin else head, body[begin : begin + BODY_PIECE]]))
 
 
 @define(eq=False)

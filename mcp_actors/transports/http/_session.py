@@ -39,7 +39,7 @@ from .._exchange import IncomingRequests, Receive, Unanswered, Unasked
 from .._link import Lifeline
 from .._messages import MessageLimits, ReadingPace, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import CLOSED, Json, RequestTable
-from ._bodies import EVENTS, JSON, Event, NotificationBody, TooMuch, media_type, read_events, read_short
+from ._bodies import EVENT_STREAM, JSON, NotificationBody, ServerSentEvent, TooMuch, media_type, read_events, read_short
 from ._failures import UNREACHED, HttpFailures
 from ._link import ACCEPT, NOTIFICATION_TIMEOUT, SESSION, Reach, Refusals
 
@@ -175,7 +175,7 @@ class HttpSession:
         Raises:
             Exception: the stream could not be requested.
         """
-        headers: dict[str, str | bytes] = {"accept": EVENTS, "cache-control": "no-store"}
+        headers: dict[str, str | bytes] = {"accept": EVENT_STREAM, "cache-control": "no-store"}
         if last_id is not None:
             headers["last-event-id"] = last_id
         request = self._build("GET", headers)
@@ -232,7 +232,7 @@ class HttpSession:
 
 
 def has_events(response: httpx2.Response) -> bool:
-    return response.is_success and media_type(response) == EVENTS
+    return response.is_success and media_type(response) == EVENT_STREAM
 
 
 # --- Decide when and where an event stream goes on after its end ------------------------------------------------------
@@ -244,7 +244,7 @@ REOPENING: Final = Backoff(first=0.1, initial=0.1, maximum=5.0, jitter=0.1)
 """Seconds between the openings of two streams, by the number of streams in a row without a message. A ``retry`` field
 may ask for more."""
 
-RETRY: Final = 1.0
+STREAM_RETRY: Final = 1.0
 """Seconds from the end of a stream to the opening of the next one, without a ``retry`` field."""
 
 MAX_FRUITLESS: Final = 100
@@ -269,7 +269,7 @@ class Reopening:
     """
 
     last_id: bytes | None = field(default=None, init=False)
-    retry: float = field(default=RETRY, init=False)
+    retry: float = field(default=STREAM_RETRY, init=False)
     _opened_at: float | None = field(default=None, init=False)
     _streams: int = field(default=0, init=False)
     _fruitless: int = field(default=0, init=False)
@@ -288,7 +288,7 @@ class Reopening:
         self._streams += 1
         self._fruitless += 1
 
-    def note(self, event: Event) -> None:
+    def note(self, event: ServerSentEvent) -> None:
         """Note where the stream goes on after an event. An id that no header can have is ignored."""
         name = (event.id or b"").strip(b" \t")
         if name and not CONTROLS.search(name):
@@ -377,7 +377,7 @@ class NotificationStream:
         finally:
             await response.aclose()
 
-    async def _take(self, event: Event, receive: Receive) -> JSONRPCMessage | None:
+    async def _take(self, event: ServerSentEvent, receive: Receive) -> JSONRPCMessage | None:
         if event.name != b"message" or not (event.data or event.skipped):
             return None
         message = self._message_in(event)
@@ -389,7 +389,7 @@ class NotificationStream:
             await self._session.take(message, receive)
         return message
 
-    def _message_in(self, event: Event) -> JSONRPCMessage | None:
+    def _message_in(self, event: ServerSentEvent) -> JSONRPCMessage | None:
         if event.skipped is not None:
             excess = event.skipped.excess
             limit, remedy = self._session.limits.exceeded(excess)

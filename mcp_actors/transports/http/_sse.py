@@ -48,7 +48,7 @@ from .._exchange import Receive, Unanswered
 from .._logs import discreet
 from .._messages import INITIALIZED, Excerpt, MessageLimits, answer_over_limit, parse_message, unreadable_answer
 from .._request_table import Json, RequestUnderWay, notice_of
-from ._bodies import Event, ExchangeBody, TooMuch, WatchedRequestBody, media_type, read_events, read_short
+from ._bodies import ExchangeBody, ServerSentEvent, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
 from ._failures import REMEDY_STREAM, UNREACHED, Send
 from ._link import NOTIFICATION_TIMEOUT, PING_ID, HttpLink, Reach, Refusals, admit
@@ -128,7 +128,7 @@ class SseLink(HttpLink[Sse]):
     def _is_expected(self, excerpt: Excerpt) -> bool:
         return self._requests.awaits_answer and excerpt.may_be_answer
 
-    async def _take(self, event: Event) -> None:
+    async def _take(self, event: ServerSentEvent) -> None:
         """Handle one event, and pause after an unsolicited one."""
         message = None
         # Some servers name the endpoint in an event of another type.
@@ -163,7 +163,7 @@ class SseLink(HttpLink[Sse]):
             await self._receive(message)
         return is_answer
 
-    def _message_in(self, event: Event) -> JSONRPCMessage | None:
+    def _message_in(self, event: ServerSentEvent) -> JSONRPCMessage | None:
         """Return the message in an event, or an error in place of an unreadable response; None to skip the event."""
         if event.skipped is not None:
             answer = answer_over_limit(event.skipped, self._limits.response_too_large(event.skipped.excess))

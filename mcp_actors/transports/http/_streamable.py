@@ -31,18 +31,18 @@ from ..._text import plain_text
 from ...auth import SignInRequired
 from ...config import Http
 from .._dialects import NOT_A_MESSAGE
-from .._exchange import SHOWN, Receive, Unanswered, Unasked
+from .._exchange import SHOWN_TEXT, Receive, Unanswered, Unasked
 from .._link import ConnectionOver
 from .._logs import discreet
 from .._messages import INITIALIZED, Excess, MessageLimits, TooManyValues, parse_message, unreadable_answer
 from .._request_table import Json, RequestUnderWay, comparable_id, mcp_error, notice_of
 from ._bodies import (
-    EVENTS,
+    EVENT_STREAM,
     JSON,
     BodyTooLong,
-    Event,
     ExchangeBody,
     NotificationBody,
+    ServerSentEvent,
     TooMuch,
     hang_up,
     is_small,
@@ -77,7 +77,7 @@ logger = Log("mcp_actors.servers.http")
 
 Answer = JSONRPCResponse | JSONRPCError
 
-ENDED: Final = "the event stream ended before the response"
+STREAM_ENDED: Final = "the event stream ended before the response"
 
 END_WAIT: Final = 0.2
 """Seconds to wait for the end of a stream after its answer. Servers end it at once."""
@@ -157,7 +157,7 @@ class HttpExchange:
         kind = media_type(response)
         if response.is_success and self._request.method == "initialize":
             session.begin(response)
-        if response.is_success and kind == EVENTS:
+        if response.is_success and kind == EVENT_STREAM:
             answer = await self._in_streams(response)
         else:
             answer = await self._in_body(response, kind)
@@ -187,7 +187,7 @@ class HttpExchange:
                 answer = self._answer_in(body)
             except NoAnswer as reason:
                 await self._note_silence()
-                found = plain_text(failures.masker(kind), limit=SHOWN) or "no content type"
+                found = plain_text(failures.masker(kind), limit=SHOWN_TEXT) or "no content type"
                 what = reason if kind == JSON else f"it answered with {found!r}, which is not MCP"
                 raise NoAnswer(f"{what}{failures.said(body, response)}") from None
             if kind != JSON:
@@ -258,7 +258,7 @@ class HttpExchange:
                     await self._note_silence()
                 if self._misdirected is not None:
                     raise session.failures.misdirected(self._misdirected)
-                raise failure or session.failures.lost(f"{ENDED}{session.failures.said(self._odd)}")
+                raise failure or session.failures.lost(f"{STREAM_ENDED}{session.failures.said(self._odd)}")
             response = following
 
     async def _in_stream(self, response: httpx2.Response, streams: Reopening) -> Answer | None:
@@ -297,7 +297,7 @@ class HttpExchange:
                 name = f"{session.failures.server}:end of stream"
                 session.background.start_soon(_read_end, response, events, name=name)
 
-    def _message_in(self, event: Event) -> Answer | Unasked | None:
+    def _message_in(self, event: ServerSentEvent) -> Answer | Unasked | None:
         """Return the message in an event; None without a message.
 
         Raises:
@@ -348,7 +348,7 @@ class HttpExchange:
         session, refused = self._session, 0
         while streams.last_id is not None and refused < MAX_REFUSED:
             if streams.exhausted:
-                what = f"{ENDED}, although it was resumed {streams.resumed} times; {REMEDY_SERVER}"
+                what = f"{STREAM_ENDED}, although it was resumed {streams.resumed} times; {REMEDY_SERVER}"
                 raise session.failures.lost(what)
             await trio.sleep(streams.retry)
             await trio.sleep(streams.delay(trio.current_time()))
@@ -361,12 +361,12 @@ class HttpExchange:
         return None
 
 
-async def _close(response: httpx2.Response, events: AsyncGenerator[Event, None]) -> None:
+async def _close(response: httpx2.Response, events: AsyncGenerator[ServerSentEvent, None]) -> None:
     await events.aclose()
     await response.aclose()
 
 
-async def _read_end(response: httpx2.Response, events: AsyncGenerator[Event, None]) -> None:
+async def _read_end(response: httpx2.Response, events: AsyncGenerator[ServerSentEvent, None]) -> None:
     """Read the end of a stream after the answer, for the next use of the connection."""
     with suppress(httpx2.HTTPError):
         try:

@@ -11,7 +11,7 @@ step, because the next bytes on it could be the response to the request that has
 
 Owns: all connections of one client, idle or in use, as many as its limit.
 Writes: to the sockets.
-Calls: Trio, and ``_http11`` for the bytes.
+Calls: _bodies, _http11.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from attrs import define, field
 
 from ..._collapse import first_of, leaves
 from ..._tasks import TimeSlice
-from ._bodies import PIECE, Reads
+from ._bodies import BODY_PIECE, Reads
 from ._http11 import HttpReply, head_of, pieces_to_send
 
 DEFAULT_PORTS: Final = {"http": 80, "https": 443}
@@ -98,7 +98,7 @@ class Channel(trio.abc.Stream):
     async def receive(self) -> bool:
         """Read what comes next into the buffer; return False at the end."""
         with _phase(self._timeouts.get("read"), httpx2.ReadTimeout, httpx2.ReadError):
-            data = await self._stream.receive_some(PIECE)
+            data = await self._stream.receive_some(BODY_PIECE)
         self.buffer += data
         return bool(data)
 
@@ -121,7 +121,7 @@ class Channel(trio.abc.Stream):
         while self._socket.fileno() >= 0:
             await trio.lowlevel.wait_readable(self._socket)
             try:
-                data = self._socket.recv(max_bytes or PIECE)
+                data = self._socket.recv(max_bytes or BODY_PIECE)
             except BlockingIOError:
                 continue
             self.read.count += 1

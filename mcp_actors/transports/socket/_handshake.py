@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
     import trio
 
-VERSION: Final = b"mcp-actors/1"
+LINE_VERSION: Final = b"mcp-actors/1"
 """Begins each line, and changes with the form of the lines."""
 
 HANDSHAKE_SECONDS: Final = 5.0
@@ -58,10 +58,10 @@ _UNPROVEN: Final = b"-"
 
 _HEX: Final = rb"[0-9a-f]{64}"
 _NAME: Final = rb"[A-Za-z0-9_.-]{1,64}"
-_CHALLENGE: Final = re.compile(rb"%b (?P<nonce>%b)" % (VERSION, _HEX))
-_NAMED: Final = re.compile(rb"%b (?P<name>%b)" % (VERSION, _NAME))
-_PROVEN: Final = re.compile(rb"%b (?P<name>%b) (?P<nonce>%b) (?P<proof>%b)" % (VERSION, _NAME, _HEX, _HEX))
-_ANSWER: Final = re.compile(rb"%b (?P<proof>-|%b) (?P<answer>[ -~]+)" % (VERSION, _HEX))
+_CHALLENGE: Final = re.compile(rb"%b (?P<nonce>%b)" % (LINE_VERSION, _HEX))
+_NAMED_LINE: Final = re.compile(rb"%b (?P<name>%b)" % (LINE_VERSION, _NAME))
+_PROVEN: Final = re.compile(rb"%b (?P<name>%b) (?P<nonce>%b) (?P<proof>%b)" % (LINE_VERSION, _NAME, _HEX, _HEX))
+_ANSWER: Final = re.compile(rb"%b (?P<proof>-|%b) (?P<answer>[ -~]+)" % (LINE_VERSION, _HEX))
 
 
 class NotProven(Exception):
@@ -74,7 +74,7 @@ def _nonce() -> bytes:
 
 def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
     # No part contains a zero, so no two lists of parts have the same text.
-    return hmac.new(secret, b"\0".join((VERSION, role, *parts)), "sha256").hexdigest().encode()
+    return hmac.new(secret, b"\0".join((LINE_VERSION, role, *parts)), "sha256").hexdigest().encode()
 
 
 # --- The gateway's side -----------------------------------------------------------------------------------------------
@@ -90,9 +90,9 @@ class Challenge:
     @property
     def line(self) -> bytes:
         """The gateway's first line."""
-        return b"%b %b\n" % (VERSION, self._nonce)
+        return b"%b %b\n" % (LINE_VERSION, self._nonce)
 
-    def check(self, line: bytes) -> Client:
+    def check(self, line: bytes) -> ProvenClient:
         """Return the client that its line proves.
 
         Raises:
@@ -104,11 +104,11 @@ class Challenge:
         name, nonce, proof = found["name"], found["nonce"], found["proof"]
         if not hmac.compare_digest(proof, _proof(self.secret, b"client", self._nonce, nonce, name)):
             raise NotProven("it has another secret; compare it with that of this gateway")
-        return Client(name.decode(), self.secret, (self._nonce, nonce, name))
+        return ProvenClient(name.decode(), self.secret, (self._nonce, nonce, name))
 
 
 @frozen
-class Client:
+class ProvenClient:
     """A client that has proven the secret, and named a `server`."""
 
     server: str
@@ -122,12 +122,12 @@ class Client:
 
 def is_ours(line: bytes) -> bool:
     """Return True if a client's first line begins our handshake and not MCP."""
-    return line.startswith(VERSION.partition(b"/")[0] + b"/")
+    return line.startswith(LINE_VERSION.partition(b"/")[0] + b"/")
 
 
 def server_in(line: bytes) -> str | None:
     """Return the server in a client's first line over a unix socket; None if not valid."""
-    found = _NAMED.fullmatch(line)
+    found = _NAMED_LINE.fullmatch(line)
     return None if found is None else found["name"].decode()
 
 
@@ -137,7 +137,7 @@ def unknown(names: Sequence[str]) -> str:
 
 
 def answer_line(said: str, proof: bytes = _UNPROVEN) -> bytes:
-    return b"%b %b %b\n" % (VERSION, proof, said.replace("…", "...").encode())
+    return b"%b %b %b\n" % (LINE_VERSION, proof, said.replace("…", "...").encode())
 
 
 # --- The client's side ------------------------------------------------------------------------------------------------
@@ -158,9 +158,9 @@ class Proof:
             NotProven: the gateway's line is not valid.
         """
         if self.secret is None:
-            return b"%b %b\n" % (VERSION, self.server.encode())
+            return b"%b %b\n" % (LINE_VERSION, self.server.encode())
         return b"%b %b %b %b\n" % (
-            VERSION,
+            LINE_VERSION,
             self.server.encode(),
             self._nonce,
             _proof(self.secret, b"client", *self._parts(challenge)),

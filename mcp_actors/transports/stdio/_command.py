@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from ...config import Sandbox, Stdio
 
 
-_ELSEWHERE: Final = (
+_PROGRAM_FOLDERS: Final = (
     *("node_modules/.bin", ".venv/bin", "venv/bin"),  # below the working directory
     *("~/.local/bin", "~/bin", "~/.cargo/bin", "~/go/bin", "~/.bun/bin", "~/.deno/bin", "~/.volta/bin"),
     *("~/.local/share/mise/shims", "~/.asdf/shims", "~/.nvm/versions/node/*/bin"),
@@ -56,7 +56,7 @@ _INSTALL: Final = {
 PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 """Variables that name a proxy, also in lower case."""
 
-_VARIABLE: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
+_UPPER_CASE_WORD: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
 
 _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
 
@@ -134,7 +134,7 @@ def _misplaced(command: str, path: str | None) -> str | None:
 
 
 def _found_elsewhere(command: str, base: str) -> Iterator[str]:
-    for place in _ELSEWHERE:
+    for place in _PROGRAM_FOLDERS:
         folder = os.path.join(base, os.path.expanduser(place))
         for each in sorted(iglob(folder), reverse=True) if "*" in place else (folder,):
             program = os.path.join(each, command)
@@ -194,7 +194,7 @@ SYSTEM: Final = (
 
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
-RUNNERS: Final = {"npm": "~/.npm", "npx": "~/.npm", "uv": "~/.cache/uv", "uvx": "~/.cache/uv"}
+INSTALLER_CACHES: Final = {"npm": "~/.npm", "npx": "~/.npm", "uv": "~/.cache/uv", "uvx": "~/.cache/uv"}
 """The cache folders of commands that install packages, over port 443, before they run them."""
 
 _LOADED: Final = re.compile(r"LD_.*|GCONV_PATH|LOCPATH", re.DOTALL)
@@ -203,7 +203,7 @@ _LOADED: Final = re.compile(r"LD_.*|GCONV_PATH|LOCPATH", re.DOTALL)
 NEEDS_FILES, NEEDS_TCP, NEEDS_SIGNALS = 3, 4, 6
 """The versions of Landlock that restrict these; before 3, files can be truncated."""
 
-REFUSALS: Final = ("EACCES", "EPERM", "Permission denied", "PermissionError", "Operation not permitted")
+PERMISSION_WORDS: Final = ("EACCES", "EPERM", "Permission denied", "PermissionError", "Operation not permitted")
 
 
 def confined(
@@ -220,7 +220,7 @@ def confined(
     except ConfigError as exc:
         raise ConnectFailed(f"{exc}, or remove sandbox", server=server, phase="open", hopeless=True) from exc
     folders = [os.path.realpath(path) for path in sandbox.write]
-    cache = RUNNERS.get(os.path.basename(program))
+    cache = INSTALLER_CACHES.get(os.path.basename(program))
     caches = [] if cache is None else [_at_home(cache, environment)]
     caches = [folder for folder in caches if _way_through(folder, folders) is None]
     for folder in caches:
@@ -230,7 +230,7 @@ def confined(
         if _is_replaceable(path, folders):
             problem = f"its folders for writing contain {path!r}, which starts the sandbox"
             raise _refused(server, f"{problem}; give Sandbox(write=…) folders without it")
-    is_uv = cache == RUNNERS["uv"]
+    is_uv = cache == INSTALLER_CACHES["uv"]
     # The interpreters of uv are read-only: other programs run them, and the tools next to them, unconfined.
     pythons = [_at_home("~/.local/share/uv/python", environment)] if is_uv else []
     derived = [*SYSTEM, *_around(program, folders), *pythons]
@@ -275,7 +275,7 @@ def _missing_file(transport: Stdio, last_words: str) -> str:
 
 def _refusal(transport: Stdio, last_words: str) -> str:
     sandbox = transport.sandbox
-    if sandbox is None or not any(refusal in last_words for refusal in REFUSALS):
+    if sandbox is None or not any(refusal in last_words for refusal in PERMISSION_WORDS):
         return ""
     return (
         f"; the sandbox refuses everything but read={list(sandbox.read)}, write={list(sandbox.write)} and "
@@ -287,7 +287,7 @@ def _not_passed(transport: Stdio, last_words: str) -> str:
     """Name a variable that is set here and not passed on: one of the last words, or a proxy."""
     given = {name.upper() for name in (*transport.env, *transport.env_from, *INHERITED)}
     for wanted, when in (
-        (_VARIABLE.findall(last_words), ""),
+        (_UPPER_CASE_WORD.findall(last_words), ""),
         ((each for name in PROXIES for each in (name, name.lower())), "if it needs the proxy, "),
     ):
         if names := [each for each in dict.fromkeys(wanted) if os.environ.get(each) and each.upper() not in given]:

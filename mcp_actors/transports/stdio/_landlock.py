@@ -40,7 +40,7 @@ TCP = 3  # bind and connect
 ABSTRACT_SOCKETS, SIGNALS = 1, 2
 SCOPES = 6  # the version of Landlock that knows these two
 
-FAILED = 126
+NOT_EXECUTABLE = 126
 """The exit code of a shell for a program that cannot be run."""
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
@@ -167,4 +167,4 @@ if __name__ == "__main__":
         os.execv(sys.argv[2], sys.argv[3:])
     except OSError as error:
         sys.stderr.write(f"the sandbox cannot run {sys.argv[2]}: {error}\n")
-        sys.exit(FAILED)
+        sys.exit(NOT_EXECUTABLE)

@@ -75,7 +75,7 @@ quiet server waits for up to three bursts of a noisy one and the callers woken: 
 INPUT_CLOSED: Final = "its process closed its stdin, so it reads no more requests; fix the server"
 """The reason of a loss, unless the process has exited."""
 
-LOOK_EVERY: Final = 0.5
+STDIN_POLL: Final = 0.5
 """Seconds between two checks for a closed stdin, on systems that do not report it."""
 
 SHOWN_BYTES: Final = 80
@@ -136,7 +136,7 @@ async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
         watch: Any = select.epoll()  # type: ignore[attr-defined,unused-ignore]  # only Linux has it
     except (AttributeError, OSError):  # or there is no file descriptor left
         while stream.fileno() != -1 and not has_no_reader(stream):  # noqa: ASYNC110 - the system has no event for it
-            await trio.sleep(LOOK_EVERY)
+            await trio.sleep(STDIN_POLL)
         return
     with watch:
         if stream.fileno() == -1:

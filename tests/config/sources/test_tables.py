@@ -266,7 +266,7 @@ def test_a_table_that_is_missing_is_an_error(postgres: Tables, said: Said) -> No
 def test_a_lock_is_not_waited_for_longer_than_the_timeout(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    monkeypatch.setattr(_tables, "TIMEOUT", 0.05)
+    monkeypatch.setattr(_tables, "TABLE_TIMEOUT", 0.05)
     if isinstance(tables.source, PostgresSource):
         import psycopg
 
@@ -285,7 +285,7 @@ def test_a_lock_is_not_waited_for_longer_than_the_timeout(
 def test_a_statement_does_not_run_longer_than_the_timeout(
     tables: Tables, monkeypatch: pytest.MonkeyPatch, said: Said
 ) -> None:
-    monkeypatch.setattr(_tables, "TIMEOUT", 0.05)
+    monkeypatch.setattr(_tables, "TABLE_TIMEOUT", 0.05)
     tables.execute("DROP TABLE mcp_servers")
     endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT count(*) FROM n"
     tables.execute(f"CREATE VIEW mcp_servers AS SELECT 'a' AS name, '{{}}' AS spec, ({endless}) AS enabled")

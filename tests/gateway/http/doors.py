@@ -15,7 +15,7 @@ from mcp_actors import Callbacks, Http, ServerConfig, open_servers
 from mcp_actors.gateway._front import Front
 from mcp_actors.gateway._own import in_background, start_eager
 from mcp_actors.gateway._session import Gateway
-from mcp_actors.gateway.http import Access, Door, listen_at, serve_http
+from mcp_actors.gateway.http import Access, HttpDoor, listen_at, serve_http
 from mcp_actors.observe import Metrics
 
 from ..hosts import BOUND, LEGACY, MODERN
@@ -249,7 +249,7 @@ class LegacySession:
 class House:
     """A gateway over HTTP in this process."""
 
-    door: Door
+    door: HttpDoor
     address: tuple[str, int]
     group: Any
     nursery: trio.Nursery

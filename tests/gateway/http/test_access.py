@@ -13,7 +13,7 @@ import pytest
 from mcp_actors import ConfigError
 from mcp_actors.gateway.http import Access, make_token, tokens_in
 from mcp_actors.gateway.http._access import is_loopback
-from mcp_actors.gateway.http._wire import Head, Refused
+from mcp_actors.gateway.http._wire import Head, HttpRefused
 
 from ..hosts import in_process, notes
 from .doors import TOKEN, open_house
@@ -216,7 +216,7 @@ def test_the_address_that_a_client_has_connected_to_is_a_name() -> None:
     head = Head(headers={"host": "192.0.2.7:8000"})
     access.check_host(head, ("192.0.2.7", 8000))
     for local in (("192.0.2.8", 8000), ("127.0.0.1", 8000)):
-        with pytest.raises(Refused):
+        with pytest.raises(HttpRefused):
             access.check_host(head, local)
 
 
@@ -224,5 +224,5 @@ def test_the_address_that_a_client_has_connected_to_is_a_name() -> None:
 def test_a_port_that_a_container_publishes_on_loopback_needs_no_name(host: str) -> None:
     """The client uses a loopback name, and arrives at the address of the container."""
     Access({}).check_host(Head(headers={"host": host, "origin": f"http://{host}"}), ("10.88.0.2", 8000))
-    with pytest.raises(Refused, match="--origin"):  # a page of another program on the same machine
+    with pytest.raises(HttpRefused, match="--origin"):  # a page of another program on the same machine
         Access({}).check_host(Head(headers={"host": host, "origin": "http://localhost:9"}), ("10.88.0.2", 8000))

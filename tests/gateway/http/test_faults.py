@@ -16,7 +16,7 @@ from mcp_actors.cli._gateway import Daemon, load, opened
 from mcp_actors.gateway._session import Gateway
 from mcp_actors.gateway.http import _door, _streamable, add_page
 from mcp_actors.gateway.http._access import Access
-from mcp_actors.gateway.http._wire import Head, Refused
+from mcp_actors.gateway.http._wire import Head, HttpRefused
 
 from ...servers.processes import BOUND, eventually
 from ..daemons import counting
@@ -131,7 +131,7 @@ async def test_empty_lines_around_requests_are_skipped() -> None:
 
 
 async def test_strangers_that_owe_a_body_take_no_place_of_clients(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(_door, "MAX_HTTP_CONNECTIONS", 4)
     async with open_house(in_process("notes", notes())) as house:
         client = await house.connect()
         assert (await client.fetch("GET", "/status")).status == 200
@@ -196,7 +196,7 @@ async def test_a_stream_that_has_just_begun_ends_with_its_token() -> None:
 def test_a_client_over_ipv4_may_use_a_socket_for_both() -> None:
     access, head = Access({}, frozenset(), frozenset()), Head(headers={"host": "192.0.2.2:80"})
     access.check_host(head, ("::ffff:192.0.2.2", 80, 0, 0))
-    with pytest.raises(Refused):
+    with pytest.raises(HttpRefused):
         access.check_host(head, ("::ffff:192.0.2.3", 80, 0, 0))
 
 

@@ -56,7 +56,7 @@ def has_busy(house: House, count: int) -> bool:
 async def test_a_newcomer_takes_the_place_of_the_stranger_that_was_idle_longest(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(_door, "MAX_HTTP_CONNECTIONS", 4)
     async with open_house(in_process("notes", notes())) as house:
         client = await house.connect()
         assert await client.call("notes_echo", text="1") == "1"
@@ -108,7 +108,7 @@ async def test_a_silent_connection_that_speaks_as_the_gateway_ends_is_not_reset(
 async def test_without_strangers_the_client_that_was_idle_longest_gives_way_and_never_a_busy_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 4)
+    monkeypatch.setattr(_door, "MAX_HTTP_CONNECTIONS", 4)
     work = Work()
     async with open_house(in_process("notes", notes()), work.config) as house:
         busy, half, first, second = peers = [await house.connect() for _ in range(4)]
@@ -237,8 +237,8 @@ async def test_the_time_in_which_the_process_was_stopped_is_not_that_of_its_clie
 async def test_a_flood_of_connections_is_one_line_of_log(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(_door, "MAX_CONNECTIONS", 5)
-    monkeypatch.setattr(_door, "LOOK_SECONDS", 0.05)
+    monkeypatch.setattr(_door, "MAX_HTTP_CONNECTIONS", 5)
+    monkeypatch.setattr(_door, "CONNECTIONS_POLL", 0.05)
     async with open_house(in_process("notes", notes())) as house:
         for _ in range(200):
             await house.connect()

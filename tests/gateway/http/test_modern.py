@@ -219,7 +219,7 @@ async def test_a_request_whose_client_has_left_is_not_begun() -> None:
 
 
 async def test_a_quiet_call_says_that_it_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_wire, "QUIET", 0.01)
+    monkeypatch.setattr(_wire, "REPLY_HEARTBEAT", 0.01)
     work = Work()
     async with open_house(work.config) as house:
         peer = await house.connect()

@@ -109,9 +109,9 @@ def test_systemd_finds_nothing_wrong_with_the_units(was: str, became: str, wrong
     [
         ("headers", (_wire.MAX_HEAD // 1024, _wire.HEAD_SECONDS)),
         ("a body", (16, 250, _wire.BODY_SECONDS)),
-        ("connections", (_door.MAX_CONNECTIONS,)),
+        ("connections", (_door.MAX_HTTP_CONNECTIONS,)),
         ("a connection without a request", (_wire.IDLE_SECONDS, _wire.HEAD_SECONDS)),
-        ("sessions", (_streamable.MAX_SESSIONS,)),
+        ("sessions", (_streamable.MAX_HTTP_SESSIONS,)),
         ("a session without a request", (_streamable.SESSION_SECONDS / 60,)),
         (
             "messages of a session for a stream that is not open",
@@ -131,13 +131,13 @@ def test_the_limits_are_those_of_the_code(row: str, values: tuple[float, ...]) -
 @pytest.mark.parametrize(
     ("row", "values"),
     [
-        ("clients", (_serve.MAX_SESSIONS,)),
+        ("clients", (_serve.MAX_CLIENTS,)),
         ("connections over TCP that have not proven the secret", (_network.MAX_UNPROVEN, HANDSHAKE_SECONDS)),
-        ("a message", (_serve.MAX_MESSAGE // 1024**2, _serve.MAX_VALUES // 1000)),
+        ("a message", (_serve.MAX_MESSAGE // 1024**2, _serve.MAX_MESSAGE_VALUES // 1000)),
         ("requests of a client in flight", (_session.MAX_CALLS,)),
         ("requests of all clients in flight", IN_ALL),
         ("subscriptions of a client", (_news.MAX_WATCHED, _news.MAX_URI // 1024)),
-        ("data that a client does not read", (_output.BACKLOG // 1024**2,)),
+        ("data that a client does not read", (_output.OUTPUT_BACKLOG // 1024**2,)),
         ("data that waits for all clients", (_budget.WAITING // 1024**2, _budget.STALLED)),
         ("processes of servers `per-session`", (_budget.PROCESSES,)),
     ],

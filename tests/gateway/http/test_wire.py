@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from mcp_actors.gateway._calls import LARGE_TEXT, is_large
-from mcp_actors.gateway._session import Session
+from mcp_actors.gateway._session import GatewaySession
 from mcp_actors.gateway.http import _wire
 from mcp_actors.gateway.http._door import Route
 from mcp_actors.gateway.http._wire import MAX_HEAD
@@ -270,15 +270,15 @@ async def test_a_large_result_is_sent_as_a_whole() -> None:
 async def test_a_large_result_is_written_in_another_step_than_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     """Either takes milliseconds for each megabyte."""
     writers: list[str] = []
-    answer = Session.answer
+    answer = GatewaySession.answer
 
-    def note(session: Session, *args: Any) -> None:
+    def note(session: GatewaySession, *args: Any) -> None:
         writers.append(trio.lowlevel.current_task().name.rpartition(".")[2])
         answer(session, *args)
 
     async with open_house(in_process("notes", notes())) as house:
         peer = await house.connect()
-        monkeypatch.setattr(Session, "answer", note)
+        monkeypatch.setattr(GatewaySession, "answer", note)
         for size in (LARGE_TEXT, LARGE_TEXT + 1):
             await peer.write(call_of('"' * size))
             assert text_of(await peer.read()) == '"' * size

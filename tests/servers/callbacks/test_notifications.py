@@ -17,7 +17,7 @@ from mcp_actors import Callbacks, ConfigError, ConnectionLost, InProcess, Server
 from mcp_actors._tasks import MAX_WAITING
 from mcp_actors.config import CallbackContext
 from mcp_actors.servers import ServerRef
-from mcp_actors.servers.connection._callbacks import MAX_BYTES, NotificationFeed
+from mcp_actors.servers.connection._callbacks import MAX_WAITING_BYTES, NotificationFeed
 from tests.idle_clock import IdleClock
 
 from ...messages import Said
@@ -230,8 +230,8 @@ async def test_waiting_notifications_take_a_limited_amount_of_memory(caplog: pyt
         feed.hear(told(0, 1))
         await wait_all_tasks_blocked()
         for number in range(1, 11):
-            feed.hear(told(number, MAX_BYTES // 4))
-        feed.hear(told(11, MAX_BYTES))
+            feed.hear(told(number, MAX_WAITING_BYTES // 4))
+        feed.hear(told(11, MAX_WAITING_BYTES))
         feed.hear(told(12, 1))
         gate.set()
         await feed.wait_idle()

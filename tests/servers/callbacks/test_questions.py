@@ -25,7 +25,7 @@ from mcp_actors import Callbacks, ConfigError, LimitExceeded, ServerError, open_
 from mcp_actors.config import CallbackContext, ElicitationCallback
 from mcp_actors.kernel import ActorError
 from mcp_actors.servers import NotSupported, ServerGroup
-from mcp_actors.servers._session import AT_ONCE, Listener
+from mcp_actors.servers._session import QUESTIONS_A_STEP, SdkListener
 from mcp_actors.servers.connection._callbacks import MAX_QUESTIONS
 
 from ...messages import Said
@@ -369,19 +369,19 @@ async def test_too_many_questions_fail_the_request_that_needs_their_answers(said
 async def test_thousands_of_questions_of_one_request_are_not_begun_in_one_step(monkeypatch: pytest.MonkeyPatch) -> None:
     """Once a question was refused, no other one is begun."""
     begun = 0
-    dispatch = Listener.dispatch_input_request
+    dispatch = SdkListener.dispatch_input_request
 
     async def count(*args: Any) -> Any:
         nonlocal begun
         begun += 1
         return await dispatch(*args)
 
-    monkeypatch.setattr(Listener, "dispatch_input_request", count)
+    monkeypatch.setattr(SdkListener, "dispatch_input_request", count)
     async with open_servers(asking("modern"), callbacks=Callbacks(elicitation=accept)) as servers:
         with pytest.raises(LimitExceeded):
             await ask(servers["a"], *[ELICIT] * 5000)
         assert servers["a"].state == "ready"
-    assert begun <= 2 * AT_ONCE  # the refusal may come a step later
+    assert begun <= 2 * QUESTIONS_A_STEP  # the refusal may come a step later
 
 
 INVALID: dict[str, Any] = {**ELICIT, "params": {**ELICIT["params"], "message": 7}}

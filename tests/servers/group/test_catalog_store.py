@@ -568,7 +568,7 @@ async def test_pins_are_kept_when_a_listing_is_too_large_for_its_file(
 ) -> None:
     """Else a server that lists more than is kept would be trusted anew in each run."""
     a = Server(tmp_path)
-    monkeypatch.setattr(_pins, "MAX_BYTES", 3000)
+    monkeypatch.setattr(_pins, "MAX_PIN_BYTES", 3000)
     async with open_servers(a.config(on_tool_change="block"), catalog_store=a.store):
         pass
     assert "bytes, and the limit is 3000" in warnings(caplog)[0]

@@ -30,7 +30,7 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Event, Starting
 from mcp_actors.servers import ConfigChanged, ServerAdded, ServerEvent, ServerRemoved
-from mcp_actors.servers._sources import Difference, Given, compare
+from mcp_actors.servers._sources import Given, ServerDifference, compare
 from mcp_actors.servers.group._lifecycle import LifecycleActor
 
 from ...messages import Said
@@ -606,7 +606,7 @@ def test_the_difference_of_two_configurations(old: str, new: str, failed: str, e
     found = compare({name: config(name) for name in old.split()}, given)
     added, removed, unchanged, order = (tuple(each.split()) for each in expected)
     servers = tuple(map(config, order))
-    assert found == Difference(
+    assert found == ServerDifference(
         added=tuple(map(config, added)), removed=removed, changed=(), unchanged=unchanged, servers=servers
     )
 

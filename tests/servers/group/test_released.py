@@ -15,7 +15,7 @@ from trio.testing import wait_all_tasks_blocked
 
 from mcp_actors import ConnectFailed, Http, InProcess, ServerConfig, ServerUnavailable, Sse, Stdio, open_servers
 from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer
-from mcp_actors.servers._session import Session
+from mcp_actors.servers._session import ConnectionSession
 from mcp_actors.servers.connection import ServerActor
 from mcp_actors.servers.connection._direct import DirectRequests, WindDown
 from mcp_actors.servers.record import ServerRecord
@@ -27,7 +27,7 @@ from ..faults.http_faults import faulty_server
 from ..peers import SsePeer
 from ..scripted_server import command
 
-OF_A_CONNECTION: Final = (ServerActor, Session, WindDown, DirectRequests, Link, Lifeline, Masker)
+OF_A_CONNECTION: Final = (ServerActor, ConnectionSession, WindDown, DirectRequests, Link, Lifeline, Masker)
 
 
 def configured(kind: str, **options: Any) -> ServerConfig:

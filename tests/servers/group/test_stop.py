@@ -10,7 +10,7 @@ import trio
 
 from mcp_actors import open_servers
 from mcp_actors.kernel import Event, StopFailed, Stopped, Stopping
-from mcp_actors.servers._session import Listener
+from mcp_actors.servers._session import SdkListener
 from mcp_actors.servers.group._tree import supervisor_id
 from tests.idle_clock import IdleClock
 
@@ -46,13 +46,13 @@ async def test_servers_begin_to_close_in_reverse_configured_order(
     C-44: their events say the same.
     """
     faults = {f"s{number}": Fault() for number in range(6)}
-    closed, leave = list[str](), Listener.__aexit__
+    closed, leave = list[str](), SdkListener.__aexit__
 
-    async def noted(listener: Listener, *exc_info: Any) -> bool | None:
+    async def noted(listener: SdkListener, *exc_info: Any) -> bool | None:
         closed.append(listener.server)
         return await leave(listener, *exc_info)
 
-    monkeypatch.setattr(Listener, "__aexit__", noted)
+    monkeypatch.setattr(SdkListener, "__aexit__", noted)
     faults["s4"].on_exit = RuntimeError("no way out")
     configs, events = [fault.config(name, restarts=LATER) for name, fault in faults.items()], Events()
     with trio.CancelScope() as scope:

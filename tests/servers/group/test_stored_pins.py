@@ -45,7 +45,7 @@ async def test_accepted_tools_without_a_listing_move_too(tmp_path: Path, monkeyp
     a = Server(tmp_path)
     before, after = (a.config(on_tool_change="block", source=f"/etc/{name}.json") for name in ("before", "after"))
     with monkeypatch.context() as patched:
-        patched.setattr(_pins, "MAX_BYTES", 3000)
+        patched.setattr(_pins, "MAX_PIN_BYTES", 3000)
         async with open_servers(before, catalog_store=a.store):
             pass
     async with open_servers(attrs.evolve(before, connect="lazy"), catalog_store=a.store) as group:

@@ -387,7 +387,7 @@ async def test_a_command_that_people_share_says_what_to_install_or_that_this_is_
     """C-50."""
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
-    monkeypatch.setattr(_command, "_ELSEWHERE", ("~/.local/bin",))  # this machine may have them
+    monkeypatch.setattr(_command, "_PROGRAM_FOLDERS", ("~/.local/bin",))  # this machine may have them
     error = await refusal(github(command, PATH="/nowhere"))
     said(row, str(error))
 

@@ -10,7 +10,7 @@ import trio
 from hypothesis import given, strategies as st
 
 from mcp_actors.transports._messages import MessageLimits, ReadingPace
-from mcp_actors.transports.http._bodies import Event, EventParser, TooMuch, pieces_of, read_events
+from mcp_actors.transports.http._bodies import EventParser, ServerSentEvent, TooMuch, pieces_of, read_events
 
 from ..hostile import LongestStep
 from ..links import Rounds
@@ -28,17 +28,17 @@ streams = st.lists(st.tuples(lines, st.sampled_from(["\n", "\r\n", "\r"]))).map(
 )
 
 
-def parsed(text: bytes, *cuts: int, max_bytes: float = ANY, max_values: float = ANY) -> list[Event]:
+def parsed(text: bytes, *cuts: int, max_bytes: float = ANY, max_values: float = ANY) -> list[ServerSentEvent]:
     """Return the events of a stream that arrives in pieces."""
     parser, begin = EventParser(max_bytes, max_values), 0
-    events: list[Event] = []
+    events: list[ServerSentEvent] = []
     for cut in [*sorted(cuts), len(text)]:
         events += parser.feed(text[begin : max(begin, cut)])
         begin = max(begin, cut)
     return events
 
 
-def written(event: Event) -> bytes:
+def written(event: ServerSentEvent) -> bytes:
     """Serialize an event as a server does."""
     fields = [(b"id", event.id), (b"retry", event.retry), (b"event", event.name)]
     lines = [b"%s: %s\n" % (name, value) for name, value in fields if value is not None]
@@ -46,7 +46,7 @@ def written(event: Event) -> bytes:
     return b"".join([*lines, *data, b"\n"])
 
 
-def excesses(events: list[Event]) -> list[str | None]:
+def excesses(events: list[ServerSentEvent]) -> list[str | None]:
     """Return which limits events exceed."""
     return [None if event.skipped is None else event.skipped.excess for event in events]
 
@@ -83,7 +83,7 @@ def test_events_are_parsed_as_by_httpx_however_the_stream_is_cut(text: bytes, cu
 
 @given(st.binary(max_size=40).map(lambda data: data.replace(b"\r", b"")), st.sampled_from([None, b"7"]))
 def test_a_serialized_event_is_parsed_back_unchanged(data: bytes, other: bytes | None) -> None:
-    event = Event(b"message", data, other, other)
+    event = ServerSentEvent(b"message", data, other, other)
     assert parsed(written(event)) == [event]
 
 
@@ -95,7 +95,7 @@ def test_an_event_over_a_limit_is_reported_and_not_kept() -> None:
     first, _, last = parsed(text, max_bytes=5)
     assert first.skipped is not None
     assert (first.data, first.skipped.excess, first.skipped.size) == (b"", "bytes", 7)
-    assert last == Event(data=b"12345")
+    assert last == ServerSentEvent(data=b"12345")
 
 
 def test_comments_do_not_disturb_the_count_of_values() -> None:
@@ -109,7 +109,7 @@ def test_only_the_beginning_of_a_long_comment_is_kept() -> None:
     for _ in range(100):
         assert list(parser.feed(b":" * 65536)) == []
     assert len(parser._line) < 2 * 65536
-    assert list(parser.feed(b"\ndata: x\n\n")) == [Event(data=b"x")]
+    assert list(parser.feed(b"\ndata: x\n\n")) == [ServerSentEvent(data=b"x")]
 
 
 @pytest.mark.parametrize(
@@ -119,13 +119,13 @@ def test_only_the_beginning_of_a_long_comment_is_kept() -> None:
 )
 def test_a_retry_field_counts_if_it_is_a_number_and_up_to_a_minute(field: str, kept: bytes | None) -> None:
     """The SDK would sleep for a negative time, which ends the connection, or for a week."""
-    assert parsed(f"retry: {field}\ndata: x\n\n".encode()) == [Event(data=b"x", retry=kept)]
+    assert parsed(f"retry: {field}\ndata: x\n\n".encode()) == [ServerSentEvent(data=b"x", retry=kept)]
 
 
 @pytest.mark.parametrize("cut", range(5))
 def test_a_stream_may_begin_with_a_byte_order_mark(cut: int) -> None:
     mark = "\ufeff".encode()
-    assert parsed(mark + b"data: x\n\n", cut) == [Event(data=b"x")]
+    assert parsed(mark + b"data: x\n\n", cut) == [ServerSentEvent(data=b"x")]
     assert parsed(mark + mark + b"data: x\n\n" + mark + b"data: y\n\n", cut) == []
     assert parsed(b"\n" + mark + b"data: x\n\n", cut) == []
 

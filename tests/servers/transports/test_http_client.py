@@ -276,7 +276,7 @@ async def test_the_default_timeouts_of_httpx_are_replaced(server: FaultyServer) 
         transport = Http(server.url(), http_client=giving(client))
         assert await make_client(transport) is client
         await client.aclose()
-    assert own[0].timeout == _client.TIMEOUT
+    assert own[0].timeout == _client.HTTP_TIMEOUT
     assert own[1].timeout == httpx2.Timeout(7.0)
     transport = Http(server.url())
     async with await make_client(transport) as client:

@@ -13,13 +13,13 @@ from hypothesis import given, strategies as st
 
 from mcp_actors.transports import Unasked, open_link
 from mcp_actors.transports._messages import (
-    A_SECOND,
-    AT_ONCE,
-    LONGEST,
+    MAX_PAUSE,
     MESSAGE_BYTES,
     NOTICED,
     REQUEST,
     RESTS,
+    UNASKED_A_SECOND,
+    UNASKED_AT_ONCE,
     MessageLimits,
     ReadingPace,
 )
@@ -37,9 +37,9 @@ NOTICE = '{"jsonrpc":"2.0","method":"x"}'
 def test_messages_are_read_without_pauses_up_to_a_burst_and_then_at_a_rate() -> None:
     """B-13."""
     pace, now = ReadingPace(1), 1000.0
-    rests = [pace.unasked(now) for _ in range(AT_ONCE)]
-    assert rests == [0.0] * AT_ONCE
-    for _ in range(10 * A_SECOND * AT_ONCE):
+    rests = [pace.unasked(now) for _ in range(UNASKED_AT_ONCE)]
+    assert rests == [0.0] * UNASKED_AT_ONCE
+    for _ in range(10 * UNASKED_A_SECOND * UNASKED_AT_ONCE):
         now += pace.unasked(now)
     assert now - 1000 == pytest.approx(10, rel=0.01)
     assert pace.unasked(now + 3600) == 0
@@ -48,26 +48,26 @@ def test_messages_are_read_without_pauses_up_to_a_burst_and_then_at_a_rate() -> 
 def test_a_request_counts_as_several_messages() -> None:
     """B-11: a task answers it."""
     pace = ReadingPace(1)
-    assert {pace.unasked(0.0, request=True) for _ in range(AT_ONCE // REQUEST)} == {0.0}
-    assert pace.unasked(0.0, request=True) == pytest.approx(REQUEST / (A_SECOND * AT_ONCE))
+    assert {pace.unasked(0.0, request=True) for _ in range(UNASKED_AT_ONCE // REQUEST)} == {0.0}
+    assert pace.unasked(0.0, request=True) == pytest.approx(REQUEST / (UNASKED_A_SECOND * UNASKED_AT_ONCE))
 
 
 def test_a_higher_max_notifications_reads_faster() -> None:
-    pace = ReadingPace(100 * AT_ONCE)
-    assert {pace.unasked(0.0) for _ in range(100 * AT_ONCE)} == {0.0}
-    assert 0 < pace.unasked(0.0) < 1 / (99 * A_SECOND * AT_ONCE)
+    pace = ReadingPace(100 * UNASKED_AT_ONCE)
+    assert {pace.unasked(0.0) for _ in range(100 * UNASKED_AT_ONCE)} == {0.0}
+    assert 0 < pace.unasked(0.0) < 1 / (99 * UNASKED_A_SECOND * UNASKED_AT_ONCE)
 
 
 def test_long_messages_are_read_at_so_many_bytes_a_second() -> None:
     """B-13: also while one arrives; short ones have no part in that."""
-    size = 100 * AT_ONCE * MESSAGE_BYTES
+    size = 100 * UNASKED_AT_ONCE * MESSAGE_BYTES
     whole, parts = ReadingPace(1), ReadingPace(1)
     rest = whole.unasked(0.0, size)
-    assert rest == pytest.approx(99 / A_SECOND)
+    assert rest == pytest.approx(99 / UNASKED_A_SECOND)
     for _ in range(99):
         parts.unasked_part(0.0, size // 100)
     assert parts.unasked(0.0, size // 100) == pytest.approx(rest)
-    assert ReadingPace(1).unasked(0.0, AT_ONCE * MESSAGE_BYTES) == 0
+    assert ReadingPace(1).unasked(0.0, UNASKED_AT_ONCE * MESSAGE_BYTES) == 0
 
 
 @given(st.lists(st.floats(0, 0.02)))
@@ -81,7 +81,7 @@ def test_wasted_work_is_a_small_part_of_the_time(works: list[float]) -> None:
 
 def test_every_pause_is_bounded() -> None:
     """During a pause, the end of the server is not noticed."""
-    assert ReadingPace(1).wasted(60.0) == LONGEST
+    assert ReadingPace(1).wasted(60.0) == MAX_PAUSE
 
 
 async def reads(script: str, *, sends: bool = False) -> bool:

@@ -29,8 +29,8 @@ from mcp_actors.transports._request_table import RequestUnderWay
 from mcp_actors.transports.stdio import _pipes
 from mcp_actors.transports.stdio._pipes import (
     BACKLOG_BYTES,
-    LOOK_EVERY,
     READ_BURST,
+    STDIN_POLL,
     has_no_reader,
     unread_bytes,
     wait_no_reader,
@@ -366,7 +366,7 @@ async def test_a_pipe_has_no_reader_once_every_process_has_closed_its_end(autoju
         os.write(ours, b"unread")
         nursery.start_soon(watch)
         os.close(theirs)
-        await trio.sleep(10 * LOOK_EVERY)
+        await trio.sleep(10 * STDIN_POLL)
         assert (gone.is_set(), has_no_reader(stream), unread_bytes(stream)) == (False, False, 6)
         os.close(inherited)
         with trio.fail_after(BOUND):

@@ -469,5 +469,5 @@ def test_the_launcher_needs_the_standard_library_only() -> None:
     rules = json.dumps({"read": [], "write": [], "tcp": None, "signals": True, "environment": {}})
     command = [sys.executable, "-I", "-S", _landlock.__file__, rules, "/nowhere", "x"]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert result.returncode == _landlock.FAILED
+    assert result.returncode == _landlock.NOT_EXECUTABLE
     assert result.stderr.startswith("the sandbox cannot run /nowhere: ")

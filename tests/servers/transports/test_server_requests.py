@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from mcp_actors import LimitExceeded
-from mcp_actors.transports._exchange import A_SECOND, EARNED, HELD_BYTES, LATE, IncomingRequests
+from mcp_actors.transports._exchange import EARNED, HELD_BYTES, LATE, REQUESTS_A_SECOND, IncomingRequests
 
 from ...messages import Said
 
@@ -108,7 +108,12 @@ def test_a_server_may_make_requests_for_each_request_without_end() -> None:
 
 def test_the_rate_of_requests_is_limited_after_a_burst(said: Said) -> None:
     requests = IncomingRequests("a", 1000)
-    for second, number in [(50.0, 1000), (51.0, A_SECOND), (52.0, A_SECOND), (54.0, 2 * A_SECOND)]:
+    for second, number in [
+        (50.0, 1000),
+        (51.0, REQUESTS_A_SECOND),
+        (52.0, REQUESTS_A_SECOND),
+        (54.0, 2 * REQUESTS_A_SECOND),
+    ]:
         for question in range(number):
             requests.receive(asks(question), 10, second)
             with requests.sending(answer(question)):
