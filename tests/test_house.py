@@ -60,7 +60,7 @@ def test_the_prose_of_the_package_is_short_and_names_its_things() -> None:
 
 
 def test_each_room_keeps_to_its_lines() -> None:
-    """Size is a cost: of code that is not there, nobody has to know anything."""
+    """Size is a cost: code that is not there needs no reader."""
     assert {room: lines for room, lines in lines_of_rooms().items() if lines > LINES.get(room, 0)} == {}
 
 
