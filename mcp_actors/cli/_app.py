@@ -604,7 +604,7 @@ def make_app() -> App:
         help_format="plaintext",
         version=version("mcp-actors"),
     )
-    titles = [Group(title, sort_key=place) for place, title in enumerate((*PANELS, "HttpOptions"))]
+    titles = [Group(title, sort_key=place) for place, title in enumerate((*PANELS, "Options"))]
     panels = {word: title for title, words in zip(titles, PANELS.values(), strict=False) for word in words.split()}
     app["--help"].group = app["--version"].group = (titles[-1],)
     groups = {

@@ -70,7 +70,7 @@ async def main(*words: str) -> None:
     with full():
         async with open_servers(config) as servers:
             print(authority.grants("refresh_token"), content(folder) == before, servers.errors["guarded"])
-    vars(_tokens).update(PAUSE=0.0, refresh=refresh_and_fill)  # the next attempt to store it is the next call
+    vars(_tokens).update(REFRESH_PAUSE=0.0, refresh=refresh_and_fill)  # the next attempt to store it is the next call
     async with open_servers(config, strict=True) as servers:
         print(await whoami(servers), authority.grants("refresh_token"), content(folder) == before)
         make_room()
