@@ -1,7 +1,7 @@
-"""Offer a group to the OpenAI Agents SDK as an MCP server.
+"""Offer a server group to the OpenAI Agents SDK as MCP server.
 
-That SDK knows a tool by one name; options here may give its public name or its own name on the server. So functions of
-the program that judge a tool, or resolve something for a tool, are called with both names.
+That SDK knows a tool by one name. The options of this adapter may name a tool by its public name or by its name on the
+server, so the program's callbacks (guardrails, approvals, meta resolvers) are called once with each name.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.

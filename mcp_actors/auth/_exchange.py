@@ -1,11 +1,11 @@
 """Send the requests of a sign-in, and read answers and challenges.
 
-An authorization server is not trusted. Answers may be endless, malformed or quote credentials, and metadata may name
-addresses that nothing should be sent to. An `AuthorizationClient` checks the URL, limits time and size, masks
-credentials and repairs common deviations; errors show only the code and the description of an answer.
+An authorization server is not trusted. An answer may be endless, be malformed, or quote credentials, and metadata may
+name addresses that nothing should be sent to. An `AuthorizationClient` checks the URL, limits time and size, masks
+credentials and repairs common deviations; an error shows only an answer's ``error`` and ``error_description``.
 
-Owns: nothing; the client of an `AuthorizationClient` is its caller's.
-Writes: `AuthorizationClient.last`; new credentials, by ``learn``.
+Owns: nothing; the caller owns the httpx2 client that an `AuthorizationClient` uses.
+Writes: `AuthorizationClient.last`; new credentials, to the callback ``learn``, so that they are masked.
 Calls: config.
 """
 

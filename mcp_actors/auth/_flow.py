@@ -1,12 +1,14 @@
 """Run the SDK's OAuth flows outside of requests.
 
-The SDK's providers are auth flows of httpx2. Within a session they would let one request wait for another, forget when
-a stored token expires, and open a browser in the middle of a call. Here each run makes a new provider, sends the
-requests through an `AuthorizationClient`, and drops the provider. In a new sign-in, `_Guard` checks what was discovered
-before a page is shown or a POST sent; for identity assertions, with a configured issuer, the SDK does.
+The SDK's providers are auth flows of httpx2. Attached to the HTTP client of a server, a provider makes requests wait
+for each other, forgets when a stored token expires, and opens a browser during a call. Here each run makes a new
+provider, sends the requests through an `AuthorizationClient`, and drops the provider. In a new sign-in, `_Guard` checks
+the discovered metadata before a page is shown or a POST is sent; for an identity assertion, the SDK compares the
+metadata with the configured issuer.
 
 Owns: nothing; the caller stores the tokens.
-Writes: attributes of a provider; a filter on the SDK's logger that hides these flows; new credentials, by ``learn``.
+Writes: attributes of a provider; a filter, on the SDK's logger, that drops records of sign-ins; new
+credentials, to the callback ``learn``, so that they are masked.
 Calls: _exchange, _stores.
 """
 

@@ -1,10 +1,10 @@
-"""Tools in the catalogue, immutable JSON, values of results, and hashes.
+"""Define tools as immutable data, and values and hashes of their results.
 
 Servers fill results differently, and equal JSON values are written in many ways: `result_value` and `canonical_text`
 hide both. A tool is shared by a whole group, so its dicts and lists refuse changes.
 
 Owns: nothing.
-Writes: the mark of a failed result (`note_call`).
+Writes: a mark on a failed `CallToolResult`, which `note_call` sets.
 Calls: nothing.
 """
 

@@ -1,9 +1,9 @@
-"""Connect the servers of a command, and describe servers.
+"""Connect the servers that a subcommand needs, and describe servers.
 
 A command wants one attempt and a result for each server, so `open_once` replaces the configured options for starts and
-restarts. Only ``watch`` opens a group itself.
+restarts. All subcommands open their group by `open_once`, except ``watch``, which opens its own.
 
-Owns: the group of a command.
+Owns: the group of a subcommand, and so the server processes.
 Writes: progress and warnings, through `Output`.
 Calls: config, servers, transports, _configuration, _output.
 """

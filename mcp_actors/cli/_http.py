@@ -1,10 +1,10 @@
-"""Serve the servers of a file over HTTP: ``serve --http`` and ``ui``.
+"""Offer the servers of a file over HTTP: ``serve --http`` and ``ui``.
 
-Without a token, only this machine may connect, so other addresses are refused. The first signal lets requests finish
+Without a token, the command refuses to listen at any address but loopback. The first signal lets requests finish
 (`HttpDoor.drain`); a second one ends the command at once.
 
 Owns: the listening sockets and the metrics.
-Writes: the token file; the address to stdout, with a newly made token.
+Writes: the token file; the address to stdout, with a newly made token; opens a browser for ``ui``. Reads the file.
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 

@@ -1,8 +1,9 @@
-"""Pass a request of a client on, or refuse it.
+"""Forward a client's request to a server, or refuse the request.
 
-A call is sent and answered in the steps of the readers, so a plain call wakes no task. A task takes over if the first
-attempt fails, if the result is large, or if a legacy client must be asked for input. Clients of this package retry by
-the outcome in an error (`error_of`), so ``not_sent`` must never describe a request already carried out.
+The task that reads from the client sends the call, and the task that reads from the server writes the answer; a plain
+call wakes no third task. A task of the session takes over if the first attempt fails, if the result is large, or if a
+legacy client must be asked for input. A client that is this package retries by the outcome in an error (`error_of`), so
+``not_sent`` must never describe a request already carried out.
 
 Owns: one request of a client, until answered or withdrawn.
 Writes: the answer, through the session of the client.

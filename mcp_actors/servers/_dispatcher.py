@@ -303,6 +303,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
     ) -> None:
         """Read the server's messages until the connection ends; then fail all waiting requests.
 
+        A task of the SDK's session runs this.
+
         **Cancellation**: cancels the tasks that answer the server.
         """
         # KI protection: a Ctrl-C in the middle of a message would lose the message. The main task gets the Ctrl-C.

@@ -188,7 +188,7 @@ class ConnectionSession:
     async def open(self) -> AsyncIterator[None]:
         """Read the server's messages during a block, and pass them on. Exceptions of the block leave unwrapped."""
         error: Exception | None = None
-        async with self.listener:
+        async with self.listener:  # it starts the task of the SDK that runs `LinkDispatcher.run`
             try:
                 yield
             except Exception as exc:

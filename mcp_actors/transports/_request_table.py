@@ -122,7 +122,7 @@ class RequestUnderWay:
 
     Attributes:
         id: written by the table.
-        sent: see `OutgoingLine`.
+        sent: None before the first byte was offered to the server, then False, and True once all was written.
         line: the line over a pipe.
         outcome: the result, an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before.
         owner: called with the request in the step that settles it, and never raises; in `wait`, wakes the task.

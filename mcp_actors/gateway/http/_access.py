@@ -1,11 +1,12 @@
 """Decide who may send requests over HTTP.
 
-Loopback needs a token too: all users of a machine reach it, and all containers on the host's network. Foreign pages
-must not get in through a browser, so a request's ``Host`` must be a name of the gateway (against DNS rebinding), and
-its ``Origin`` must be allowed; without CORS headers, no other page can read replies.
+Tokens, if there are any, are required on loopback too: all users of a machine reach loopback, and all containers on
+the host's network. Foreign pages must not get in through a browser, so a request's ``Host`` must be a name of the
+gateway (against DNS rebinding), and its ``Origin`` must be allowed. The gateway sends no CORS headers, so a browser
+lets no page of another origin read replies.
 
-Owns: the tokens, host names and origins of a gateway.
-Writes: a new file of tokens.
+Owns: the tokens (until `HttpDoor.use` replaces them), host names and origins of a gateway.
+Writes: a new file of tokens. Reads such files.
 Calls: config, _wire.
 """
 

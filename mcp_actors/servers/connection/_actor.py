@@ -148,7 +148,7 @@ class ServerActor(Actor):
             async with self._connection(negotiation):
                 try:
                     yield
-                    await self._closing.wait_turn(self._name)
+                    await self._closing.wait_turn(self._name)  # returns at once before the block of the group exits
                 finally:
                     self._closing.begin(self._name)
         except BaseException as exc:

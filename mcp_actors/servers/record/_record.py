@@ -20,8 +20,8 @@ Theory of operation
          └─ ConnectionRecord "shop:2"
 
 An actor gets the record of one connection and reaches the server through `server`. Each event of a connection also
-computes the state of the server: kernel events arrive through `ServerRecord.follow`, events without an actor, like a
-change of health, through `ServerLife.take`.
+computes the state of the server: kernel events arrive through `ServerRecord.follow` (called by `GroupFollower` in
+``group/_open``), events without an actor, like a change of health, through `ServerLife.take`.
 
 `ServerRecord.leave` cuts all references from a part to an owner. So the last `ServerRef` of a program frees everything
 at once, without the garbage collector.

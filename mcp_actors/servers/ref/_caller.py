@@ -6,7 +6,7 @@ another follows, and ``_deadlines`` limits the time of all attempts together. At
 the caller's task; only the first attempt of a `PendingRequest` may need no task.
 
 Owns: the attempts of one request; for an isolated retry an actor with background tasks.
-Writes: the shared values of all requests (`Calls`), health after answers, the wish of a lazy server, and the log.
+Writes: the shared values of all requests (`PolicyState`), health after answers, the wish of a lazy server, and the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _lifecycle.
 """
 
@@ -106,6 +106,7 @@ class Caller:
             ServerError, mcp.MCPError: the last attempt failed, or none was made.
             Exception: a middleware raised it.
         """
+        # A retry is a new message, behind those that wait in the mailbox.
         retries: Retries | None = None
         try:
             if failure is None and self._life.leaving == "signal":

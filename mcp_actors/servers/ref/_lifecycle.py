@@ -123,6 +123,8 @@ async def start_again(supervisor: SupervisorRef, child: str) -> bool:
 
 @frozen(eq=False)
 class Look(Call[None]):
+    """The wish about a server has changed: let the loop of the server carry out what is due."""
+
     control: ClassVar[bool] = True
     server: ServerEntry
 

@@ -48,10 +48,12 @@ T = TypeVar("T")
 
 @define(eq=False, kw_only=True)
 class Request(Call[T]):
-    """A message to a server actor. A request task of the actor calls `send` with the actor's session.
+    """A message to a server actor.
 
-    Only the last three attributes change after the send. Every call creates a request, so the class is neither frozen
-    (creation takes three times as long) nor an `abc.ABC` (a check of its type takes five times as long).
+    A request task of the actor calls `send` with the actor's session, unless ``_direct`` sends the message without a
+    task. Only the last three attributes change after the send, and those that `CallTool.check` writes again. Every call
+    creates a request, so the class is neither frozen (creation takes three times as long) nor an `abc.ABC` (a check of
+    its type takes five times as long).
 
     Attributes:
         of_the_session: True for a request about the shared session, which cannot use an isolated connection.

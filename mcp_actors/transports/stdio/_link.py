@@ -1,20 +1,20 @@
 """The link to a server process that speaks over stdin and stdout.
 
 The owner task of the actor enters `open_stdio_link`, which starts the process, and leaves it, which stops the process.
-Background tasks end with the link, not with a cancellation of the owner:
+Background tasks keep running when the owner is cancelled, and end when the link is closed:
 
 - read stderr until its end
 - wait for the exit of the process
 - write the backlog and collected lines to stdin
 - notice that no process can read stdin any more
-- drain stdout during the stop; before, the task that receives reads stdout
+- drain stdout during the stop (until the stop, the receiving task reads stdout)
 
-The connection ends with stdout, when no process reads stdin, or when the server exceeds a limit. It outlives the
-process, because the real server may be a child of a wrapper that exited: a health check follows, and
-`StdioLink.may_serve_on` looks for such a child.
+The connection ends when stdout ends, when no process reads stdin, or when the server exceeds a limit. The exit of the
+process does not end the connection, because the real server may be a child of a wrapper that exited. After the exit, a
+health check is sent, and `StdioLink.may_serve_on` looks for such a child.
 
 Owns: the process, its pipes, and these tasks.
-Writes: the `Lifeline`; the masker, with ``env`` and secret arguments. Stops the process group.
+Writes: the `Lifeline`; the masker, to which the values of ``env`` and secret arguments are added. Stops the group.
 Calls: config, transports, _command, _pipes, _process.
 """
 

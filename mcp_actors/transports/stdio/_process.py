@@ -2,14 +2,15 @@
 
 Theory of operation
 -------------------
-The process leads a process group, which gets all signals, because a wrapper such as ``npx`` or ``uv run`` only leads
-the real server. The system may reuse the number of a group once the leader is reaped. So the leader is reaped only
-after the connection has ended, and the rest of the group is killed in the same step. A wrapper that exits while its
+The process leads a process group. Signals go to the whole group, because the process may be a wrapper such as ``npx``
+or ``uv run``, with the real server as its child. Once the leader is reaped, the group may become empty at any time, and
+the system may give its number to another group. So the leader is reaped only after the connection has ended, and the
+rest of the group is killed in the same step. A wrapper that exits while its
 server serves stays a zombie, which is harmless. A process that leaves the group by ``setsid`` has declared itself a
 daemon and is not stopped.
 
 Owns: the process and its pipes, through the `ServerProcess` of a link; the last 64 KiB of stderr.
-Writes: signals to the group; stderr lines, signals and survivors to the log. Reads ``/proc``.
+Writes: signals to the group; stderr lines, signals and processes that survived the stop to the log. Reads ``/proc``.
 Calls: transports, _command.
 """
 
