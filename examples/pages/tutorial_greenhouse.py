@@ -110,7 +110,8 @@ class Climate(Actor[Measure | Down]):
     async def weather_is_down(self, message: Down) -> None:
         print("weather:", message.error)
         await self._window.call(SetWindow(open=False))
-        self.watch(self._weather)
+        if message.comes_back:
+            self.watch(self._weather)
 
 
 async def main() -> None:
