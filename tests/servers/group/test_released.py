@@ -25,6 +25,7 @@ from mcp_actors.transports._link import Lifeline
 
 from ..faults.http_faults import faulty_server
 from ..peers import SsePeer
+from ..processes import eventually
 from ..scripted_server import command
 
 OF_A_CONNECTION: Final = (ServerActor, ConnectionSession, WindDown, DirectRequests, Link, Lifeline, Masker)
@@ -78,6 +79,7 @@ async def test_all_that_belongs_to_a_removed_server_is_released_at_once(kind: st
     async with open_servers(ServerConfig("other", InProcess(MCPServer("other")))) as group:
         await group.add(configured(kind, **limits, **({"replicas": 2} if kind == "replicas" else {})))
         await group["a"].wait_state("ready")
+        await eventually(lambda: all(each.life.state == "ready" for each in group._roster.records["a"].connections))
         await group["a"].list_tools()
         with suppress(MCPError):  # or a result that is an error
             await group["a"].call_tool("no such tool")
