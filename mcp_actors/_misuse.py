@@ -209,8 +209,8 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
     *others, last = near[:_LISTED] or [""]
     meant = f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if near else None
     if who in ("call_tool()", "get_prompt()"):
-        own = f"own arguments are one mapping: {who[:-2]}(name, {{{word[:_SHOWN]!r}: …}})"
-        return f"{meant} The {who.split('_')[1][:-2]}'s {own}" if meant else f"the {who.split('_')[1][:-2]}'s {own}"
+        own = f"{who[:-2].split('_')[1]}'s own arguments are one mapping: {who[:-2]}(name, {{{word[:_SHOWN]!r}: …}})"
+        return f"{meant} The {own}" if meant else f"the {own}"
     return meant
 
 
