@@ -132,7 +132,7 @@ class ClosingOrder:
         self._due: list[str] = []
         self._parking = trio.lowlevel.ParkingLot()
 
-    def leave(self, connected: Iterable[str]) -> None:
+    def expect(self, connected: Iterable[str]) -> None:
         """Note that the block of the group has exited.
 
         Args:

@@ -33,7 +33,7 @@ LINES: Final = {
     "config": 3919,
     "gateway": 4411,
     "hosts": 76,
-    "kernel": 4704,
+    "kernel": 4705,
     "observe": 280,
     "servers": 8946,
     "sync": 286,

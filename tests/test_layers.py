@@ -105,7 +105,7 @@ ORDER: Final = {
     "_serve http",
     "gateway.http": "_wire _access _streamable _door _page",
     "hosts": "ray",
-    "kernel": "_circles _events _envelope _mailbox _record _ref _timers _handlers _actor _serving _requests "
+    "kernel": "_circles _events _envelope _mailbox _record _ref _later _timers _handlers _actor _serving _requests "
     "_incarnation _restart _table _children _supervisor _pool _open",
     "observe": "_metrics _health",
     "servers": "_eras _dialects _rules _attempts _deadlines _admission _catalog _dispatcher _session record requests "
@@ -113,7 +113,7 @@ ORDER: Final = {
     "servers.connection": "_callbacks _upkeep _streams _direct _negotiation _actor",
     "servers.group": "_memory _tree _loop _lifecycle _facts _group _open",
     "servers.record": "_states _status _health _subscriptions _wanted _life _record",
-    "servers.ref": "_lifecycle _facts _caller _prompts _ref",
+    "servers.ref": "_operations _facts _caller _prompts _ref",
     "servers.requests": "_request _lists _upkeep _tools",
     "sync": "_wait _generated_ref _generated_group _servers",
     "testing": "_leftovers _signal _recorder _relay _behavior _connections _server",

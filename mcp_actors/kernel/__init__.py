@@ -56,6 +56,7 @@ from ._events import (
 )
 from ._handlers import handles
 from ._incarnation import Shutdown
+from ._later import Later, LaterQueue
 from ._mailbox import OverflowPolicy
 from ._open import open_actor, open_supervisor
 from ._pool import Pool
@@ -72,7 +73,7 @@ from ._record import (
 from ._ref import ActorRef, Down, Monitor, SupervisorRef
 from ._restart import AutoShutdown, ChildSpec, Strategy, SupervisorOptions
 from ._supervisor import Supervisor
-from ._timers import Later, LaterQueue, Timer
+from ._timers import Timer
 
 # For the layers above; not public.
 from ._circles import act_for_caller as act_for_caller  # isort: skip

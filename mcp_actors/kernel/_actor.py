@@ -6,7 +6,7 @@ replace imports that would be circular.
 
 Owns: the tables of handlers of each class of actors.
 Writes: in `Actor.join_handler`, for whom the running task works.
-Calls: _circles, _envelope, _handlers, _ref, _timers.
+Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from .._misuse import check_option, is_seconds, is_whole
 from ._circles import act_for, serving
 from ._envelope import Call, M_contra, Message, Receives
 from ._handlers import check_declared, handler_for, handlers_of, may_answer_none, no_case
+from ._later import Later
 from ._ref import ActorRef, Monitor, SupervisorRef
-from ._timers import Later, Timer
+from ._timers import Timer
 
 if TYPE_CHECKING:
     from ._mailbox import Accepts

@@ -58,10 +58,10 @@ if TYPE_CHECKING:
 
     from .._errors import ChildProblem
     from ._circles import Sender
+    from ._later import Later
     from ._record import End
     from ._restart import ChildSpec, SupervisorPolicy
     from ._table import Fate
-    from ._timers import Later
 
 
 # --- Start and stop children ------------------------------------------------------------------------------------------
@@ -125,7 +125,7 @@ class Children(Node, ABC):
                 record.close(why := f"supervisor {own.name!r} was started again without it")
                 note_ended([record, *close_below(record, why)])
             if record.name not in self.table:
-                record.leave()
+                record.note_gone()
         return children
 
     def add(self, spec: ChildSpec, record: Record | None = None) -> Child:
@@ -154,7 +154,7 @@ class Children(Node, ABC):
             child.run = None
             self._stopped(child, fate, noted=noted)
 
-    def leave(self, child: Child) -> None:
+    def cancel_start(self, child: Child) -> None:
         """Let nothing start a child again. If the child was the cause of its group, the group starts at once."""
         if child.probation is not None:
             child.probation.cancel("it was stopped or started meanwhile")
@@ -223,7 +223,7 @@ class Children(Node, ABC):
         messages first. Return the incarnation to wait for; None if the stop is done.
         """
         if fate != "restarted":
-            self.leave(child)
+            self.cancel_start(child)
         run = child.run
         if run is None:
             self._stopped(child, fate, noted=child.record.state == "backoff")
@@ -291,12 +291,12 @@ class Children(Node, ABC):
         if noted:
             child.record.note_stopped()
         if child.spec.restart == "temporary" or fate == "removed":
-            self.leave(child)  # a failed child may have taken an overdue one into its group
+            self.cancel_start(child)  # a failed child may have taken an overdue one into its group
             child.record.close(why := "it is no longer in the child table")
             child.close(why)  # its children have waited for its restart
             if self.table.get(child.spec.id) is child:
                 del self.table[child.spec.id], self._records[child.spec.id]
-            child.record.leave()
+            child.record.note_gone()
 
     # --- the manager ------------------------------------------------------------------------------------------------
 

@@ -297,7 +297,7 @@ class EventHub(Handle):
         try:
             self.emit(event)
         except BaseException as exc:
-            self.leave(exc)
+            self.exit_with(exc)
 
     def log(self, level: int, text: str, *args: object, error: BaseException | None = None) -> None:
         """Log within a step of the kernel: a log handler's exception that ends the program leaves later.
@@ -311,9 +311,9 @@ class EventHub(Handle):
         try:
             _log.log(level, text, *args, exc_info=error, stacklevel=2)
         except BaseException as exc:  # a handler wants the program to exit
-            self.leave(exc)
+            self.exit_with(exc)
 
-    def leave(self, wanted: BaseException) -> None:
+    def exit_with(self, wanted: BaseException) -> None:
         """Make an exception that ends the program leave the outermost block of the tree, after this step.
 
         Half of the step (the end of an actor, a stop of several children) would leave actors running that are never

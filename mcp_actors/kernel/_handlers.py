@@ -5,7 +5,7 @@ left to type checkers, except for the message of ``handle``. A type that cannot 
 
 Owns: nothing.
 Writes: a mark on each method with `handles`.
-Calls: _envelope, _timers.
+Calls: _envelope, _later.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import (
 
 from .._foreign import shown
 from ._envelope import Call, Message
-from ._timers import Later
+from ._later import Later
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -120,7 +120,7 @@ class Incarnation(Sender):
         """React to an end that was not requested, in the same step: `bound` the clean-up."""
 
     @abstractmethod
-    def is_over(self, end: End) -> None:
+    def on_end(self, end: End) -> None:
         """React to the end, in the last step of the owner task."""
 
     # --- the owner task ---------------------------------------------------------------------------------------------
@@ -157,7 +157,7 @@ class Incarnation(Sender):
         self._forget_bound()
         self.record.end_run(self.final, self._late, comes_back=self.comes_back and (self.started or self.retried))
         self._release()
-        self.is_over(self.final)
+        self.on_end(self.final)
         self.change()
 
     def _release(self) -> None:
@@ -253,12 +253,12 @@ class Incarnation(Sender):
         try:
             while self.verdict is None:
                 await self.change.wait()
-                requests.cancel_left()
+                requests.cancel_unneeded()
         finally:
             # Without a decided end, the resource has died, and its nursery has cancelled this loop. The cause comes out
             # of running() only after the clean-up, and callers must not wait for that: `_conclude` adds the cause.
             self.end("crashed")
-            requests.cancel_left()
+            requests.cancel_unneeded()
 
     def wake(self) -> None:
         self.change()
@@ -528,7 +528,7 @@ class Incarnation(Sender):
             return bool(self.actor.is_hopeless(exc))
         except BaseException as broken:
             if is_exit(broken):
-                self.record.hub.leave(broken)
+                self.record.hub.exit_with(broken)
             else:
                 text = "actor %r: is_hopeless() raised, which counts as False"
                 self.record.hub.log(ERROR, text, self.record.name, error=broken)

@@ -158,13 +158,13 @@ class Root(Incarnation):
         if self.verdict is not None and (self.verdict.crashed or self.verdict.error is not None):
             self.block.cancel(f"actor {self.record.name!r} failed")
 
-    def is_over(self, end: End) -> None:
+    def on_end(self, end: End) -> None:
         record, failed = self.record, end.error is not None
         self._sweeper.stop()
         record.close("it failed" if failed else "it has ended")
         record.become("failed" if failed else "stopped")
         record.note_stopped()
-        record.leave()
+        record.note_gone()
         record.hub.close()
         if failed and self.started:
             self.block.cancel(f"actor {record.name!r} failed")

@@ -285,7 +285,7 @@ class Record:
         if self._watchers and self._stays_down:
             self._report("not_running", None, False)
 
-    def leave(self) -> None:
+    def note_gone(self) -> None:
         """Note that neither the actor nor any below, all of which have ended, starts again."""
         for record in self.walk():
             record.gone = True
@@ -347,7 +347,7 @@ class Record:
         for record in reversed(tuple(self.walk())):
             record.close(why)
             record.become("stopped")
-        self.leave()
+        self.note_gone()
 
     def runs(self, actor_class: type) -> bool:
         """Return False if the actor, or a member of the pool, is known to be of another class."""

@@ -20,7 +20,7 @@ requests all but one, after a minute without requests all.
 
 Owns: the slots of one incarnation, and their tasks; the due plain handlers of a Trio run.
 Writes: envelopes, ``in_flight`` and ``reentrant`` of the record.
-Calls: _actor, _circles, _record, _serving, _timers.
+Calls: _actor, _circles, _later, _record, _serving.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ import trio
 from .._errors import ActorError
 from ._actor import Actor
 from ._circles import serving
+from ._later import Later
 from ._record import Change
 from ._serving import HERE, Slot, Taken
-from ._timers import Later
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -243,7 +243,7 @@ class Requests(Plain):
         """Offer a message to the actor, run the plain handler, or give the message to a slot."""
         envelope.holder = self
         needs_slot = not envelope.message.control
-        if self._take is not None and needs_slot and self._is_taken(envelope, self._take):
+        if self._take is not None and needs_slot and self._offer(envelope, self._take):
             return
         if self._steps is not None and (handler := self._actor._find_plain(type(envelope.message))) is not None:
             self._run_in_step(envelope, handler, self._steps)
@@ -264,11 +264,11 @@ class Requests(Plain):
         super().release()
         del self._handle, self._nursery
 
-    def cancel_left(self) -> None:
-        """Cancel the requests whose callers have left."""
-        while self._left:
-            left, self._left = self._left, []
-            for envelope in left:
+    def cancel_unneeded(self) -> None:
+        """Cancel the requests whose answers no caller awaits any more."""
+        while self._unneeded:
+            unneeded, self._unneeded = self._unneeded, []
+            for envelope in unneeded:
                 if isinstance(envelope.scope, Later):
                     self._cancel_later(envelope, envelope.scope)
                 elif isinstance(envelope.scope, Slot):
@@ -300,7 +300,7 @@ class Requests(Plain):
                 scope.cancel("the incarnation that handles it ends")
             # `take` or a plain handler that decides the end answers by itself too.
             elif envelope is not self._running and envelope.later is not self._offered:
-                self._abandon(envelope)
+                self._interrupt_deferred(envelope)
         while self._due:
             envelope, _ = self._due.pop()  # last first, so that each becomes the first of the queue
             self._return(envelope)

@@ -15,8 +15,8 @@ The task of an ``async def`` handler owns a message from beginning to end. Witho
   still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
 - A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`). Trio may be delivering a
   cancellation in that step; another from there would recurse through chains of actors.
-- The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back (`_abandon`), except
-  the message whose `take` or plain handler is running.
+- The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back
+  (`_interrupt_deferred`), except the message whose `take` or plain handler is running.
 - The *owner* calls `Later.on_cancel` for all marked messages, in order, before ``running()`` is left, and frees their
   slots unless the actor does.
 
@@ -28,7 +28,7 @@ returned, the `Later` takes that place.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
 Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.
-Calls: _actor, _circles, _envelope, _events, _timers.
+Calls: _actor, _circles, _envelope, _events, _later.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ from . import _events as events
 from ._actor import Actor, NotSent, Postpone, StopActor
 from ._circles import serving
 from ._envelope import Call, Holder
-from ._timers import Later
+from ._later import Later
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -129,19 +129,19 @@ milliseconds of a writing handler."""
 
 
 class MessagesInFlight(Holder):
-    __slots__ = ("_actor", "_in_flight", "_incarnation", "_interruption", "_left", "_record")
+    __slots__ = ("_actor", "_in_flight", "_incarnation", "_interruption", "_record", "_unneeded")
 
     def __init__(self, incarnation: Life, actor: Actor) -> None:
         self._incarnation = incarnation
         self._record = incarnation.record
         self._in_flight = incarnation.record.in_flight
         self._actor = actor
-        self._left: list[Envelope] = []
+        self._unneeded: list[Envelope] = []
         self._interruption: Callable[[Envelope], ActorError] | None = None
 
     def forget(self, envelope: Envelope) -> None:
         """Wake the owner, which cancels the request; see `Reply.abandoned`."""
-        self._left.append(envelope)
+        self._unneeded.append(envelope)
         self._incarnation.wake()
 
     @property
@@ -377,7 +377,7 @@ class Taken(MessagesInFlight):
 
     # --- messages without a task ------------------------------------------------------------------------------------
 
-    def _is_taken(self, envelope: Envelope, take: Callable[[Later[Any]], bool]) -> bool:
+    def _offer(self, envelope: Envelope, take: Callable[[Later[Any]], bool]) -> bool:
         """Offer a message to the actor. Return False if ``handle`` is to serve the message."""
         later: Later[Any] = Later(envelope, self)
         envelope.scope = envelope.later = self._offered = later
@@ -404,7 +404,7 @@ class Taken(MessagesInFlight):
             return True
         if taken:
             if self._interruption is not None:
-                self._abandon(envelope)
+                self._interrupt_deferred(envelope)
                 return True
             if not self._watched:
                 self._watch_slow()
@@ -490,12 +490,12 @@ class Taken(MessagesInFlight):
         self._clear_context(envelope)
         self._return(envelope)
 
-    def _abandon(self, envelope: Envelope) -> None:
+    def _interrupt_deferred(self, envelope: Envelope) -> None:
         """Answer a message without a task, for the end of the incarnation."""
         self._interrupt(envelope)
         envelope.later = None
         self._in_flight.discard(envelope)
-        self._left.append(envelope)
+        self._unneeded.append(envelope)
 
     def _cancel_later(self, envelope: Envelope, later: Later[Any]) -> None:
         """Call `on_cancel`, and free the slot unless the actor does."""
@@ -532,7 +532,7 @@ class Taken(MessagesInFlight):
             name, message = self._record.name, type(envelope.message).__name__
             raise TypeError(f"actor {name!r}: handling {message} returned the Later of another message")
         # If the owner has not yet cancelled the handler of a caller that left, it finds the `Later` instead.
-        goes_on = self._interruption is None and (later.open or envelope in self._left)
+        goes_on = self._interruption is None and (later.open or envelope in self._unneeded)
         if envelope.later is later and goes_on:
             if envelope.scope is HERE:
                 envelope.since = self._now()

@@ -55,10 +55,10 @@ if TYPE_CHECKING:
     from ._circles import Sender
     from ._envelope import Call
     from ._incarnation import Incarnation
+    from ._later import Later
     from ._record import End
     from ._ref import ActorRef
     from ._table import Fate
-    from ._timers import Later
 
 
 # --- Restart failed children ------------------------------------------------------------------------------------------
@@ -93,7 +93,7 @@ class Recovery(Children):
     def revive(self, child: Child) -> None:
         if self._parks and (child.record.state == "failed" or child.probation):
             self._budget.renew(child.spec.id)
-        self.leave(child)
+        self.cancel_start(child)
         child.failures = 0
         child.probation = None
 
@@ -307,7 +307,7 @@ class Recovery(Children):
             why: the reason, for callers.
             comes_back: True if supervisor and child are both restarted, so that messages keep waiting.
         """
-        self.leave(child)
+        self.cancel_start(child)
         retry_in = self._retry_in(child, error)
         child.record.note(events.GaveUp, error=error, retry_in=retry_in)
         child.record.gave_up = True
@@ -328,7 +328,7 @@ class Recovery(Children):
                 raise ValueError(f"park_retry returned {shown(seconds)}; return seconds, 0 or more, or None")
         except BaseException as exc:
             if is_exit(exc):
-                self._life.record.hub.leave(exc)
+                self._life.record.hub.exit_with(exc)
             text = "supervisor %r: park_retry raised for child %r, which counts as None"
             self._life.record.hub.log(ERROR, text, self._life.record.name, child.spec.id, error=exc)
             return None

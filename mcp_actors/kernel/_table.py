@@ -101,7 +101,7 @@ class Run(Incarnation):
         shutdown = None if self.child.spec.shutdown == "brutal_kill" else self.child.spec.shutdown
         self.bound(shutdown, asked_at=self.ended_at)
 
-    def is_over(self, _: End) -> None:
+    def on_end(self, _: End) -> None:
         """Notify the supervisor, unless a task waits for the outcome of the start."""
         if self.started or self.overdue or self.fate is not None:
             self._keeper.note_over(self)

@@ -368,7 +368,7 @@ class Deadlines:
         older = takewhile(lambda deadline: deadline.began <= time, self._requests)
         return any(deadline.is_at((actor,)) for deadline in older)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Forget the ended server. Attempts kept by a program show its last known facts."""
         self.timer.used.pop(self, None)  # no request is left to expire
         self.on_timeout, self.outage = (lambda *_: None), (lambda: ("", None))

@@ -179,7 +179,7 @@ class RequestUnderWay:
         """See `OutgoingLine.withdrawn`."""
         self.settle(WITHDRAWN)
 
-    def left(self, _: object) -> None:
+    def caller_left(self, _: object) -> None:
         """Note that the caller of a message has left; see `Later.on_cancel`."""
         self.settle(ABANDONED)
 

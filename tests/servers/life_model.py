@@ -299,7 +299,7 @@ def stop(world: World, under: Under) -> Iterator[tuple[str, World]]:
         yield "has stopped it for good", finish(world)
 
 
-def exchange(world: World, under: Under) -> Iterator[tuple[str, World]]:
+def adopt(world: World, under: Under) -> Iterator[tuple[str, World]]:
     if not under.asked:
         yield "stops its supervisor", ask_to_stop(world.but(under=evolve(under, asked=True)))
     elif not any(kernel in RUNS for kernel in world.kernel):
@@ -339,7 +339,7 @@ STEPS: Final[dict[Step, Callable[[World, Under], Iterator[tuple[str, World]]]]] 
     "disconnect": disconnect,
     "renew": disconnect,
     "stop": stop,
-    "exchange": exchange,
+    "adopt": adopt,
     "start": start,
     "remove": remove,
 }
@@ -493,7 +493,7 @@ def bare(name: str, mine: Wanted) -> Wanted:
             return Wanted(NO_CONFIG, "stop", -1, fresh, -1)
         case "disconnect" | "renew":
             return Wanted(NO_CONFIG, "run", -1, -1, cut)
-        case "exchange" | "remove" | "wait ready":
+        case "adopt" | "remove" | "wait ready":
             return Wanted(NO_CONFIG, "run", -1, -1, -1)
         case _:  # a start, as a step or of a caller
             return Wanted(NO_CONFIG, "stop" if mine.mode == "stop" else "run", generation, fresh, -1)

@@ -17,7 +17,7 @@ from mcp_actors.servers import Flooded, LimitReached, ReplicaChanged, ServerStat
 from mcp_actors.servers.record import ServerRecord
 from mcp_actors.servers.record._states import rank
 from mcp_actors.servers.ref import ServerEntry, Wish
-from mcp_actors.servers.ref._lifecycle import outcome_of
+from mcp_actors.servers.ref._operations import outcome_of
 
 from .replicated import begin, replicated
 

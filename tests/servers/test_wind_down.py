@@ -48,7 +48,7 @@ class Connection(Actor):
                 self.world.served.append(message.name)
                 return f"{message.name} by {self.world.connections}"
         finally:
-            self.wind_down.leave()
+            self.wind_down.note_ended()
         await self.wind_down.wait(GONE)
         raise NotSent
 
@@ -127,5 +127,5 @@ async def test_the_first_cause_to_wind_down_is_the_cause_of_the_end() -> None:
     wind_down.begin(GONE)
     wind_down.begin(RuntimeError("a later cause"))
     assert ends == []
-    wind_down.leave()
+    wind_down.note_ended()
     assert ends == [GONE]

@@ -32,7 +32,7 @@ from mcp_actors.servers.group._open import GroupFollower
 from mcp_actors.servers.record._life import ServerLife
 from mcp_actors.servers.record._record import ConnectionRecord, ServerRecord
 from mcp_actors.servers.record._wanted import Mode, Verdict, Wanted, started, stopped, verdict_of_start
-from mcp_actors.servers.ref import ServerEntry, _lifecycle
+from mcp_actors.servers.ref import ServerEntry, _operations
 from mcp_actors.servers.ref._caller import Caller
 from mcp_actors.servers.requests import CallTool
 from mcp_actors.transports import CancelLine
@@ -81,7 +81,7 @@ def abandon_without_an_answer(self: Requests, envelope: Any) -> None:
     envelope.open = False  # or the end of its slot would answer it
     envelope.later = None
     self._in_flight.discard(envelope)
-    self._left.append(envelope)
+    self._unneeded.append(envelope)
 
 
 def close_without_answers(self: Mailbox, refusal: Any) -> list[Any]:
@@ -204,7 +204,7 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "a budget without an end": defect(RestartBudget, "spend", lambda *_: True),
     "a leaked slot: of a caller who has left": defect(_direct, "CancelLine", lambda id_, _: CancelLine(id_, nothing)),
     "a deadline that does not wake the timer": defect(DeadlineTimer, "wake_by", nothing),
-    "a call that is forgotten in a crash": defect(Requests, "_abandon", abandon_without_an_answer),
+    "a call that is forgotten in a crash": defect(Requests, "_interrupt_deferred", abandon_without_an_answer),
     "a call that is forgotten in a stop": defect(Mailbox, "close", close_without_answers),
     "a call of a caller who has left": defect(Mailbox, "forget", nothing),
     "a queue without a bound": defect(Mailbox, "_append", append_to_a_full_queue),
@@ -222,10 +222,10 @@ DEFECTS: Final[dict[str, Callable[[], AbstractContextManager[Any]]]] = {
     "the tools of a server that comes to rest vanish": defect(ServerLife, "listed", listed_unless("rest")),
     "a server that stays at rest although it is used": defect(Caller, "wake", wake_once),
     "a start that succeeds although a stop was faster": defect(
-        _lifecycle, "verdict_of_start", succeed_whatever_is_wanted
+        _operations, "verdict_of_start", succeed_whatever_is_wanted
     ),
-    "a restart that leaves the connection": defect(_lifecycle, "restarted", start_instead),
-    "a wish that an older one overrides": defect(_lifecycle, "stopped", keep_what_is_wanted),
+    "a restart that leaves the connection": defect(_operations, "restarted", start_instead),
+    "a wish that an older one overrides": defect(_operations, "stopped", keep_what_is_wanted),
     # The simulation has found these.
     "a catalogue that stays old as its stream has fallen silent": defect(_bodies, "QUIET_STREAM", math.inf),
     "a stream that is requested from a session that has ended": defect(ChangeStream, "_run", listen_at_once),

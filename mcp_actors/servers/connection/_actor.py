@@ -376,7 +376,7 @@ class ServerActor(Actor):
         except (anyio.ClosedResourceError, anyio.BrokenResourceError) as exc:
             raise self._lost_by_request() from exc
         finally:
-            self._wind_down.leave()
+            self._wind_down.note_ended()
             if deadline is not None:
                 deadline.suspend()
         try:

@@ -128,7 +128,7 @@ class DirectRequests:
             self._forget(sent)
             raise NotSent
         self.wind_down.under_way += 1
-        later.on_cancel = sent.left
+        later.on_cancel = sent.caller_left
         if deadline is not None and (attempt := deadline.observed) is not None:
             deadline.handed_over(self.record.name)
             attempt.request_id = sent.id
@@ -194,7 +194,7 @@ class DirectRequests:
                     later.reply(value)
                 else:
                     reports.answered(later, value, self.answered)
-        self.wind_down.leave()
+        self.wind_down.note_ended()
 
     def _fail(self, sent: RequestUnderWay, outcome: object) -> None:
         """Settle a message without a result."""
@@ -208,7 +208,7 @@ class DirectRequests:
             failure = self.explain(later.message, failure)
         if isinstance(failure, MCPError) and later.message.names_pages(failure):
             self.carry_on(later, failure, sent.extras or NO_EXTRAS)
-            self.wind_down.leave()
+            self.wind_down.note_ended()
             return
         # Three ends without an answer: a failure; unwritten when the connection ended (requeue); the caller has left.
         # In the last case, a line that was not begun is taken back, and its slot is free at once. A begun line must be
@@ -227,7 +227,7 @@ class DirectRequests:
             later.reply(None)  # it frees the slot; its caller has left
         else:
             self.pipe.collect(CancelLine(sent.id, partial(later.reply, None)))
-        self.wind_down.leave()
+        self.wind_down.note_ended()
 
     def explain(self, request: PlainRequest[Any], exc: Exception) -> Exception:
         """Return the caller's error for an answer that is an error, or unreadable."""
@@ -296,7 +296,7 @@ class WindDown:
         """True once no more requests may be sent."""
         return self._cause is not None
 
-    def leave(self) -> None:
+    def note_ended(self) -> None:
         self.under_way -= 1
         if self._cause is not None:
             self._end_if_done()

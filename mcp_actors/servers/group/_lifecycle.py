@@ -32,7 +32,7 @@ from ..._tasks import fan_out, open_background
 from ...kernel import Actor, Call
 from .._sources import change_lines, changed_fields, compare
 from ..record import ACTIVE, CONNECTED, ServerAdded, configured, left, rested
-from ..ref import Look, Reconnect, Retire, Wish, take_back, tell
+from ..ref import CarryOut, Reconnect, Retire, Wish, take_back, tell
 from ._loop import ServerLoops
 from ._tree import server_spec, start_status
 
@@ -137,7 +137,7 @@ class LifecycleActor(Actor):
         self._reloads = trio.Lock()
         self._over = False
 
-    async def handle(self, message: Look | Retire | Reconnect | Add | Remove | Replace | Reload) -> object:
+    async def handle(self, message: CarryOut | Retire | Reconnect | Add | Remove | Replace | Reload) -> object:
         """Carry out a change.
 
         Raises:
@@ -149,7 +149,7 @@ class LifecycleActor(Actor):
         # otherwise the group could not close.
         with trio.CancelScope(shield=True):
             match message:
-                case Look(server):
+                case CarryOut(server):
                     self._tasks.start_soon(self._loops.look, server, name=f"{server.name}:change")
                 case Retire():
                     await self._retire(message)
@@ -235,7 +235,7 @@ class LifecycleActor(Actor):
             if self._memory is not None:
                 self._memory.forget(config.name)
             failure = record.life.last_error
-            record.leave()
+            record.release()
             del record  # breaks the reference cycle: the traceback of its failure refers to this frame
             if isinstance(exc, ActorStartError) and isinstance(failure, ConnectFailed):
                 raise failure from failure.__cause__
@@ -248,7 +248,7 @@ class LifecycleActor(Actor):
         async with self._free(name):
             member = self._roster.member(name)
             added = name in self._roster.added
-            self._leave(member)
+            self._wish_removal(member)
         await self._wait_gone(member.record)
         if added:  # it has hidden a server of the same name in the sources
             self._board.sources.mark_due()
@@ -263,7 +263,7 @@ class LifecycleActor(Actor):
                     logger.info("replace(): changed %r (source)", config.name)
                 return Wish(member.entry, wanted, wanted)
             self._roster.check([config])
-            wish = self._configure(member, config)
+            wish = self._wish_config(member, config)
         await self._wait_configured(member.record)
         logger.info("replace(): changed %r (%s)", config.name, ", ".join(changed_fields(wanted.config, config)))
         return wish
@@ -287,8 +287,8 @@ class LifecycleActor(Actor):
                 return None
             self._roster.added = added
             for name in difference.removed:
-                self._leave(members[name])
-            wishes = [self._configure(members[config.name], config) for config in difference.changed]
+                self._wish_removal(members[name])
+            wishes = [self._wish_config(members[config.name], config) for config in difference.changed]
             for config in difference.servers:
                 if config.name in members:
                     await self._move(members[config.name], config)
@@ -326,22 +326,22 @@ class LifecycleActor(Actor):
             return False
         record.move(config)
         if self._memory is not None:
-            await self._memory.configured(record, before)
+            await self._memory.follow(record, before)
         return True
 
     # --- changes of servers -----------------------------------------------------------------------------------------
 
-    def _configure(self, member: Member, config: ServerConfig) -> Wish:
+    def _wish_config(self, member: Member, config: ServerConfig) -> Wish:
         life = member.record.life
         before = life.wanted
         mine = life.want(configured(before, config))
-        tell(self.ref, Look(member.entry))
+        tell(self.ref, CarryOut(member.entry))
         return Wish(member.entry, mine, before)
 
-    def _leave(self, member: Member) -> None:
+    def _wish_removal(self, member: Member) -> None:
         life = member.record.life
         life.want(left(life.wanted, "removal"))
-        tell(self.ref, Look(member.entry))
+        tell(self.ref, CarryOut(member.entry))
 
     async def _retire(self, message: Retire) -> None:
         """Let an idle server rest, or renew an old connection unless another replica is down."""

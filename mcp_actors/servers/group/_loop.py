@@ -8,7 +8,7 @@ waits for requests in flight or for a connect ends early if another wish overtak
 server's own supervisor completes the step. So a stop overtakes a connect that hangs. Nothing overtakes the drain of a
 server that leaves.
 
-A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``exchange``: the server's
+A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``adopt``: the server's
 own supervisor, which has the policies, is stopped and started again from the changed record, and starts the actor if
 the server should run. The record stays, and the mailbox with waiting requests.
 
@@ -94,8 +94,8 @@ class ServerLoops:
             case "renew":
                 old = next(each for each in server.record.connections if each.life.old)
                 return await self._once_finished(server.record, (old,), partial(self._renew, server, old))
-            case "exchange":
-                return await self._exchange(server)
+            case "adopt":
+                return await self._adopt(server)
             case "start":
                 await self._start(server)
                 return server.record.life.state in ("pending", "stopped")  # it was overtaken
@@ -158,7 +158,7 @@ class ServerLoops:
                     await start_again(pool, old.name)
         return ends and whole
 
-    async def _exchange(self, server: ServerEntry) -> bool:
+    async def _adopt(self, server: ServerEntry) -> bool:
         """Adopt the configuration, with a new supervisor, which starts the actor if the server should run."""
         record, before = server.record, server.record.config
         if record.woken:  # a start that was overtaken may just have begun an actor
@@ -166,11 +166,11 @@ class ServerLoops:
         await self._group().stop_child(supervisor_id(server.name), keep_mailbox=True)
         # Read the wish once: the store below may take a while, and another configuration may be wanted by then. With a
         # second reading at `note_applied`, a record with the old configuration would count as current; with this one,
-        # the loop finds the difference and exchanges again.
+        # the loop finds the difference and adopts again.
         wanted = record.life.wanted
         self._roster.configure(record, wanted.config)
         if self._memory is not None:
-            await self._memory.configured(record, before)
+            await self._memory.follow(record, before)
         record.life.emit(ConfigChanged, fields=changed_fields(before, wanted.config))
         record.forgive(ask=record.life.wanted.ask)  # the failures were those of another configuration
         await self._group().restart_child(supervisor_id(server.name))
@@ -209,7 +209,7 @@ class ServerLoops:
         self._roster.drop(server.name)
         if self._memory is not None:
             self._memory.forget(server.name)
-        record.leave()
+        record.release()
         record.life.emit(ServerRemoved)
 
 
@@ -292,7 +292,7 @@ class GroupEnd:
         self.seconds: Final = seconds
         self._over: trio.Event | None = None
 
-    async def leave(self, *, ending: bool = False) -> None:
+    async def drain_all(self, *, ending: bool = False) -> None:
         """Refuse all requests and changes from now on, and let the servers finish accepted requests.
 
         A second call waits for the end of the first. `ending` is True while the block still runs, so that requests wait
@@ -303,12 +303,12 @@ class GroupEnd:
         if self._over is None:
             self._over = trio.Event()
             try:
-                await self._leave(ending=ending)
+                await self._drain_all(ending=ending)
             finally:
                 self._over.set()
         await self._over.wait()
 
-    async def _leave(self, *, ending: bool) -> None:
+    async def _drain_all(self, *, ending: bool) -> None:
         self._roster.closing = True
         records = tuple(self._roster.records.values())
         for record in records:
@@ -337,7 +337,7 @@ class GroupEnd:
         first: list[int] = []
 
         async def finish(number: int) -> None:
-            await self.leave(ending=True)
+            await self.drain_all(ending=True)
             block.cancel(f"{name_of(number)} was received, and all requests are finished")
 
         async def listen() -> None:

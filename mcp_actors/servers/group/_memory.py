@@ -116,7 +116,7 @@ class CatalogMemory:
         for record in records:
             self.add(record)
 
-    async def configured(self, record: ServerRecord, before: ServerConfig) -> None:
+    async def follow(self, record: ServerRecord, before: ServerConfig) -> None:
         """Note a changed configuration; if the server has no accepted tools, read those of its file.
 
         Accepted tools stay, and shown tools stay until the next listing. If only the source differs, accepted tools are

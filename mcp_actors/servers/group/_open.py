@@ -248,15 +248,15 @@ async def _supervised(
                 roster.show(supervisor, *roster.records.values())
                 try:
                     yield supervisor
-                    await group_end.leave()
+                    await group_end.drain_all()
                 finally:
                     lives = {member.name: member.record.life for member in roster.members.values()}
-                    closing.leave(name for name, life in lives.items() if life.state in CONNECTED or life.draining)
+                    closing.expect(name for name, life in lives.items() if life.state in CONNECTED or life.draining)
     finally:
         gate.close()
         hub.close()
         for record in roster.records.values():
-            record.leave()
+            record.release()
 
 
 @asynccontextmanager

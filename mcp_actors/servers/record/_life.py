@@ -237,7 +237,7 @@ class ConnectionLife:
                 logger.log(self.level_of_attempt, "%s", warning)
             self._server.note_change()
 
-    def leave(self) -> None:
+    def release(self) -> None:
         self.draining = None
         del self._server, self._catalog, self._health
 
@@ -287,7 +287,7 @@ class ServerLife:
         since, changed_at: when the state last changed, by `trio.current_time` and by the wall clock.
         last_error: the last failure of a connection, kept after a recovery.
         leaving: `Wanted.departure`, within reach of every request. Written by `want`.
-        left: True once the group has ended or has removed the server; nothing changes any more. Written by `leave`.
+        is_gone: True once the group has ended or has removed the server; nothing changes any more.
         end_of_group: returns why the group ends, or None if the block exits. Written by the roster.
     """
 
@@ -301,7 +301,7 @@ class ServerLife:
     changed_at: datetime = field(factory=partial(datetime.now, UTC), init=False)
     last_error: Exception | None = field(default=None, init=False)
     leaving: Departure | None = field(default=None, init=False)
-    left: bool = field(default=False, init=False)
+    is_gone: bool = field(default=False, init=False)
     end_of_group: Callable[[], ServerUnavailable | None] = field(default=lambda: None, init=False)
     wanted: Wanted = field(init=False)
     _drains: bool = field(default=False, init=False)
@@ -370,7 +370,7 @@ class ServerLife:
 
     @property
     def retry_at(self) -> datetime | None:
-        return None if self.left else self.best.retry_at
+        return None if self.is_gone else self.best.retry_at
 
     @property
     def troubled(self) -> bool:
@@ -474,8 +474,8 @@ class ServerLife:
             self._change.set()
             self._change = None
 
-    def leave(self) -> None:
-        self.left = True
+    def release(self) -> None:
+        self.is_gone = True
         self.note_change()
 
     # --- waits ------------------------------------------------------------------------------------------------------
@@ -500,7 +500,7 @@ class ServerLife:
         # No checkpoint between a caller's look at a fact, this call, and the event below: a change in between would set
         # no event, and the caller would wait for a change that has already happened. An event exists only while a task
         # waits, because most changes have no reader.
-        if self.left:
+        if self.is_gone:
             raise self.gone()
         if self._change is None:
             self._change = trio.Event()

@@ -23,8 +23,8 @@ An actor gets the record of one connection and reaches the server through `serve
 computes the state of the server: kernel events arrive through `ServerRecord.follow` (called by `GroupFollower` in
 ``group/_open``), events without an actor, like a change of health, through `ServerLife.take`.
 
-`ServerRecord.leave` cuts all references from a part to an owner. So the last `ServerRef` of a program frees everything
-at once, without the garbage collector.
+`ServerRecord.release` cuts all references from a part to an owner. So the last `ServerRef` of a program frees
+everything at once, without the garbage collector.
 
 Owns: the records of a server and of each connection; the roster of a group keeps them.
 Writes: the log; events, through the given function. Nothing is sent and no task is started here.
@@ -226,10 +226,10 @@ class ConnectionRecord:
     def retire(self, why: Retirement) -> None:
         self.server.on_retire(why, self)
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Drop all references to the server. Everything that a ref shows stays."""
         self.listeners.clear()
-        self.life.leave()
+        self.life.release()
         self.health.on_change = nothing
         del self.server, self.config, self.calls, self.catalog, self.opening, self.subscriptions, self.health
 
@@ -319,7 +319,7 @@ class ServerRecord:
         self.connections = tuple(new.values())
         for each in before.values():
             if each.name not in new:
-                each.leave()
+                each.release()
         self.listeners.changed = set() if len(names) > 1 else None  # only replicas announce the same change twice
         self.health.failing.intersection_update(names)
         self.health.each = tuple(each.health for each in self.connections)
@@ -445,15 +445,15 @@ class ServerRecord:
         name, lists = self.config.name, self.catalog.lists
         self.calls.deadlines.observed = Observed(name, observers, lists, describe) if observers else None
 
-    def leave(self) -> None:
+    def release(self) -> None:
         """Release all references to the server, which was removed or whose group has ended."""
-        self.life.leave()
+        self.life.release()
         self.subscriptions.close()
         self.listeners.clear()
-        self.calls.deadlines.leave()
+        self.calls.deadlines.release()
         self.on_retire = nothing
         for each in self.connections:
-            each.leave()
+            each.release()
 
     def mask(self, text: str) -> str:
         for each in self.connections:

@@ -148,8 +148,8 @@ def _wished(wanted: Wanted, mode: Mode, fresh: int) -> Wanted:
 # --- The step that is due ---------------------------------------------------------------------------------------------
 
 
-Step: TypeAlias = Literal["disconnect", "stop", "exchange", "renew", "start", "remove"]
-"""``disconnect``: end a connection, and let requests wait. ``stop``: end it, and refuse requests. ``exchange``: adopt
+Step: TypeAlias = Literal["disconnect", "stop", "adopt", "renew", "start", "remove"]
+"""``disconnect``: end a connection, and let requests wait. ``stop``: end it, and refuse requests. ``adopt``: adopt
 the configuration. ``renew``: end a connection that is too old. ``start``: connect. ``remove``: stop and forget."""
 
 
@@ -169,7 +169,7 @@ def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> S
     if up and (mode == "rest" or not current or has_older(seen, wanted.fresh)):
         return "disconnect"
     if not current:
-        return "exchange"
+        return "adopt"
     return _due_to_run(wanted, seen) if mode == "run" else None
 
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from ._caller import PendingRequest as PendingRequest, RequestOptions as RequestOptions
 from ._facts import ServerFacts as ServerFacts
-from ._lifecycle import (
-    Look as Look,
+from ._operations import (
+    CarryOut as CarryOut,
     Reconnect as Reconnect,
     Retire as Retire,
     ServerEntry as ServerEntry,

@@ -7,7 +7,7 @@ the caller's task; only the first attempt of a `PendingRequest` may need no task
 
 Owns: the attempts of one request; for an isolated retry an actor with background tasks.
 Writes: the shared values of all requests (`PolicyState`), health after answers, the wish of a lazy server, and the log.
-Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _lifecycle.
+Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _operations.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from ..connection import ServerActor
 from ..record import ACTIVE, CONNECTED, PARKED, server_of, used, verdict_of_ready
 from ..requests import Around, LastAnswer, Passing
 from ._facts import ServerFacts
-from ._lifecycle import Look, tell
+from ._operations import CarryOut, tell
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from .._rules import Breaker, Ticket
     from ..record import ConnectionRecord, ServerRecord
     from ..requests import CallTool, PlainRequest, Request
-    from ._lifecycle import ServerEntry
+    from ._operations import ServerEntry
 
 
 T = TypeVar("T")
@@ -343,7 +343,7 @@ class Caller:
         """Start connecting a lazy server and return at once. Requests wait in the mailbox meanwhile."""
         self._life.want(used(self._life.wanted))
         try:
-            tell(self._lifecycle, Look(self._server))
+            tell(self._lifecycle, CarryOut(self._server))
         except ActorStopped:
             raise self._life.gone() from None
 

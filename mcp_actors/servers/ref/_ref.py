@@ -1,11 +1,11 @@
 """The reference to one server that users hold, valid across restarts.
 
 Each method checks its arguments in the caller's step, so mistakes are raised where they are made. Requests go to the
-`Caller`, changes to ``_lifecycle``, approvals to the catalogue, and a sign-in to ``connection``.
+`Caller`, changes to ``_operations``, approvals to the catalogue, and a sign-in to ``connection``.
 
 Owns: nothing; for replicas, one task per connection, which ends with the call.
 Writes: approved tools; the token store, at a sign-in or sign-out.
-Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _lifecycle,
+Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _operations,
 _prompts.
 """
 
@@ -33,14 +33,14 @@ from ..connection import is_signed_in, sign_in_to, sign_out_of
 from ..record import CONNECTED, SERVER_STATES, ServerState
 from ..requests import CallTool, ListTools, SetLogLevel, TellRootsChanged, check_health, given_level, unhealthy
 from ._caller import PendingRequest
-from ._lifecycle import reconnect, start, stop
+from ._operations import reconnect, start, stop
 from ._prompts import PromptFunctions, ResourceFunctions
 
 if TYPE_CHECKING:
     from ...kernel import ActorRef
     from .._deadlines import Deadline
     from ..record import ConnectionRecord
-    from ._lifecycle import ServerEntry
+    from ._operations import ServerEntry
 
 
 @explained_methods
@@ -289,7 +289,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
             ``"healthy"`` if the server answered within ``HealthPolicy.timeout``, else ``"unhealthy"`` and the reason;
             of several replicas, the worst result.
         """
-        if self._record.life.left:  # its connections have no health any more
+        if self._record.life.is_gone:  # its connections have no health any more
             await trio.lowlevel.checkpoint()
             return unhealthy(self._record.life)
         results: list[Health] = []

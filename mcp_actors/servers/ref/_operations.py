@@ -122,7 +122,7 @@ async def start_again(supervisor: SupervisorRef, child: str) -> bool:
 
 
 @frozen(eq=False)
-class Look(Call[None]):
+class CarryOut(Call[None]):
     """The wish about a server has changed: let the loop of the server carry out what is due."""
 
     control: ClassVar[bool] = True
@@ -164,7 +164,7 @@ class Reconnect(Call[None]):
     taken_back: list[Wish] = field(factory=list, init=False)
 
 
-def tell(lifecycle: ActorRef, message: Look | Retire | Reconnect) -> None:
+def tell(lifecycle: ActorRef, message: CarryOut | Retire | Reconnect) -> None:
     """Send a change to the lifecycle actor; raises `ActorStopped` in a closed group.
 
     The context is empty, because the change does not belong to the request or connection of its caller.
@@ -265,7 +265,7 @@ def _make(wishes: Iterable[Wish], lifecycle: ActorRef) -> None:
         each.server.record.life.want(each.mine)
     for each in wishes:
         try:
-            tell(lifecycle, Look(each.server))
+            tell(lifecycle, CarryOut(each.server))
         except ActorStopped:
             raise each.server.record.life.gone() from None
 
@@ -317,7 +317,7 @@ async def take_back(lifecycle: ActorRef, change: Reconnect) -> None:
             if wish.before.mode != "run" and life.wanted is wish.mine:
                 change.taken_back.append(wish)
                 life.want((stopped if wish.before.mode == "stop" else rested)(life.wanted))
-                tell(lifecycle, Look(wish.server))
+                tell(lifecycle, CarryOut(wish.server))
         for wish in change.taken_back:
             record = wish.server.record
             while not _is_down(record):
