@@ -45,7 +45,8 @@ def _parsed(file: Path) -> Any:
 
 
 def _names(document: Any) -> list[str]:
-    within = document.get("mcp") if isinstance(document, Mapping) else None
+    document = document if isinstance(document, Mapping) else {}
+    within = document.get("mcp")
     parts = [*(document.get(key) for key in _SECTIONS)]
     if isinstance(within, Mapping):
         typed = {name: each for name, each in within.items() if isinstance(each, Mapping) and "type" in each}

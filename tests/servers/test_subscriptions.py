@@ -41,6 +41,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.servers import NotSupported, ResourceUpdated, ServerRef, Subscription
+from mcp_actors.servers.connection._streams import OpenSubscriptions, Subscribe
 from tests.forkserver import serve_python
 
 from ..messages import Said
@@ -294,6 +295,24 @@ async def test_a_stream_is_closed_with_its_block() -> None:
             assert len(library.listening._streams) == others + 1
         await wait_all_tasks_blocked()
         assert len(library.listening._streams) == others
+
+
+async def test_the_end_of_a_stream_forgets_no_later_stream_of_the_same_subscription() -> None:
+    """A cancelled renewal closes its stream, and the next renewal may open another before that one has ended."""
+    library = Library()
+    async with open_servers(library.config(protocol="2026-07-28")) as servers:
+        others = len(library.listening._streams)
+        async with servers["library"].subscribe(A) as changes:
+            open_ones = servers["library"]._record.subscriptions.connection
+            assert isinstance(open_ones, OpenSubscriptions)
+            open_ones.forget(changes)
+            await open_ones.listen(Subscribe(changes))
+            await wait_all_tasks_blocked()
+            await library.change(A)
+            assert await next_of(changes) == ResourceUpdated(A)
+            await open_ones.listen(Subscribe(changes))  # it has a stream, so none is opened
+            await wait_all_tasks_blocked()
+            assert len(library.listening._streams) == others + 1
 
 
 @both_eras

@@ -285,12 +285,11 @@ class OpenSubscriptions:
     def _ended(self, stream: ResourceStream) -> None:
         """Reopen an ended stream, unless closed from this side or never accepted."""
         subscription = stream.subscription
-        if self._streams.pop(subscription, None) is not stream or not stream.acknowledged:
-            return
-        # A stable stream is reopened at once: proxies end streams after minutes.
-        ends = 0 if stream.lasted >= 60.0 else self._early_ends.get(subscription, 0) + 1
-        self._early_ends[subscription] = ends
-        self._start(self._renew, subscription, ends)
+        if self._streams.get(subscription) is stream and self._streams.pop(subscription).acknowledged:
+            # A stable stream is reopened at once: proxies end streams after minutes.
+            ends = 0 if stream.lasted >= 60.0 else self._early_ends.get(subscription, 0) + 1
+            self._early_ends[subscription] = ends
+            self._start(self._renew, subscription, ends)
 
     # --- renewal ----------------------------------------------------------------------------------------------------
 
