@@ -5,7 +5,7 @@ request marked as sent, and an error without an id only if a single request can 
 step that reads the answer, so a cancellation cannot lose the answer.
 
 Owns: the unanswered requests of a connection.
-Writes: the id and the outcome of a request; calls ``owner`` and ``report`` of a request.
+Writes: the id and the outcome of a request; calls ``on_outcome`` and ``report`` of a request.
 Calls: nothing.
 """
 
@@ -125,14 +125,14 @@ class RequestUnderWay:
         sent: None before the first byte was offered to the server, then False, and True once all was written.
         line: the line over a pipe.
         outcome: the result, an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before.
-        owner: called with the request in the step that settles it, and never raises; in `wait`, wakes the task.
+        on_outcome: called with the request in the step that settles it, and never raises; in `wait`, wakes the task.
         later: the `Later` of a message, without a task.
         extras: the rare parts of a message; may be None.
         span: the span; may be None.
     """
 
     __slots__ = (
-        *("attempt", "cancellable", "extras", "headers", "id", "later", "line", "method", "outcome", "owner"),
+        *("attempt", "cancellable", "extras", "headers", "id", "later", "line", "method", "on_outcome", "outcome"),
         *("params", "report", "sent", "span"),
     )
 
@@ -155,7 +155,7 @@ class RequestUnderWay:
         self.sent: bool | None = None
         self.line: bytes
         self.outcome: Json | ErrorData | Exception | None = None
-        self.owner: Callable[[RequestUnderWay], object] | None = None
+        self.on_outcome: Callable[[RequestUnderWay], object] | None = None
         self.later: Any
         self.extras: Any
         self.span: Any = None
@@ -171,9 +171,9 @@ class RequestUnderWay:
         """Take the first outcome, in the step that learns the outcome. Never raises."""
         if self.outcome is None:
             self.outcome = outcome
-            if (owner := self.owner) is not None:
-                self.owner = None  # which refers to an object that holds the request
-                owner(self)
+            if (hear := self.on_outcome) is not None:
+                self.on_outcome = None  # which refers to an object that holds the request
+                hear(self)
 
     def withdrawn(self) -> None:
         """See `OutgoingLine.withdrawn`."""
@@ -192,7 +192,7 @@ class RequestUnderWay:
         """
         if self.outcome is None:
             task = trio.lowlevel.current_task()
-            self.owner = lambda _: trio.lowlevel.reschedule(task)
+            self.on_outcome = lambda _: trio.lowlevel.reschedule(task)
             # Trio calls `_leave` only for a task that still sleeps, and `settle` reschedules in the step that reads the
             # answer. So a cancellation in the same tick cannot take the answer away: its caller would repeat a request
             # that has taken effect.
@@ -207,7 +207,7 @@ class RequestUnderWay:
             self.outcome = outcome = CLOSED  # breaks the reference cycle: the traceback refers to this frame
 
     def _leave(self, _: object) -> trio.lowlevel.Abort:
-        self.owner = None
+        self.on_outcome = None
         return trio.lowlevel.Abort.SUCCEEDED
 
 

@@ -116,7 +116,7 @@ class DirectRequests:
         # as if never taken. Only a taken request counts in `wind_down` and hears that its caller has left, because
         # `_fail` undoes both.
         self.pipe.table.add(sent)
-        sent.owner, sent.later, sent.extras = self.settled, later, extras
+        sent.on_outcome, sent.later, sent.extras = self.settled, later, extras
         more = self._members if extras is None and not is_traced() else self._complete(sent, request)
         sent.line = _line_of(method) % (sent.id, text, more)
         try:
@@ -163,7 +163,7 @@ class DirectRequests:
             sent.attempt.suspend()
 
     def settled(self, sent: RequestUnderWay) -> None:
-        """Settle a message with its result, unless the request continues. See `RequestUnderWay.owner`."""
+        """Settle a message with its result, unless the request continues. See `RequestUnderWay.on_outcome`."""
         later, result = sent.later, sent.outcome
         reports: Any = sent.report
         if type(result) is not dict:

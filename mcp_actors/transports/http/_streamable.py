@@ -98,7 +98,7 @@ class HttpExchange:
     async def run(self) -> Json:
         """Send the request and return the result of the answer; see `Link.exchange`."""
         request, waiting = self._request, trio.CancelScope()
-        request.owner = lambda _: waiting.cancel("it has its outcome")  # perhaps from the stream of notifications
+        request.on_outcome = lambda _: waiting.cancel("it has its outcome")  # perhaps from the stream of notifications
         self._session.negotiated |= request.method not in ("server/discover", "initialize")
         self._http = self._session.post(request.message, request.headers or {})
         self._http.stream = self._body = ExchangeBody(self._http.stream, request)  # type: ignore[arg-type]  # it is bytes

@@ -324,7 +324,7 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
         for _ in range(10 * READ_BURST):
             writer._requests.sent()
             waiting = RequestUnderWay("ping", {})
-            waiting.sent, waiting.owner = True, note
+            waiting.sent, waiting.on_outcome = True, note
             lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add(waiting)},"result":{{}}}}\n')
         (tmp_path / "new").write_text("".join(lines) + '{"jsonrpc":"2.0","method":"test"}\n')
         (tmp_path / "new").rename(tmp_path / "lines")
