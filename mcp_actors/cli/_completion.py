@@ -46,9 +46,8 @@ def _parsed(file: Path) -> Any:
 
 def _names(document: Any) -> list[str]:
     document = document if isinstance(document, Mapping) else {}
-    within = document.get("mcp")
-    parts = [*(document.get(key) for key in _SECTIONS)]
-    if isinstance(within, Mapping):
+    parts = [document.get(key) for key in _SECTIONS]
+    if isinstance(within := document.get("mcp"), Mapping):
         typed = {name: each for name, each in within.items() if isinstance(each, Mapping) and "type" in each}
         parts += [within.get("servers"), typed]
     return [name for part in parts if isinstance(part, Mapping) for name in part if name.isprintable()]
