@@ -271,7 +271,7 @@ class Holder(Node, ABC):
 
     @abstractmethod
     def forget(self, envelope: Envelope) -> None:
-        """Drop an envelope whose sender has left. Called from an ``abort_fn``; see `Reply.abandoned`."""
+        """Drop an envelope whose sender has left, or wake the owner to cancel its handler; see `Reply.abandoned`."""
 
 
 class Home(Holder):

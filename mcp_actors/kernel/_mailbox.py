@@ -60,7 +60,7 @@ Accepts = Callable[[str, type[Message]], object]
 
 
 class Taker(Protocol):
-    """An incarnation, or the members of a pool, as a mailbox sees it."""
+    """An incarnation (`Requests`), or the members of a pool, as a mailbox sees it."""
 
     @property
     def name(self) -> str:

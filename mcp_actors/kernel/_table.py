@@ -60,7 +60,7 @@ with its group or supervisor; or the row is removed."""
 
 
 class Keeper(Protocol):
-    """The supervisor, as seen by its children."""
+    """The supervisor (`Children`), as seen by its children."""
 
     def note_over(self, run: Run) -> None:
         """Handle the end of an incarnation: at once after a request to stop, else in turn."""

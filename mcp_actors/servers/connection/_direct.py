@@ -2,7 +2,8 @@
 
 Theory of operation
 -------------------
-Most requests need only a line in each direction. If the link has a `Pipe`, such a request (`PlainRequest`) has no task.
+Most requests need only a line in each direction. If the link has a `Pipe` (``stdio/_pipes``), such a request
+(`PlainRequest`) has no task.
 The step of the caller, or the step that frees a slot, gives the line to the pipe, past the dispatcher; the step that
 reads the answer settles the message, unless the caller has yet to see progress. All other requests, and requests that
 cannot be written as JSON, have a task.

@@ -116,7 +116,7 @@ class HttpExchange:
         return await request.wait()
 
     def _ask_to_cancel(self) -> None:
-        """Ask a legacy server to cancel the request. A server since 2026-07-28 needs only the closed response."""
+        """Ask a legacy server to cancel a sent request. Since 2026-07-28 it is enough that the response is closed."""
         session, request = self._session, self._request
         left = self._body.offered and request.outcome is None and not session.lifeline.closing
         if left and request.cancellable and session.legacy:

@@ -3,7 +3,7 @@
 Messages pass through no task or channel, so a small request costs a quarter to a third less. In return, a reader that
 always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the pipe.
 
-- `PipeReader` reads in the calling task, settles answered requests, and passes further messages on.
+- `PipeReader` reads in the session's task, settles answered requests, and passes further messages on.
 - `PipeWriter` writes in the step that sends. A background task (`PipeWriter.run`) writes collected lines, and the rest
   of a line after a full pipe.
 - `LinesLink` joins both, for pipes and for one socket.
