@@ -8,23 +8,23 @@ Theory of operation
 -------------------
 The task of an ``async def`` handler owns a message from beginning to end. Without a task, these steps share the work:
 
-- A step of the *sender*, of a task that frees a slot or calls `Taken.take_again`, or of a beginning incarnation calls
-  `Actor.take` in a copy of the sender's context. The message is in flight and has a slot by then, so `Actor.take` may
-  send, answer, or end the incarnation.
-- Any step of the *actor's tree* settles (`Taken.reply`, `Taken.fail`): answers, and frees the slot unless a handler
-  still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
-- A *caller that leaves*, or a deadline, only marks the message and wakes the owner (`forget`). Trio may be delivering a
-  cancellation in that step; another from there would recurse through chains of actors.
+- The step that *delivers* a message calls `Actor.take` in a copy of the sender's context: a step of the sender, of a
+  task that frees a slot or calls `Taken.take_again`, or of a beginning incarnation. The message is in flight and has a
+  slot by then, so `Actor.take` may send, answer, or end the incarnation.
+- Any step in the *actor's tree* may settle the message (`Taken.reply`, `Taken.fail`): this answers, and frees the slot
+  unless a handler still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
+- A *caller that leaves*, or a deadline, only marks the message and wakes the owner task (`forget`). Trio may be
+  delivering a cancellation in that step, and cancelling there would recurse through chains of actors.
 - The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back
   (`_interrupt_deferred`), except the message whose `take` or plain handler is running.
-- The *owner* calls `Later.on_cancel` for all marked messages, in order, before ``running()`` is left, and frees their
-  slots unless the actor does.
+- The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first, before ``running()`` is left, and
+  frees their slots unless the actor does.
 
-After a `NotSent` without a running handler, all slots count as taken until `Taken.take_again`. Otherwise the mailbox
-would offer the returned message forever, or a younger one. A control message needs no slot, and gets an error instead.
+If no handler runs, a `NotSent` makes all slots count as taken until `Taken.take_again`. Otherwise the mailbox would
+offer the message, or a younger one, again and again. A control message needs no slot, and gets an error instead.
 
-While a handler runs, its `Later` is only an early answer, and `Envelope.scope` is the handler's slot, or a mark. Once
-returned, the `Later` takes that place.
+While a handler runs, `Envelope.scope` is its slot (`HERE` for a plain handler), and its `Later` can only answer early.
+A returned `Later` replaces the slot in `Envelope.scope`.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
 Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.
@@ -124,8 +124,8 @@ class Slot:
 
 
 NOT_SENT_PATIENCE: Final = 1.0
-"""Seconds from a `NotSent` until the incarnation must have ended. A reading task notices a lost connection within
-milliseconds of a writing handler."""
+"""Seconds from a `NotSent` until the incarnation must have ended. After a failed write of a handler, a reading task
+notices the lost connection within milliseconds."""
 
 
 class MessagesInFlight(Holder):
@@ -171,17 +171,17 @@ class MessagesInFlight(Holder):
             self._was_cancelled(envelope)
         else:
             # An exit leaves the outermost block of the tree, after clean-up. Raised in the caller's task, it would end
-            # that task, as would other foreign ones, such as asyncio's CancelledError.
+            # that task, as would a foreign `BaseException`, such as asyncio's CancelledError.
             self._incarnation.end("crashed", verdict)
             self._interrupt(envelope)
         return False
 
     async def _not_sent(self, envelope: Envelope) -> None:
-        """Return an envelope to the mailbox for the next incarnation; without an end, fail it."""
+        """Return an envelope to the mailbox for the next incarnation, or fail it if no end follows."""
         if self._interruption is None:
-            # Keep the slot while waiting: a free slot would take the same message again. And wait: of several handlers
-            # that find a connection lost, the last may decide the end, or a reading task. Without the wait the caller
-            # would get an error although the next incarnation could serve the message.
+            # Wait, because another task may decide the end: a reading task, or the last of several handlers that find a
+            # connection lost. Otherwise the caller would get an error although the next incarnation could serve the
+            # message. Keep the slot meanwhile: a free one would take the same message again.
             with trio.move_on_after(NOT_SENT_PATIENCE):
                 await self._incarnation.wait_ending()
         if self._interruption is not None:
@@ -238,8 +238,8 @@ class MessagesInFlight(Holder):
 
     @staticmethod
     def _clear_context(envelope: Envelope) -> None:
-        # Its context has referred to it since the offer, and may be the running one: cyclic garbage if it is never
-        # served.
+        # Since the offer, the envelope and its context refer to each other: cyclic garbage if never served. Change a
+        # copy, because the context may be the running one.
         envelope.context = envelope.context.copy()
         envelope.context.run(serving.set, None)
 
@@ -272,7 +272,7 @@ class MessagesInFlight(Holder):
 T = TypeVar("T")
 
 DEFERRED_PATIENCE: Final = 1.0
-"""Seconds behind deferred answers until a warning: another message should answer them."""
+"""Seconds until a warning that messages wait behind deferred answers. One of them may be needed to answer."""
 
 HERE: Final = object()
 """The `Envelope.scope` of a message in a plain handler."""
@@ -341,7 +341,7 @@ class Taken(MessagesInFlight):
         now, limit = self._now(), self._actor.slow_after
         assert limit is not None
         self._reported.intersection_update(self.in_flight)
-        # Sums: a rounded difference could ask for the next check in no time.
+        # Compare sums: a rounded difference could ask for the next check at once.
         for envelope in [each for each in self.in_flight if each not in self._reported and each.since + limit <= now]:
             self._fail_dropped(envelope)
             if envelope.scope is None:
@@ -384,7 +384,7 @@ class Taken(MessagesInFlight):
         envelope.since = self._now()
         self._in_flight.add(envelope)
         # All slots count as taken while `take` runs, which may answer and so free a slot. Otherwise a younger message
-        # would be offered meanwhile, and overtake this one if this one is refused.
+        # would be offered meanwhile, and overtake this one if `take` refuses.
         self.free -= 1 + self._size
         taken: object = True
         try:
@@ -397,7 +397,7 @@ class Taken(MessagesInFlight):
                 )
         except BaseException as exc:
             if not self._fails(later, exc):
-                self._raised(envelope, exc)  # logged: the actor has answered already
+                self._raised(envelope, exc)  # only logged: the actor has answered already
         self._offered = None
         self.free += self._size
         if envelope.later is not later:
@@ -430,7 +430,7 @@ class Taken(MessagesInFlight):
         envelope.later = later
         return later
 
-    @trio.lowlevel.enable_ki_protection  # half of it would leave the actor without a slot
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C halfway would leave the actor without a slot
     def take_again(self) -> None:
         if self._refuses:
             self._refuses = False
@@ -491,7 +491,7 @@ class Taken(MessagesInFlight):
         self._return(envelope)
 
     def _interrupt_deferred(self, envelope: Envelope) -> None:
-        """Answer a message without a task, for the end of the incarnation."""
+        """Answer a message without a task because the incarnation ends."""
         self._interrupt(envelope)
         envelope.later = None
         self._in_flight.discard(envelope)
@@ -531,7 +531,7 @@ class Taken(MessagesInFlight):
         if later._envelope is not envelope:
             name, message = self._record.name, type(envelope.message).__name__
             raise TypeError(f"actor {name!r}: handling {message} returned the Later of another message")
-        # If the owner has not yet cancelled the handler of a caller that left, it finds the `Later` instead.
+        # If the caller has left and the owner has not cancelled the handler yet, the owner finds the `Later` instead.
         goes_on = self._interruption is None and (later.open or envelope in self._unneeded)
         if envelope.later is later and goes_on:
             if envelope.scope is HERE:
@@ -565,6 +565,7 @@ class Taken(MessagesInFlight):
         later = envelope.scope
         if not isinstance(later, Later) or not later.open or later.on_cancel is not None:
             return
+        # Without our references, the weak one returns None unless the actor has kept the `Later`.
         began, keep_slot, kept = later._began, later.keep_slot, ref(later)
         envelope.scope = envelope.later = later = None
         envelope.scope = envelope.later = later = kept()
@@ -577,7 +578,7 @@ class Taken(MessagesInFlight):
     def _finish(self, envelope: Envelope) -> None:
         """Free the slot of a finished message, and take the next."""
         if envelope.is_call and envelope.open and envelope.holder is self:
-            # Whatever has gone wrong, the caller must not wait forever.
+            # The caller must not wait forever.
             envelope.settle(outcome.Error(_unanswered(self.name, envelope)))
         scope = envelope.scope
         if envelope.message.control:
@@ -587,8 +588,8 @@ class Taken(MessagesInFlight):
         self._in_flight.discard(envelope)
         envelope.scope = envelope.later = envelope.calls = None
         if envelope.holder is self:
-            # Messages sent by the handler refer to this envelope by their context. With its own context it would keep
-            # the previous one alive, and so on, back to the first.
+            # The contexts of messages sent by the handler refer to this envelope. Its own context may refer to the
+            # sender's envelope, and so would keep a chain alive, back to the first.
             del envelope.context
         self._record.mailbox.feed()
 
