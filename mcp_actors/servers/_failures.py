@@ -1,8 +1,8 @@
 """Build the errors of connects, connections and requests.
 
-An error has to name the server, the event and a remedy, often from an exception of the SDK, a transport or pydantic,
-and the last words of a dead process; no credential may appear. Deadlines, breakers and lifecycles build the errors of
-their own data.
+An error names the server, the event and a remedy. Its sources are exceptions of the SDK, a transport or pydantic, and
+the last words of a dead process, so credentials must be removed. Deadlines, breakers and lifecycles build their own
+errors.
 
 Owns: nothing.
 Writes: given exceptions, to remove credentials (`Masker.clean`).
@@ -84,7 +84,7 @@ class TimedOut(Exception):
 
 
 def known_failure(link: Link | None, exc: BaseException) -> ConnectFailed | None:
-    """Return the `ConnectFailed` behind an exception, if any. Consequences may hide the failure."""
+    """Return the `ConnectFailed` in an exception, or one noted by the link; None without either."""
     causes = (collapse(exc), None if link is None else link.lifeline.failure)
     return next((cause for cause in causes if isinstance(cause, ConnectFailed)), None)
 
@@ -195,7 +195,7 @@ def reason_of_end(server: str, link: Link) -> ConnectionLost | SignInRequired:
 
 def connection_lost(server: str, link: Link) -> ConnectionLost:
     """Return the error of a connection lost while serving."""
-    # With a failure noted, this side has ended the process, and the exit code says nothing.
+    # A noted failure means that this side has ended the process, so the exit code says nothing.
     failure = link.lifeline.failure
     what = _ended(link.obituary()) if link.pid is not None and failure is None else "the connection ended"
     because = f": {problem_of(failure)}" if failure is not None else ""
@@ -210,7 +210,7 @@ def unresponsive(server: str, failures: int, problem: Exception | None) -> Conne
 
 
 def connection_over(server: str, over: ConnectionOver) -> ConnectionLost:
-    """Return the error of a connection found unusable by a request."""
+    """Return the error of a connection that a request found unusable."""
     return caused_by(ConnectionLost(f"server {server!r}: {over}", server=server), _behind(over))
 
 
@@ -222,7 +222,7 @@ def session_failed(server: str, exc: BaseException, masker: Masker) -> Connectio
 
 
 def _behind(cause: BaseException) -> BaseException | None:
-    """Return the cause to show: never `ConnectionOver`, which is internal."""
+    """Return the cause to show; instead of a `ConnectionOver`, which is internal, its own cause."""
     return cause.__cause__ if isinstance(cause, ConnectionOver) else cause
 
 
@@ -261,8 +261,8 @@ _MAY_BE_DONE: Final = "which may have taken effect; send it again only if a seco
 def request_lost(server: str, operation: str, reason: BaseException | None, stderr: str) -> ConnectionLost:
     """Return the error for a sent request with a lost connection.
 
-    The end of stderr is a note, because the text may be shown to people with no right to the output of a shared
-    process.
+    The end of stderr is a note, because the error's text may be shown to people without a right to the output of a
+    shared process.
     """
     why = f" ({problem_of(reason)})" if reason is not None else ""
     what = f"server {server!r}: connection lost{why} during {operation}, {_MAY_BE_DONE}"
@@ -281,7 +281,7 @@ def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavai
 
 
 def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exception:
-    """Return a request's failure; if a sign-in ends after a sent round, the outcome is unknown.
+    """Return the failure of a request; after a sent round, a `SignInRequired` says that the outcome is unknown.
 
     Args:
         operation: the request.
@@ -303,7 +303,7 @@ def too_many_rounds(server: str, operation: str) -> LimitExceeded:
 
 
 def of_answer(server: str, operation: str, link: Link, exc: MCPError | ValidationError) -> Exception:
-    """Return the error for an invalid answer, or for an error as answer. The session continues."""
+    """Return the error for an answer that is invalid or an error. The session continues."""
     if isinstance(exc, MCPError):
         link.masker.clean(exc)
         return not_parsed(server, operation, exc) or named_by_gateway(server, operation, link, exc)
@@ -342,7 +342,7 @@ def named_by_gateway(server: str, operation: str, link: Link, error: MCPError) -
     match said.get("error"):
         case "ConnectionLost":
             named = ConnectionLost(message, server=server, outcome=outcome)
-        case "ConnectFailed":  # of a further attempt there; an earlier may have had an effect
+        case "ConnectFailed":  # of the gateway's last attempt; an earlier one may have had an effect
             named = ConnectionLost(message, server=server)
         case "RequestTimedOut":
             limit = said.get("limit")

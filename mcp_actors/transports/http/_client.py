@@ -39,11 +39,11 @@ _hopeless: Final = partial(not_open, phase="configure")
 _failed: Final = partial(not_open, phase="configure", hopeless=False)
 
 HTTP_TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
-"""Seconds until the network counts as broken. None where only the server or this process is slow: the timeouts of
-requests cover these."""
+"""Seconds until the network counts as broken. None for a wait on the server or on this process, which the timeouts of
+requests cover."""
 
 LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
-"""The default of httpx2, which would end every longer call, replaced by `HTTP_TIMEOUT`."""
+"""The default of httpx2, too short for many calls: `HTTP_TIMEOUT` replaces it."""
 
 MIN_CONNECTIONS: Final = 50
 """Minimum limit on connections, however small ``max_in_flight`` is: each event stream holds one."""
@@ -62,7 +62,7 @@ MAX_COOKIES: Final = 50
 """Maximum of cookies of one connection, all sent with each request."""
 
 MAX_COOKIE_BYTES: Final = 8 * 1024
-"""Maximum size of their names and values. Many servers refuse longer headers."""
+"""Maximum size of the names, values and paths of cookies. Many servers refuse longer headers."""
 
 
 def real_url(transport: Http | Sse) -> str:
@@ -97,7 +97,8 @@ async def make_client(
             reason = f"the HTTP client cannot be created ({shortage.what}); {shortage.remedy}"
             raise _failed(config.name, reason) from error
     client.headers.update(headers)
-    client.event_hooks["response"] += [refuse_surplus, note_refusal]  # in this order: a surplus refusal proves nothing
+    # In this order: a refusal that came before its request proves nothing.
+    client.event_hooks["response"] += [refuse_surplus, note_refusal]
     client.event_hooks["response"].append(partial(_forget_cookies, client))
     url = httpx2.URL(transport.url)
     if url.userinfo:
@@ -125,7 +126,7 @@ async def finish_refresh(client: httpx2.AsyncClient) -> AsyncIterator[None]:
 
 
 def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
-    """Return how to sign in to a server; None with other credentials, or without any if no file names the server."""
+    """Return how to sign in to a server; None if it has other credentials, or has none and no file names it."""
     if transport.auth is not None:
         return transport.auth if isinstance(transport.auth, OAuth) else None
     named = any(name.lower() == "authorization" for name in transport.headers) or httpx2.URL(transport.url).userinfo
@@ -170,7 +171,7 @@ def _size_of(cookie: Cookie) -> int:
 
 
 async def _note_token(masker: Masker, response: httpx2.Response) -> None:
-    """Mask a token that is known only once sent. A response hook."""
+    """Mask a token that becomes known when it is sent. A response hook."""
     if sent := response.request.headers.get("authorization"):
         masker.add_recent("<auth>", sent)
 
@@ -196,7 +197,7 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
         verify = context_of(config.name, transport, certificates)
         limits, url = limits_of(config, transport), httpx2.URL(transport.url)
         ours = KeepAliveTransport(verify, limits)
-        # A loopback URL is allowed without TLS because nothing leaves this machine. So no proxy may be used for it.
+        # No proxy for a loopback URL, which is allowed without TLS because nothing leaves this machine.
         if is_loopback(url.host) or not getproxies().keys() - {"no"}:
             return httpx2.AsyncClient(transport=ours, timeout=HTTP_TIMEOUT, trust_env=False)
         proxies = EnvironmentProxies(ours, lambda proxy: httpx2.AsyncHTTPTransport(verify, limits=limits, proxy=proxy))
@@ -210,8 +211,8 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
         if shortage := shortage_of(error):
             remedy = _remedy_of(error)
             raise _failed(config.name, f"the HTTP client cannot be created ({shortage}); {remedy}") from error
-        # Not the text of the error: it may contain the URL of a proxy with its password. That of an ImportError names
-        # the package that a proxy needs.
+        # Hide the text of the error, which may contain the URL of a proxy with its password. But show an ImportError,
+        # which names the package that a proxy needs.
         shown = f": {error}" if isinstance(error, ImportError) else ""
         if (missing := missing_certificates()) is not None:
             remedy = "set it to a file of CA certificates, or unset it"
@@ -238,7 +239,7 @@ def limits_of(config: ServerConfig, transport: Http | Sse) -> httpx2.Limits:
 
 
 def bound_on_connections(config: ServerConfig, transport: Http | Sse) -> int | None:
-    """Return the maximum number of connections to a server; None for a client of the user."""
+    """Return the maximum number of connections to a server; None over SSE, or for a client of the user."""
     if not isinstance(transport, Http) or transport.http_client is not None:
         return None
     return limits_of(config, transport).max_connections
