@@ -1,8 +1,8 @@
 """Offer a group to Pydantic AI as a toolset.
 
 Durable execution is the hard part: a recovery runs the code of a workflow again, and only results of its steps are
-recorded. Pydantic AI makes steps of the calls of three classes of toolsets. `PydanticAIToolset` is a `DynamicToolset`,
-whose factory is never called: this class needs nothing that is installed with ``pydantic_ai.mcp``.
+recorded. For three classes of toolsets, Pydantic AI turns each call into a step. `PydanticAIToolset` derives from one
+of them, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``; the required factory is never called.
 
 Owns: nothing; tools are not kept between steps.
 Writes: nothing.
@@ -88,12 +88,12 @@ class PydanticAIToolset(DynamicToolset[Any]):
     ``BinaryContent`` and so on. But structured content is kept next to other parts, a link is a dict, an empty result
     becomes a text, and ``_meta`` becomes the ``metadata`` of a ``ToolReturn``.
 
-    **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
+    **Cancellation** of a run cancels its calls, at the server too; the model gets no result.
 
     Args:
         group: from `mcp_actors.bridge.open_servers`.
         servers: the names of the servers to offer. Default None: all.
-        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True: the last
+        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True uses the last
             lists.
         include_instructions: True adds the instructions of the servers to the agent's (see `server_instructions`).
             Trust the servers. With an ``id``, changes are appended, so a provider's cache stays valid. Default False.
@@ -105,14 +105,14 @@ class PydanticAIToolset(DynamicToolset[Any]):
             request's ``_meta``. Raise ``ModelRetry`` or ``pydantic_ai.ToolFailed`` to refuse. Default None: the tool is
             called.
         id: the toolset's id, unique within an agent. An agent with ``DBOSDurability``, ``PrefectDurability`` or
-            ``TemporalDurability`` needs an id; then a recovery does not repeat a call whose result was recorded. In the
-            code of a workflow of DBOS or Temporal, or of a ``PrefectAgent`` without an id, the tools are not offered: a
-            recovery would repeat the calls. Default None.
+            ``TemporalDurability`` needs an id; then a recovery does not repeat a call whose result was recorded. The
+            code of a workflow of DBOS or Temporal, or of a ``PrefectAgent`` if the toolset has no id, is not offered
+            the tools, because a recovery would repeat the calls. Default None.
         max_retries: how often the model may try a call again after a ``ModelRetry``. Default None: as the agent has it.
         tool_error_behavior: the reaction to a tool that reports a failure. ``"retry"`` (default): ``ModelRetry``, so
             the model may do better. ``"failed"``: ``pydantic_ai.ToolFailed``, so the model knows, and no retry is
             counted. ``"error"``: `mcp_actors.ToolFailed`, which ends the run. A refused call (`mcp.MCPError`,
-            `InvalidArguments`, `ToolNotFound`) is a ``ModelRetry`` with the former two, and is raised with the latter.
+            `InvalidArguments`, `ToolNotFound`) is raised with ``"error"``, and otherwise becomes a ``ModelRetry``.
         server_error_behavior: the reaction to a server that does not answer: `RequestTimedOut`, `ConnectionLost`,
             `ServerUnavailable` and any other `ServerError`. Default ``"error"``: raised.
 
@@ -233,9 +233,9 @@ def _itself(ctx: RunContext[Any]) -> None:
 def _check_step() -> None:
     """Refuse to offer tools in the code of a durable workflow, which a recovery runs again.
 
-    The deprecated ``DBOSAgent`` and ``PrefectAgent``, and an agent without a capability, get here; Pydantic AI itself
-    handles other agents. In a flow of Prefect, an agent without a capability is ordinary code, so flows count only if
-    Pydantic AI's integration is loaded.
+    The check is for the deprecated ``DBOSAgent`` and ``PrefectAgent``, and for an agent without a capability; Pydantic
+    AI itself handles other agents. In a flow of Prefect, an agent without a capability is ordinary code, so flows count
+    only if Pydantic AI's integration is loaded.
     """
     dbos, temporal = sys.modules.get("dbos"), sys.modules.get("temporalio.workflow")
     prefect = sys.modules.get("prefect.context") if "pydantic_ai.durable_exec.prefect" in sys.modules else None
@@ -253,7 +253,7 @@ def _check_step() -> None:
 
 
 def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
-    """Raise a failure, unchanged or as an exception that Pydantic AI shows the model."""
+    """Raise a failure, unchanged or as an exception that Pydantic AI shows to the model."""
     match behavior:
         case "retry":
             raise ModelRetry(message) from failure
@@ -271,7 +271,7 @@ def _definition(tool: CatalogTool, include_return_schema: bool | None) -> ToolDe
         parameters_json_schema=copy.deepcopy(dict(tool.input_schema)),
         return_schema=None if tool.output_schema is None else copy.deepcopy(dict(tool.output_schema)),
         include_return_schema=include_return_schema,
-        # Since 2026-07-28 the server begins a task, so `task` is False with the SDK 2.x there too.
+        # `task` is False as in ``MCPToolset`` with the SDK 2.x: since 2026-07-28 the server begins a task.
         metadata={"meta": copy.deepcopy(tool.meta), "annotations": copy.deepcopy(tool.annotations), "task": False},
     )
 

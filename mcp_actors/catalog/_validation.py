@@ -48,7 +48,7 @@ def check_call(
     arguments: Mapping[str, object],
     schema_of: Callable[[str], Mapping[str, Any] | None],
 ) -> None:
-    """Check the arguments of ``call``, which are all for the tool; `schema_of` may return None if unknown.
+    """Check the arguments of ``call``, which are all for the tool. `schema_of` returns None for an unlisted tool.
 
     Raises:
         TypeError: an argument has no name, or is an option of ``call_tool`` that the schema does not name.
@@ -103,7 +103,7 @@ class ToolChecks:
         return f"<ToolChecks of server {self._server!r}, {self._mode}>"
 
     def sample(self) -> None:
-        """Compare the next result of each tool with its output schema, in mode ``"required"``: a connection begins."""
+        """Note that a connection begins: in mode ``"required"``, the next result of each tool is compared."""
         if self._mode == "required":
             self._samples = {name for name, tool in self._tools.items() if tool.output_schema is not None}
 
@@ -285,7 +285,7 @@ def _unwritable(value: Any) -> Violation:
     while id(value) not in around:
         around.add(id(value))
         step = next(((name, part) for name, part in _parts(value) if not _can_be_written(part)), None)
-        if step is None or len(path) == 30:  # some contain themselves
+        if step is None or len(path) == 30:  # a longer path would not help
             has_parts = isinstance(value, (dict, list, tuple))
             why = " (nested too deeply, or with keys that are not strings)" if has_parts else ""
             return Violation(tuple(path), f"is {kind_of(value)}, which cannot be written as JSON{why}")
@@ -311,7 +311,7 @@ def _can_be_written(value: Any) -> bool:
 # --- The strict form of model providers -------------------------------------------------------------------------------
 
 # In a strict schema every object lists and requires all its members, so a provider can constrain the model's output. An
-# optional member may be null; on the way back a null that means "not set" is removed, which the server does not expect.
+# optional member may be null. On the way back, a null that means "not set" is removed: the server does not expect it.
 # Details that providers refuse are dropped: a model may then write arguments that the server refuses.
 
 
@@ -347,7 +347,7 @@ _DEFINITIONS: Final = ("$defs", "definitions")
 
 
 class _NotStrict(Exception):
-    """A part of a schema without a strict form; the text says which and why."""
+    """A part of a schema has no strict form; the text names the part and the reason."""
 
 
 @attrs.frozen(kw_only=True, eq=False)
@@ -384,7 +384,7 @@ def strict_schema(schema: Mapping[str, Any], *, owner: str = "a tool") -> Strict
     - objects have ``"additionalProperties": false``, and all members are required;
     - optional members may be null (see `StrictSchema.restore`), with their defaults in the descriptions;
     - ``oneOf`` becomes ``anyOf``, a single ``allOf`` is merged, and definitions move to ``$defs``;
-    - keywords refused by providers that only restrict a value (``maxLength`` …) or describe it are removed.
+    - keywords that providers refuse are removed if they only restrict a value (``maxLength`` …) or describe it.
 
     There is no strict form for an object with unknown members, an array without ``items``, a value without a type, and
     some keywords (``patternProperties``, ``not``, ``if`` …). The reason is logged.
@@ -597,7 +597,7 @@ def _or_null(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _restored(value: Any, schemas: list[Any], root: Mapping[str, Any]) -> Any:
-    """Return a value without nulls that no alternative in `schemas` allows. References are resolved in `root`."""
+    """Return a value without the nulls that only the strict form allows. References are resolved in `root`."""
     possible = list(_flat(schemas, root))
     if isinstance(value, Mapping):
         # In the strict form all members are present, so their names identify the alternative.
@@ -616,7 +616,7 @@ def _restored(value: Any, schemas: list[Any], root: Mapping[str, Any]) -> Any:
 
 
 def _flat(schemas: Iterable[Any], root: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield converted schemas, their alternatives and the targets of their references, each once."""
+    """Yield original schemas, their alternatives and the targets of their references, each once."""
     pending, seen = list(schemas), set[int]()
     while pending:
         schema = pending.pop(0)

@@ -1,7 +1,7 @@
 """Convert an entry of a configuration file to a `ServerConfig`.
 
-`read_entry`, the last function, takes the steps in order: keys, lists of tools, credentials, settings; then the kind,
-the paths, the variables and the transport. A person is asked for inputs only after all texts have proved valid.
+`read_entry` takes the steps in this order: keys, lists of tools, credentials, settings; then the kind, the paths, the
+variables and the transport. A person is asked for inputs only after all texts have proved valid.
 
 Owns: the two `Fields` of an entry, while reading.
 Writes: nothing.
@@ -31,7 +31,7 @@ from ._programs import FOREIGN, SUBSTITUTION, Program, looks_like_entry
 
 
 def kind_of(entry: Mapping[str, Any], transport: Fields) -> Kind:
-    """Return how the server is reached. Refuse an entry without a command, a URL or a socket, and contradictions."""
+    """Return how the server is reached. Refuse contradictions, and an entry without a command, a URL or a socket."""
     source, path = transport.source, transport.path
     said = [key for key in ("type", "transport") if entry.get(key) is not None]
     kinds = {key: _declared(entry[key], child(path, key), source) for key in said}
@@ -92,9 +92,9 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
 
 # --- Paths ------------------------------------------------------------------------------------------------------------
 
-# A path should mean here what it means in the program of the file. All start the servers of a project in its folder.
-# Most do not expand ``~``, so it is safe to expand in commands and directories. VS Code expands it in arguments too;
-# elsewhere an argument may be meant for the server or for another machine.
+# A path should mean the same here as in the program of the file. All these programs start the servers of a project in
+# its folder. Most do not expand ``~``, but in commands and directories it can mean nothing else. VS Code expands it in
+# arguments too; elsewhere an argument may be meant for the server or for another machine.
 
 
 def locate(transport: Fields, around: Surroundings) -> None:
@@ -116,7 +116,7 @@ def _from_home(path: object) -> object:
 
 
 def _within(folder: str, path: object) -> object:
-    """Resolve a path in a folder, unless it is absolute, or may be because it begins with a variable."""
+    """Resolve a path in a folder. An absolute path stays, and one that may be, because it begins with a variable."""
     if path is None:
         return folder
     return os.path.join(folder, path) if isinstance(path, str) and path and not path.startswith("${") else path
@@ -126,11 +126,11 @@ def _within(folder: str, path: object) -> object:
 
 
 def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bool) -> Transport:
-    """Make the transport. A text with variables stays as written."""
+    """Make the transport. Keep a text with variables as written."""
     _pass_on(fields, around)
     known, used = around.variables, set[str]()
-    # All texts share this dict, which is filled last: `_values_of` may ask a person, who is not asked for an entry that
-    # proves invalid. A `Written` refers to the dict, so fill it in place.
+    # All texts share this dict. It is filled last, because `_values_of` may ask a person, who must not be asked for an
+    # invalid entry. A `Written` refers to the dict, so fill it in place.
     variables: dict[str, str] = {}
 
     def written(field: str, place: str, value: Any) -> Any:
@@ -157,7 +157,7 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
 
 
 def _check_notation(fields: Fields, around: Surroundings) -> None:
-    """Refuse commands that another program would run for their output; warn of variables that are not expanded.
+    """Refuse a command of a shell (``$(…)``) inside a text; warn of variables that are not expanded.
 
     Arguments may be meant for a shell, and are left alone unless the program of the file expands them.
     """
@@ -172,7 +172,7 @@ def _check_notation(fields: Fields, around: Surroundings) -> None:
 
 
 def _pass_on(fields: Fields, around: Surroundings) -> None:
-    """Set variables to pass on that only a ``.env`` file has; a process inherits the rest."""
+    """Move variables that only a ``.env`` file has from ``env_from`` to ``env``; a process inherits the rest."""
     names = fields.values.get("env_from", ())
     if isinstance(names, (list, tuple)):
         ours = [name for name in names if f"{FROM_FILE}{name}" in around.variables]
@@ -246,7 +246,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
 
 
 def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
-    """Return whether a server is enabled, by any of the keys. Refuse anything but bools, and contradictions."""
+    """Return whether a server is enabled, by any of the keys. Refuse contradictions, and anything but bools."""
     said: dict[bool, str] = {}
     for key, means in _keys.SWITCHES.items():
         if not isinstance(entry.get(key, False), bool | None):
@@ -261,7 +261,7 @@ def is_enabled(entry: Mapping[str, Any], path: str, source: str) -> bool:
 def _given(entry: Mapping[str, Any], program: Program) -> dict[str, Any]:
     """Return an entry with variables in our notation.
 
-    Some programs write an empty string for a missing command or URL.
+    Drop an empty command or URL next to a given one: some programs write both keys.
     """
     ours = {
         key: value if key == _keys.SETTINGS else program.translated(value, key)
@@ -287,7 +287,7 @@ def _as_mapping(entry: object, path: str, source: str) -> Mapping[str, Any]:
 
 
 def _remedy(key: object, known: Collection[str]) -> str:
-    """Return where a misplaced setting belongs, or what a misspelled key may mean."""
+    """Return the place of a misplaced setting, or the key nearest to a misspelled one."""
     if home := home_of(key):
         return f"; set {key} {home}"
     near = nearest(key, {*known, *SETTABLE, *IN_PYTHON})
@@ -323,7 +323,7 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
 
 
 def _in_seconds(value: float, program: Program) -> str:
-    """Return how to set the ``timeout`` of a program; that of opencode and of Crush is for the start."""
+    """Return how to set the ``timeout`` of a program, which opencode and Crush apply to the start."""
     limit = "connect_timeout" if program.section == "mcp" else "request_timeout"
     is_ms = program.timeout == "ms"
     seconds, other = (value / 1000, value) if is_ms else (value, value / 1000)
