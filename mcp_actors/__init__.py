@@ -1,7 +1,7 @@
 # The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
-#   L5  hosts                                 gateways that the engine of a cluster places
+#   L5  hosts                                 gateways that a cluster places on its nodes
 #   L4  bridge    adapters   sync             callers: programs on asyncio, agent frameworks, threads
 #   L4  testing   observe    gateway          tools for tests; metrics and health; one server for many clients
 #   L3  servers                               one MCP server = one actor; groups of them
@@ -145,7 +145,7 @@ _fetched_from("mcp_actors.config")
 __all__ += ["ServerGroup", "ServerRef", "ServerState", "ServerStatus", "StateChanged", "ToolsChanged", "open_servers"]
 _fetched_from("mcp_actors.servers")
 
-# Hidden from type checkers: they cannot read a list that is sorted, and would accept every misspelled name.
+# Hidden from type checkers: they cannot read a sorted list, and `__getattr__` would let them accept misspelled names.
 if not TYPE_CHECKING:
     __all__.sort()
 

@@ -1,7 +1,7 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-The hard part is a request whose cancellation is on its way. A connection reads all available data, up to
-`CLIENT_READ_BYTES`, before beginning a request. After a gap (the process was frozen, or one step took too long)
+The hard part is a request whose cancellation is on its way. To see it first, a connection reads all available data, up
+to `CLIENT_READ_BYTES`, before beginning a request. After a gap (the process was frozen, or one step took too long)
 requests wait for a *fence*: the client's answer to a ``ping``, or the end of the stream. Without an answer within
 `FENCE_TIMEOUT`, held requests fail as not sent.
 
@@ -56,7 +56,7 @@ CLIENT_READ_BYTES: Final = 1024 * 1024
 CHUNK: Final = 64 * 1024
 
 BURST: Final = 16
-"""Messages between two looks at the clock: a millisecond."""
+"""Messages between two looks at the clock. They take a millisecond."""
 
 MAX_MESSAGE: Final = 16 * 1024 * 1024
 """Bytes of one message of a client. More end the connection."""
@@ -152,8 +152,8 @@ class ClientConnection:
             await self._wait_readable()
             data, ended = self._read_all()
             # Read, then look at the clock, in one step: then data read after a freeze is always seen to be late. With
-            # the look first, a freeze between the two would go unnoticed, and a request that its client gave up
-            # meanwhile, with the cancellation still on its way, would begin.
+            # the look first, a freeze between the two would go unnoticed, and a request could begin although its client
+            # gave it up meanwhile: the cancellation is still on its way.
             late, begins = (self._heart.look() and data) or self._late, self._begins
             if ended and self._has_left:
                 return
@@ -186,7 +186,7 @@ class ClientConnection:
                 return
             with trio.move_on_at(self._fence_due):
                 await trio.lowlevel.wait_readable(self._reads)
-        except (PermissionError, trio.ClosedResourceError):  # a regular file is always readable; or `_close_input`
+        except (PermissionError, trio.ClosedResourceError):  # a regular file, always readable, or `_close_input`
             await trio.lowlevel.checkpoint()
 
     def _read_all(self) -> tuple[list[bytes], bool]:
@@ -211,7 +211,7 @@ class ClientConnection:
             self._lines.feed(data)
             begun = self._lines.partial.size if data[-1:] != b"\n" else 0
             if begun and not self._output.budget.has_room(self.session.identity, len(data)):
-                self._lines.partial.skip("room")  # keeps both ends, for the id in the error
+                self._lines.partial.skip("room")  # keeps both ends of the line, for the id in the error
             while (line := self._lines.pop()) is not None and (isinstance(line, bytes) or not _is_over(line)):
                 self._take_line(line)
                 if self._refused:
@@ -241,8 +241,8 @@ class ClientConnection:
             self._hold(parsed(line), len(line) + 500)  # parsed, a message takes as much memory again
 
     def _hold(self, message: Any, size: int) -> None:
-        """Hold a message until everything read is parsed. A cancellation drops the held request."""
-        # Only requests are keyed by id, so that a cancellation read in the same batch finds them: no server sees that
+        """Hold a message until everything read is parsed."""
+        # Only requests have their id as key. So a cancellation in the same batch finds its request: no server sees the
         # request, and the client, having given up, gets no answer. A second request with a held id is refused at once,
         # or the dict would overwrite the first, which would then never be answered.
         key: object = object()  # never found again
@@ -284,7 +284,7 @@ class ClientConnection:
             self.session.take(message, size)
 
     def _raise_fence(self) -> None:
-        """Send a ``ping`` behind everything written by the client."""
+        """Send a ``ping``, whose answer comes behind everything that the client has written."""
         self._late = False
         self._fences += 1
         self._fence = f"mcp-actors:fence:{self._fences}"
@@ -303,7 +303,8 @@ class ClientConnection:
     @property
     def _has_left(self) -> bool:
         """True if the client, having closed its side, waits for no answers."""
-        # TCP does not distinguish a client that is gone from one that still reads. A group closes both sides at once.
+        # Over TCP a client that is gone looks like one that still reads. Clients that name a server are groups, which
+        # close both sides at once.
         gone = select.POLLERR | select.POLLHUP | select.POLLNVAL
         return (self.session.only is not None and self._changed is None) or bool(poll(self._writes, 0) & gone)
 
@@ -433,11 +434,11 @@ async def serve_front(
     idle_timeout: float | None = None,
     stop: trio.Event | None = None,
 ) -> None:
-    """Like `serve`, also without servers: then each request is refused with the reason.
+    """Serve a gateway, as `serve` does. One without servers refuses each request with the reason.
 
     Args:
         gateway: state shared by all clients.
-        acceptors: of clients, all on the same machine or all on others; closed at the end. Empty serves stdin and
+        acceptors: accept clients, all on the same machine or all on others; closed at the end. Empty serves stdin and
             stdout.
         secret: for clients on other machines to prove; None for the same machine.
         idle_timeout: as for `serve`.
@@ -576,7 +577,7 @@ class Reception:
         self._has_refused.set()
 
     async def _report(self) -> None:
-        """Log the last refusal, at most once a minute: strangers connect at any rate."""
+        """Log the last refusal, at most once a minute."""
         while True:
             await self._has_refused.wait()
             self._log_refusals()

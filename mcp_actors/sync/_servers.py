@@ -1,8 +1,8 @@
 """Open servers around a block of code without an event loop.
 
-The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So the program holds
-a separate bridge (`ThreadBridge.held`): the Trio run ends once the door, the group and the refs have been dropped.
-Otherwise the thread that leaves the block, or the exit handler, waits for the end.
+The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So the program's
+objects, `ThreadDoor`, group and refs, hold a bridge of their own (`ThreadBridge.held`), and the Trio run ends once all
+have been dropped. The thread that leaves a block, or the exit handler, waits for the end of the run.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
 Writes: the log; `Bridge.hurry`; handlers of signals while a block starts.
@@ -60,10 +60,10 @@ class LoneRun(ThreadRun):
         atexit.register(self.at_exit)
 
     def drop(self) -> None:
-        """End the run: the program can neither use the group nor exit the block."""
+        """End the run, because the program has dropped all that could use the group or exit the block."""
         if self.block.unwanted or self.bridge.is_copy:
-            return  # it ends already, as at the exit of the program
-        if self._token is not None:  # else the thread is about to start, and `abort` has it open nothing
+            return  # it ends already, or belongs to the parent process
+        if self._token is not None:  # else the thread has not begun, and opens nothing after `abort`
             with suppress(trio.RunFinishedError):
                 # On Trio's side: a finalizer may run within any line of any thread, also while the thread holds a lock,
                 # and a log handler could then wait forever.
@@ -127,8 +127,8 @@ class ThreadDoor(Unopened, AbstractContextManager[SyncServerGroup]):
         self._bridge, self._owner = bridge.held(), _EventReceiver(bridge)
         self._block = self._owner.block = BlockProxy(bridge, self._open(bridge), self._owner)
         self._run = run = LoneRun(bridge, self._block, self._owner.on_ended)
-        # Ends the run once this door, the group and all refs, which hold the bridge, have been dropped. Not a
-        # `__del__`, which would run after each block, and in which Python ignores a Ctrl-C.
+        # Ends the run once this door, the group and all refs, which hold the bridge, have been dropped. A `__del__`
+        # would run after each block, and Python ignores a Ctrl-C in it.
         self._dropped = weakref.finalize(self._bridge, run.drop)
         self._dropped.atexit = False  # the run has an exit handler of its own, which waits
         try:
@@ -158,7 +158,7 @@ class ThreadDoor(Unopened, AbstractContextManager[SyncServerGroup]):
         if exc is not None:
             exc.__traceback__ = traceback  # without the frames of Trio's side
         if error is exc:
-            self._bridge.failure = None  # the program's own exception, whose frames hold the group
+            self._bridge.failure = None  # the frames of the program's own exception would keep the group alive
         if interruption is not None and isinstance(error, Exception | None):
             raise interruption from error
         if error is not None and error is not exc:
@@ -192,7 +192,7 @@ class ThreadDoor(Unopened, AbstractContextManager[SyncServerGroup]):
 
 
 @explained
-def open_servers(  # noqa: PLR0913  # those of the door on Trio
+def open_servers(  # noqa: PLR0913  # the arguments of `mcp_actors.open_servers`
     *configs: Configured,
     strict: bool = False,
     watch: bool = False,
@@ -235,7 +235,7 @@ def open_servers(  # noqa: PLR0913  # those of the door on Trio
     given = options.pop("configs")
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
-        stops = Signals("stop_on", ())  # but a handler of the program may note a signal during a long start
+        stops = Signals("stop_on", ())  # receives none; `hurry` ends a long start once the program is to stop
         bridge.hurry = lambda: stops.hurry()
         adapted = {"callbacks": adapted_callbacks(in_thread, callbacks)}
         configs = (config_from_thread(bridge, config) for config in given)

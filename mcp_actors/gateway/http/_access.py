@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 BEARER_HEADER: Final = b"www-authenticate: Bearer\r\n"
 
 ANYBODY: Final = ""
-"""The identity of all clients without tokens."""
+"""The identity of all clients of a gateway without tokens."""
 
 
 @define(eq=False)
@@ -39,7 +39,7 @@ class Access:
     """The rules of a gateway.
 
     Attributes:
-        tokens: identity → token; empty admits everybody. `Door.use` replaces them.
+        tokens: identity → token; empty admits everybody. `HttpDoor.use` replaces them.
         host_names: public names without a port, besides loopback and the address that a client has connected to.
         origins: origins of pages that may send requests, besides the gateway's own.
     """
@@ -62,7 +62,7 @@ class Access:
         address = local[0] if isinstance(local, tuple) else "127.0.0.1"  # unix socket
         if address.startswith("::ffff:") and "." in address:  # IPv4 on a socket for both
             address = address.removeprefix("::ffff:")
-        # Clients use these for a port that a container publishes. DNS rebinding needs a name of the attacker's own.
+        # Clients use loopback names for a port that a container publishes. DNS rebinding needs the attacker's own name.
         if name not in {address, "localhost", "127.0.0.1", "::1", *self.host_names}:
             raise HttpRefused(421, f"Host {host!r:.100} is not a name of this gateway; name it with --host-name")
         origin = head.headers.get("origin")
@@ -82,7 +82,7 @@ class Access:
     def identity_of(self, given: str) -> str | None:
         """Return the identity of a token; None if not valid."""
         found = None
-        for identity, token in self.tokens.items():  # always all: the time must not reveal similar ones
+        for identity, token in self.tokens.items():  # compare all: the time must not reveal a similar token
             if hmac.compare_digest(given.encode(errors="replace"), token.encode()):
                 found = identity
         return found
@@ -118,7 +118,7 @@ def make_token(path: str) -> str:
 def tokens_in(path: str) -> dict[str, str]:
     """Return identity → token of a file. Each line is ``TOKEN`` or ``NAME TOKEN``; ``#`` begins a comment.
 
-    A token without a name is its own identity, so its line may move.
+    A token without a name gets an identity made from the token, so its line may move.
 
     Raises:
         ConfigError: the file cannot be read, others may read it, or a line is not valid.
