@@ -5,16 +5,16 @@ Usable alone::
     from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
 
 An `Actor` owns something, and handles messages, one after another or several at a time. `open_actor` runs an actor, and
-`open_supervisor` a tree of actors, in which crashed ones are restarted. Both run in a block of your program, in tasks
-of the program's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
+`open_supervisor` a tree of actors, in which a supervisor restarts crashed actors. Both run in a block of your program,
+in tasks of the program's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
 """
 
 # The names below "For the layers above" are for servers, bridge, test tools and command line. The kernel imports single
-# files at the top of the package, none of its other folders, and opens no file or socket.
+# files at the top of the package, no other folder, and opens no file or socket.
 #
-# The files, each of which imports only those of the kernel before it: ``_circles`` (deadlocks), ``_events``,
-# ``_envelope``, ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``,
-# ``_requests``, ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
+# Each file of the kernel imports only earlier files of this list: ``_circles`` (deadlocks), ``_events``, ``_envelope``,
+# ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_later``, ``_handlers``, ``_actor``, ``_serving``, ``_requests``,
+# ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
 
 from __future__ import annotations
 

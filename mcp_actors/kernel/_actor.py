@@ -1,4 +1,4 @@
-"""The base class of actors, and the exceptions that end one.
+"""The base class of actors, and the exceptions that control an actor.
 
 Programs override `running`, `handle` and a few hooks, some of which the kernel calls within a step of another task.
 Mistakes must fail early: a class is checked when made, an actor before it runs. The protocols `Life` and `Defers`
@@ -69,7 +69,8 @@ class NotSent(Exception):
     next incarnation serves the message, still under the caller's deadline. If nothing ends the incarnation within a
     second, an `ActorError` answers the message instead.
 
-    `Actor.take` may raise `NotSent` too, without an end of the incarnation: nothing is taken until `Actor.take_again`.
+    `Actor.take` may raise `NotSent` too, without the incarnation ending: the actor takes nothing until
+    `Actor.take_again`.
     """
 
 
@@ -77,11 +78,11 @@ class Postpone(Exception):
     """Raised from a handler that cannot handle a message yet, before doing anything.
 
     The message waits aside while the actor handles others, until `Actor.resume` returns the message to its old place in
-    the mailbox. Postponed messages survive a crash: the next incarnation begins with them. At most ``mailbox_size`` may
-    be postponed. The next is answered with `MailboxFull`, or dropped as a `DeadLetter`.
+    the mailbox. Postponed messages survive a crash: the next incarnation begins with them. At most ``mailbox_size``
+    messages may be postponed. A further ``call`` is answered with `MailboxFull`, a ``tell`` dropped (`DeadLetter`).
 
-    Meant for an actor that must finish something first (a connection, a transaction), in place of a stash, of
-    ``become`` and of a selective receive.
+    Meant for an actor that must finish something first (a connection, a transaction), in place of a stash, ``become``
+    or selective receive.
     """
 
 
@@ -123,12 +124,11 @@ class Defers(Protocol):
 class Actor(Receives[M_contra]):
     """Owns a resource and answers messages, one incarnation at a time.
 
-    An instance is *one* incarnation: a supervisor makes a new instance for every start. The owner task enters and
-    leaves `running`. Each message runs through `handle`: an ``async def`` in a task of the actor, a plain ``def`` in
-    the step that delivers the message.
+    An instance is *one* incarnation: a supervisor makes a new instance for every start. Each message runs through
+    `handle`: an ``async def`` in a task of the actor, a plain ``def`` in the step that delivers the message.
 
-    ``class Counter(Actor[Add | Get])`` declares messages for type checkers, which then refuse all others at the
-    references. Handlers that do not fit the declaration are a `TypeError` when the class is made, unless the class
+    ``class Counter(Actor[Add | Get])`` declares messages for type checkers, which refuse to send any others through a
+    reference. Handlers that do not fit the declaration are a `TypeError` when the class is made, unless the class
     overrides `handle` or `take`. A bare ``Actor`` declares nothing.
 
     Attributes:
@@ -195,7 +195,7 @@ class Actor(Receives[M_contra]):
         `trio.Cancelled`.
 
         Ctrl-C is never raised in here, where it could separate acquiring a resource from the block that releases it;
-        the main task gets the interrupt. Tasks started here may be interrupted, like any Trio task.
+        the main task gets the interrupt. Tasks started here may be interrupted.
         """
         yield
 
@@ -209,7 +209,7 @@ class Actor(Receives[M_contra]):
         An override decides alone. If no case of its ``match`` catches a message, the result is None, and a `TypeError`
         refuses the message if None cannot be the answer: a ``Call[int]`` is never answered with None, and a message
         that the annotation of ``message`` omits is not handled at all. If the annotation is ``Any``, refuse unknown
-        messages with ``case _: return await super().handle(message)``, in a plain ``def`` without ``await``.
+        messages with ``case _: return await super().handle(message)``; a plain ``def`` omits the ``await``.
 
         **Cancellation**: an ``async def`` is cancelled when the caller leaves, and when the incarnation ends. The
         caller has been answered or has left by then, so a slow clean-up only keeps the in-flight slot. A plain ``def``
@@ -235,16 +235,16 @@ class Actor(Receives[M_contra]):
             ``later.fail()``. False if `handle` is to serve the message.
 
         Raises:
-            NotSent: nothing can be taken now. The message returns to its old place, and nothing is offered or handled
-                until `take_again`.
+            NotSent: nothing can be taken now. The message returns to its old place, and only control messages are
+                handled until `take_again`.
             Exception: the answer, as from `handle`.
         """
         return False
 
     def ending(self) -> None:
-        """Settle messages in flight in the step that decides the end, before the others are answered. For `take`.
+        """Settle messages taken by `take`, in the step that decides the end, before the kernel answers the rest.
 
-        Override `ending` if some messages have had no effect yet, such as lines that wait to be written:
+        Override `ending` if some messages have had no effect yet, for example lines that wait to be written:
         ``later.fail(NotSent())`` returns each to its old place, for the next incarnation. The default does nothing.
         """
 
@@ -276,7 +276,7 @@ class Actor(Receives[M_contra]):
         return self._requests.defer(message, keep_slot=keep_slot)
 
     def is_fatal(self, exc: Exception) -> bool:
-        """Return True if an exception from `handle` means a broken incarnation. The default is False."""
+        """Return True if an exception from `handle` ends the incarnation as a crash. The default is False."""
         return False
 
     def is_hopeless(self, exc: BaseException) -> bool:
@@ -295,8 +295,8 @@ class Actor(Receives[M_contra]):
     def supervisor(self) -> SupervisorRef | None:
         """The reference to the supervisor, and so to the neighbors; None for the actor that `open_actor` runs.
 
-        While the supervisor starts or stops this actor, in ``running()``, it makes no changes; ``SupervisorRef.child``
-        and ``find`` need no message.
+        Request no changes before or after the yield of ``running()``: by default, the supervisor waits for this actor
+        there. ``SupervisorRef.child`` and ``find`` need no message.
         """
         return self.ref.supervisor
 
@@ -313,8 +313,8 @@ class Actor(Receives[M_contra]):
         or for `trio.Cancelled`, which is not a failure.
 
         `fail` does not raise. If a handler calls `fail`, the other messages in flight are answered at once, and the
-        handler's own caller gets the handler's next result or exception: ``raise exc``, or `NotSent`. A handler that
-        waits first is cancelled, and the caller gets `ActorCrashed`.
+        handler's own caller gets the handler's next result or exception (``raise exc``); `NotSent` returns the message
+        to the mailbox. A handler that reaches an ``await`` first is cancelled, and the caller gets `ActorCrashed`.
         """
         if not isinstance(exc, BaseException):
             raise TypeError(f"fail() takes the exception object that is the cause, not {exc!r}")
@@ -323,7 +323,7 @@ class Actor(Receives[M_contra]):
             self._current.end("crashed", failure)
 
     def after(self, seconds: float, message: M_contra) -> Timer:
-        """Send this actor a message once, after a delay, like `every` in all else.
+        """Send this actor a message once, after a delay; see `every` for the rest.
 
         Args:
             seconds: the delay on Trio's clock; 0 sends the message in the next step of the event loop.
@@ -337,7 +337,7 @@ class Actor(Receives[M_contra]):
     def every(self, seconds: float, message: M_contra) -> Timer:
         """Send this actor a message again and again, the first time after one period.
 
-        The message waits its turn in the mailbox, or in front of a full mailbox, with any policy. While the last
+        The message waits its turn in the mailbox, or in front of a full mailbox, whatever the policy. While the last
         message still waits, a period is skipped, and counted by `Timer.skipped`. An exception of the handler is treated
         as for a ``tell``. The message is handled in the context variables of `running`.
 
@@ -376,7 +376,7 @@ class Actor(Receives[M_contra]):
         monitor.cancel()
 
     def join_handler(self) -> None:
-        """Count everything that the running task does from now on, and the tasks it starts, as done by a handler.
+        """Count all later work of the running task, and of tasks that it starts, as done by a handler.
 
         Meant for foreign code that a handler waits for, in a task outside the handler: a call from there to this actor
         is then permitted or refused as from the handler. The handler is the one whose context variables the task has,
@@ -414,7 +414,7 @@ class Actor(Receives[M_contra]):
         return name
 
     def _check_handled(self, message: Message) -> None:
-        """Raise a `TypeError` for the answer None, unless None is a possible answer."""
+        """Raise a `TypeError` unless None may answer the message."""
         cls, kind = type(self), type(message)
         if kind not in cls._silent:
             cls._silent[kind] = cls.handle is Actor.handle or may_answer_none(cls.handle, kind)
@@ -478,9 +478,9 @@ _YIELDS: Final = {
 
 
 def names_running(actor: Actor | None, error: BaseException) -> BaseException:
-    """Return the error of ``running()``, with the function's name if contextlib complains about yields.
+    """Return the error of ``running()``, which names the function if contextlib complains about yields.
 
-    Without an actor, the factory has raised.
+    ``actor`` is None if the factory has raised.
     """
     trace = error.__traceback__ and error.__traceback__.tb_next
     if trace is None or trace.tb_next is not None:  # raised within the function, which names itself

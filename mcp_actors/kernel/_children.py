@@ -7,20 +7,20 @@ Theory of operation
 -------------------
 Tasks in the supervisor's nursery:
 
-- an *owner* per running child (`Run.run`), from start to end. The end becomes a job if the child had started, or was
-  overdue;
+- an *owner* per running child (`Run.run`), from start to end. An end by itself becomes a job if the child had started
+  or was overdue;
 - an *alarm* per group in back-off, and per parked child with a retry: sleeps, then queues the start;
 - a task per group that is due while a member is overdue: waits for the member, then queues the start;
-- in an inner nursery, which ends first: the *manager* (`manage`). Awaited first starts, stops of children that do not
-  serve, members of a pool, and the stops at the end of the supervisor are not in its queue;
+- in an inner nursery, which ends first: the *manager* (`manage`). Not in the queue are awaited first starts, stops of
+  children that do not serve, changes of a pool's size, and the stops at the supervisor's end;
 - with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
 
 While the manager is idle, a requested change begins in the step of the request (`change`), and concludes in the step in
-which the child serves or has ended. Until then the manager takes no job, and the rest of the change comes first after
-that.
+which the child serves or has ended. Until then the manager takes no job. A start that fails or has a ``start_timeout``
+makes the rest of the change the next job.
 
-A child that a shield holds up beyond ``start_timeout`` or ``shutdown`` is reported as overdue, and the rest of the
-manager's work becomes a job when the child ends.
+If a shield in a child outlasts the kill, the child is reported as overdue, and the manager goes on. The remaining
+work follows when the child ends.
 
 With ``start_order="parallel"`` a job only waits for the stops of a restarting group. The task that waits for a start
 must then check the child again: a stop, or a restart of the group, may have come first.
@@ -70,14 +70,14 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 Job = Callable[[], Awaitable[None]]
-"""A step of the manager."""
+"""A piece of work for the manager."""
 
 Rest: TypeAlias = "Callable[[Later[Any], Run], Awaitable[None]]"
 """Waits for an incarnation, and answers the request."""
 
 
 class Children(Node, ABC):
-    """The children of one incarnation of a supervisor. ``table`` has the rows, in child-table order."""
+    """The children of one incarnation of a supervisor. ``table`` has id → row, in child-table order."""
 
     def __init__(self, life: Incarnation, policy: SupervisorPolicy, nursery: trio.Nursery) -> None:
         self.table: dict[str, Child] = {}
@@ -94,7 +94,7 @@ class Children(Node, ABC):
         self._numbers = count(1)
 
     def release(self) -> None:
-        self._jobs.clear()  # it may hold ends of children
+        self._jobs.clear()  # may refer to ended children
         self.table.clear()
         for name in ("_changes", "_life", "_nursery"):
             vars(self).pop(name, None)
@@ -147,7 +147,7 @@ class Children(Node, ABC):
         self.drop(child, "open" if keep_mailbox else "closed", noted=True)
 
     def drop(self, child: Child, fate: Fate, *, noted: bool) -> None:
-        """Apply a fate to a child: now if the incarnation has ended, else when no longer overdue."""
+        """Apply a fate to a child: now if the incarnation has ended, else (overdue) at the end."""
         if child.run is not None and child.run.final is None:
             self.ask(child, fate)
         else:
@@ -155,7 +155,7 @@ class Children(Node, ABC):
             self._stopped(child, fate, noted=noted)
 
     def cancel_start(self, child: Child) -> None:
-        """Let nothing start a child again. If the child was the cause of its group, the group starts at once."""
+        """Let nothing start a child again. If the child was the cause of a group, the others start at once."""
         if child.probation is not None:
             child.probation.cancel("it was stopped or started meanwhile")
         group, child.group = child.group, None
@@ -175,8 +175,8 @@ class Children(Node, ABC):
         child.record.gave_up = False
         child.record.mailbox.reopen()
         child.run = run = Run(child.record, child, self)
-        # A child supervisor whose start is interrupted stops its own children without a decided end, and learns from
-        # this whether it comes back.
+        # An interrupted start of a child supervisor stops the grandchildren before an end is decided; `comes_back`
+        # decides their fate.
         run.comes_back = run.restarts_after("crashed")
         run.retried = retried
         self._nursery.start_soon(run.run, name=child.spec.id)
@@ -229,7 +229,7 @@ class Children(Node, ABC):
             self._stopped(child, fate, noted=child.record.state == "backoff")
             return None
         if run.fate == fate and run.ending:
-            return run  # again, it would close all mailboxes below a second time
+            return run  # to go on would close all mailboxes below a second time
         first = run.fate is None
         if first or not (run.fate == "removed" or (fate == "restarted" and child.group is None)):
             run.fate = fate
@@ -256,15 +256,14 @@ class Children(Node, ABC):
             if child.run is not None and child.run.started and child.group is None:
                 run = self.ask(child, fate)
                 if run is not None:
-                    # Before the owner wakes up, the child may: its calls must already see that this supervisor's end
-                    # waits for it.
+                    # Noted now: the child may wake up, and make calls, before this supervisor's owner does.
                     self._life.awaits.add(run)
 
     def _stop_steps(self, plan: Sequence[tuple[Child, Fate]]) -> list[Sequence[tuple[Child, Fate]]]:
         return [plan] if self._policy.stop_order == "concurrent" else [[each] for each in plan]
 
     async def stop_all(self, plan: Sequence[tuple[Child, Fate]]) -> None:
-        """Stop several children: one after another, or all at once after asking in this order."""
+        """Stop several children in order: one after another, or all asked in one step."""
         for step in self._stop_steps(plan):
             runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
             with self._awaiting(*runs):
@@ -328,7 +327,7 @@ class Children(Node, ABC):
         return self._context.copy().run(fn)
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
-        """Wait for an incarnation as a part of a job. With parallel starts the manager continues meanwhile."""
+        """Run a function that waits for an incarnation; with parallel starts, in a task of its own."""
         if self._policy.start_order == "parallel":
             self._changes.start_soon(fn, run, *args, name=f"{run.child.spec.id}:change")
         else:
@@ -410,12 +409,12 @@ class Children(Node, ABC):
         except Exception as exc:
             later.fail(exc)
         if run is None:
-            later.reply(None)  # unless it was refused
+            later.reply(None)  # does nothing after `fail`
         else:
             await self.carry_out(self._conclude, run, later, rest)
 
     def _follow(self, run: Run, later: Later[Any], rest: Rest) -> None:
-        """Go on with a change begun without the manager as if a job had begun the change."""
+        """Conclude a change begun in the step of the request. With sequential starts, no job begins before."""
         waits = self._policy.start_order == "sequential"
         if waits:
             self._life.awaits.add(run)

@@ -12,17 +12,17 @@ The nodes of the wait-for graph::
     `Incarnation`              while starting or ending: calls of its own code, handlers, and children that start or end
     `Mailbox`                  messages in the actor's slots; without a serving actor, the incarnation that starts, or
                                has to be over first
+    `ControlLane`              handlers of control messages; without a serving actor, as for the mailbox
     manager (`Children`)       children that start or end
-    taker (`MessagesInFlight`) nothing; has taken a message and not begun to handle it
 
-A mailbox is stuck if all slots are; any other node is stuck if a blocker is. The graph is not stored, but walked when a
-node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then nodes that
-are no longer stuck without the removed ones, until nothing changes. If the place of the call remains, the wait would
-never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
+A mailbox or control lane is stuck if all blockers are; any other node, if one is. The graph is not stored, but walked
+when a node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then
+nodes that are no longer stuck without the removed ones, until nothing changes. If the place of the call remains, the
+wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
 
 A handler waits for the tasks below its slot, and so for their calls (`current_sender`), and for calls of a task that
-has joined the handler (`act_for`). A task in a nursery outside the actor only inherits context variables. Calls under a
-deadline of the caller end by themselves, and are left out (`is_bounded`).
+has joined the handler (`act_for`). A task in a nursery outside the handler only inherits context variables. Calls under
+a deadline of the caller end by themselves, and are left out (`is_bounded`).
 
 A node with several calls is stuck if a single call is: a program that races calls against each other contains a
 deadlock.
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""Calls of a handler to remember until answered calls are dropped; later, twice the unanswered ones more."""
+"""The length of a sender's list at which answered calls are dropped; later, plus twice the unanswered calls."""
 
 
 class Node:
@@ -97,7 +97,7 @@ class Sender(Node, ABC):
 
     @property
     def outer_deadline(self) -> float:
-        """The deadline of the sender's task before its code has set another."""
+        """The effective deadline when the sender's code began."""
         return math.inf
 
     @abstractmethod
@@ -113,13 +113,13 @@ serving: ContextVar[Sender | None] = ContextVar("mcp_actors.kernel.serving", def
 """The sender that the current task acts for, or has only inherited; see `current_sender`."""
 
 _joined: ContextVar[tuple[Sender | None, float]] = ContextVar("mcp_actors.kernel.joined", default=(None, 0.0))
-"""The sender that a task elsewhere has joined, and the deadline around the task then."""
+"""The sender that a task elsewhere has joined, and the task's effective deadline at that time."""
 
 
 def effective_deadline() -> float:
-    """Return the effective deadline of the running task, also below a thousand starting supervisors.
+    """Return the effective deadline of the running task; infinity below a thousand starting supervisors.
 
-    Trio asks scope after scope in nested calls.
+    Trio asks the scopes in nested calls, up to the recursion limit.
     """
     try:
         return trio.current_effective_deadline()
@@ -155,7 +155,7 @@ def current_sender() -> Sender | None:
 
 def _acts_for(sender: Sender, task: trio.lowlevel.Task) -> bool:
     if _joined.get()[0] is sender or task.context.get(serving) is not sender:
-        return True  # the latter: in a copy of the sender's context, as the bridge does for asyncio
+        return True  # second case: code in a copy of the sender's context, as in the bridge to asyncio
     top = task
     while not sender.is_run_by(task):
         if task.parent_nursery is None:
@@ -214,7 +214,7 @@ def find_circle(caller: Node, first: Node) -> list[str]:
             for blocker in waits[node]:
                 waiters[blocker].append(node)
     # Count down the stuck blockers of each node, so that each edge is followed once. Searching all nodes in each round
-    # would take a time that grows with the square of the length of a chain of calls.
+    # would take quadratic time.
     stuck_blockers = {node: len(blockers) for node, blockers in waits.items()}
     moving = [node for node in waits if not waits[node] and node is not caller]
     stuck = set(waits).difference(moving)
