@@ -1,7 +1,7 @@
 """Messages, reply slots and envelopes.
 
-Every request makes an `Envelope`, which is at once the message on its way, the reply slot of the sender, and a node of
-the wait-for graph, to be cheap. An answer and a caller that leaves may meet in a step; the first counts.
+Every message sent makes an `Envelope`, which is at once the message on its way, the reply slot of the sender, and a
+node of the wait-for graph: one object is cheap. A caller may leave in the step of the answer; the first event counts.
 
 Owns: the reply slots, each settled at most once.
 Writes: nothing but envelopes. Wakes waiting tasks, or calls a function of the sender.
@@ -71,7 +71,7 @@ class Reply(Handle, Generic[T]):
         waiter = self._waiter
         if waiter is None:
             self._answer = answer
-        elif type(waiter) is trio.lowlevel.Task:  # `isinstance` would ask an abstract class
+        elif type(waiter) is trio.lowlevel.Task:  # `isinstance` is slow: the metaclass is ABCMeta
             trio.lowlevel.reschedule(waiter, answer)
         else:
             _call(waiter, answer)
@@ -90,7 +90,7 @@ class Reply(Handle, Generic[T]):
         else:
             _call(fn, self._taken())
 
-    @trio.lowlevel.enable_ki_protection  # half of it would leave a handler running without a caller
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C halfway would leave a handler running without a caller
     def withdraw(self) -> None:
         if self.open:
             self.open = False
@@ -119,7 +119,7 @@ class Reply(Handle, Generic[T]):
         return result
 
     def _taken(self) -> outcome.Value[T] | outcome.Error:
-        self._waiter = _nothing  # given once
+        self._waiter = _nothing  # only one task gets the answer
         answer: outcome.Value[T] | outcome.Error | None = getattr(self, "_answer", None)
         if answer is None:
             raise RuntimeError("this request was withdrawn and has no answer; send it again")
@@ -150,7 +150,7 @@ def _call(fn: Callable[[Any], object], answer: object) -> None:
     try:
         fn(answer)
     except BaseException:
-        with suppress(BaseException):  # no tree here that an exit of a log handler could leave
+        with suppress(BaseException):  # no tree is known here that an exit of a log handler could leave
             _log.exception("the function %s that on_answer() got raised; the actor is not affected", shown(fn))
 
 
@@ -161,15 +161,15 @@ def _call(fn: Callable[[Any], object], answer: object) -> None:
 class Envelope(Reply[Any], Sender):
     """A sent message, and the reply slot of the sender.
 
-    The slot of a ``call`` is settled with the answer; of a ``tell`` in the entrance, by moving up to the queue.
+    The slot of a ``call`` is settled with the answer; of a ``tell`` that waits for room, once there is room.
 
     Attributes:
         droppable: False if a full mailbox with ``"drop_oldest"`` keeps the message.
         holder: the mailbox, or the incarnation that has taken the message.
         home: the mailbox of the receiver, where the message returns if no handling has begun.
         number: the position in the order of arrival.
-        since: the Trio time at which the handling began; unset by a plain handler that answers at once.
-        scope: the slot of the handler, once there is one; the `later` if no handler runs.
+        since: the Trio time at which the handling began; not set for a plain handler that answers at once.
+        scope: the slot of the handler (``HERE`` for a plain handler); the `later` if no handler runs; None before.
         later: the `Later` that settles the envelope, if any.
     """
 
@@ -187,7 +187,7 @@ class Envelope(Reply[Any], Sender):
     context: contextvars.Context
 
     def __init__(self, message: Message, *, is_call: bool) -> None:
-        # Every request makes one: set only what is read before it is set elsewhere.
+        # Made for every message: set only attributes that are read before other code sets them.
         self.open = True
         self._waiter = None
         self.message = message
@@ -297,15 +297,15 @@ class Home(Holder):
 
     @abstractmethod
     def full(self, text: str) -> MailboxFull:
-        """Return the error of a message without room."""
+        """Return the error for a message that finds no room."""
 
 
 # --- Base classes of messages -----------------------------------------------------------------------------------------
 
-# For type checkers only. An `ActorRef[Add | Get]` receives these messages, so a reference that receives more is
-# accepted in its place (contravariance). A `Call` says what it answers to whom: ``Add`` gives an ``int`` to whatever
-# receives ``Add``. One protocol thus says for ``ref.call(message)`` whether the message may be sent there, and what the
-# answer is.
+# The type parameters are for type checkers only. An `ActorRef[Add | Get]` receives these messages, so a reference that
+# receives more is accepted in its place (contravariance). ``Call._to`` declares receivers and answer: ``Add`` gives an
+# ``int`` to all receivers of ``Add``. The protocol `CallFor` thus checks the message of ``ref.call(message)``, and
+# infers the answer.
 
 
 class Message:
@@ -314,8 +314,8 @@ class Message:
     Attributes:
         control: True puts messages of the class on the control lane. They overtake all queued messages and need no
             in-flight slot, so a busy or full actor still answers. Their handlers run one at a time, between two
-            ``await`` of another handler. As many as the ``mailbox_size`` may wait. Meant for questions about the actor
-            itself (health, statistics), not for work.
+            ``await`` of another handler. ``mailbox_size`` limits this lane separately. Meant for questions about the
+            actor itself (health, statistics), not for work.
     """
 
     __slots__ = ()
@@ -333,7 +333,7 @@ else:  # defaults of TypeVars came with Python 3.13; the kernel imports nothing 
 
 
 class Receives(Generic[M_contra]):
-    """Base of actors and references: receives the given messages."""
+    """Base of actors and references."""
 
     __slots__ = ()
 
@@ -351,13 +351,13 @@ class Call(Message, Generic[T_co]):
 
 
 class CallFor(Protocol[R_contra, T_co]):
-    """A `Call` that may be sent to certain receivers, and the answer."""
+    """A `Call` that receivers ``R_contra`` accept and answer with ``T_co``."""
 
     def _to(self, ref: R_contra, /) -> T_co: ...
 
 
 class CallWith(Protocol[T]):
-    """A `Call` with exactly the given answer. Each is a ``Call[object]`` too, to which any value would be an answer."""
+    """A `Call` with exactly the answer ``T``. A ``Call[T]`` is a ``Call[object]`` too, which any value would answer."""
 
     def _answer(self) -> Callable[[T], T]: ...
 
@@ -371,7 +371,7 @@ class PendingCall(Protocol[T_co]):
 
     @property
     def actor(self) -> str:
-        """The name of the actor that has or has handled the message: of a pool, the member."""
+        """The name of the actor that has or has handled the message; for a pool, of the member."""
 
     async def wait(self) -> T_co:
         """Wait for the answer, as `ActorRef.call` does.

@@ -1,8 +1,8 @@
 """Emit events, as frozen data, to observers and subscribers.
 
-An observer is foreign code, called within a step of the kernel that must not stay half done: its errors are logged, and
-an exception that ends the program waits until the step is complete. A slow subscriber must not hold up the actors, so a
-stream is bounded and drops the oldest events.
+An observer is foreign code, called within a step of the kernel that must not stay half done: errors of observers are
+logged, and an exception that ends the program waits until the step is complete. A slow subscriber must not hold up the
+actors, so a stream is bounded and drops the oldest events.
 
 Owns: the observers and streams of a tree of actors, or of a group of servers.
 Writes: the log ``mcp_actors.kernel``.
@@ -47,7 +47,7 @@ class Event:
     @property
     def at(self) -> datetime:
         """The wall-clock time of the event, in UTC, comparable between Trio, asyncio and other processes."""
-        from datetime import UTC, datetime  # here: Trio and attrs do without, and few programs ask
+        from datetime import UTC, datetime  # not at the top: Trio and attrs do without, and few programs ask
 
         return datetime.fromtimestamp(self._wall, UTC)
 
@@ -90,7 +90,7 @@ class Started(Event):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class StartFailed(Event):
-    """``running()`` raised ``error`` before it was entered."""
+    """A start failed with ``error``: of the factory, of ``running()``, or of a timeout."""
 
     error: BaseException = field(eq=False)
 
@@ -126,7 +126,7 @@ class GaveUp(Event):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class Stopping(Event):
-    """The incarnation ends without a failure: ``"shutdown"`` (requested) or ``"normal"`` (by the actor itself)."""
+    """The incarnation ends without a crash: ``"shutdown"`` (mostly requested) or ``"normal"`` (by the actor)."""
 
     reason: Literal["normal", "shutdown"]
 
@@ -168,7 +168,7 @@ class RequestStarted(Event):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class RequestFinished(Event):
-    """The handler ended after ``seconds``, with ``error`` if it raised or was cancelled."""
+    """The handling, up to the answer of a `Later`, ended after ``seconds``, with ``error`` if it failed."""
 
     message: str
     seconds: float
@@ -185,7 +185,7 @@ class Unhandled(Event):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class DeadLetter(Event):
-    """A message without a waiting caller was dropped because the actor stopped before it was handed over."""
+    """A message without a waiting caller was dropped: the actor stopped first, or too many messages are postponed."""
 
     message: str
 
@@ -207,10 +207,10 @@ class MemberRemoved(Event):
 
 
 class Observer(Protocol):
-    """A callable that receives every event, synchronously. Exceptions are logged and otherwise ignored.
+    """A callable that receives every event, synchronously. An `Exception` is logged and otherwise ignored.
 
-    `KeyboardInterrupt`, `SystemExit` and others outside of `Exception` (as that of ``pytest.fail()``) end the tree and
-    leave its block after the clean-up.
+    Other exceptions (`KeyboardInterrupt`, `SystemExit`, the exception of ``pytest.fail()``) end the tree and leave the
+    block after the clean-up.
 
     An observer may have an attribute ``wants_requests``. While false for all observers, `RequestStarted` and
     `RequestFinished` are not created, which saves about ten microseconds per call.
@@ -233,7 +233,7 @@ class EventHub(Handle):
     """Emits events to observers and subscribers; one per tree of actors.
 
     Attributes:
-        exit: the first exception raised within a step of the kernel that ends the program; None until then.
+        exit: the first exception raised within a step of the kernel, to end the program; None until then.
         on_exit: called when `exit` is set. ``open_actor`` or ``open_supervisor`` sets the function, which must not act
             within the same step.
     """
@@ -253,7 +253,7 @@ class EventHub(Handle):
         This is a loop, because a tree may be deeper than Python's stack.
         """
         self._stops.append(pass_on)
-        if len(self._stops) > 1:  # a call further up goes through them
+        if len(self._stops) > 1:  # an outer call runs the loop
             return
         try:
             while self._stops:
@@ -316,7 +316,7 @@ class EventHub(Handle):
     def exit_with(self, wanted: BaseException) -> None:
         """Make an exception that ends the program leave the outermost block of the tree, after this step.
 
-        Half of the step (the end of an actor, a stop of several children) would leave actors running that are never
+        An interrupted step (the end of an actor, a stop of several children) would leave actors running that are never
         stopped.
         """
         if self.exit is None:
@@ -351,7 +351,7 @@ class EventHub(Handle):
             stream.close()
 
     def close(self) -> None:
-        """End all streams: the tree has ended. A reader still gets the remaining events."""
+        """End all streams: the tree has ended."""
         self._closed = True
         for observer in self.observers:
             if isinstance(observer, EventStream):
@@ -386,7 +386,7 @@ class EventStream(Handle):
     """An async iterator of events for one reader, at the reader's own pace.
 
     At most ``size`` events wait for the reader. One more drops the oldest, and `missed` counts the loss. The stream
-    ends when the subscription is closed or the tree of actors has ended. A stream is its own observer.
+    ends when the subscription is closed or the tree of actors has ended.
     """
 
     def __init__(self, *, size: int = 1024) -> None:  # a restart storm of a hundred actors fits

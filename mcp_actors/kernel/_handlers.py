@@ -1,7 +1,7 @@
 """Find the handler of a message in the class of an actor.
 
 Mistakes in handlers must show when the class is made, not when the first message arrives. Annotations of handlers are
-left to type checkers, except for the message of ``handle``. A type that cannot be checked at run time excludes nothing.
+left to type checkers, except the parameter of ``handle``.
 
 Owns: nothing.
 Writes: a mark on each method with `handles`.
@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 # refused when sent or, if the class of the actor was not known then, when taken.
 #
 # A class that overrides ``handle`` decides alone. A function that falls through a ``match`` returns None, like one that
-# has handled the message. So None is checked against ``Call[int]`` and the annotation of ``handle``. A call that
-# returns a value pays nothing.
+# has handled the message. So the answer None, and no other, is checked against the ``Call[...]`` and the annotation of
+# ``handle``.
 
 
 A = TypeVar("A")
@@ -60,7 +60,7 @@ UNIONS: Final = (Union, UnionType)
 
 
 class handles(Generic[M_co]):  # noqa: N801 - a decorator
-    """Make a method of an actor the handler of a class of messages, and of its subclasses without their own.
+    """Make a method of an actor the handler of a class of messages, and of subclasses without a handler.
 
     ::
 
@@ -75,7 +75,8 @@ class handles(Generic[M_co]):  # noqa: N801 - a decorator
 
     Raises:
         TypeError: the argument is not a class of messages. Or, when the class of the actor is made: the method is not a
-            function, or contains ``yield``; or another method of the class handles the same messages.
+            function of one message, contains ``yield``, or is named like a member of `Actor`; or another method of the
+            class handles the same messages.
     """
 
     _message: type[Message]
@@ -134,7 +135,7 @@ if TYPE_CHECKING:
 
 
 def handlers_of(cls: type, actor: type) -> dict[type[Message], str]:
-    """Return class of messages → handler. Raise a `TypeError` for a wrong handler."""
+    """Return the table of a class. Raise a `TypeError` for a wrong handler."""
     table: dict[type[Message], str] = {}
     for base in reversed(cls.__mro__):
         own: dict[type[Message], str] = {}
@@ -187,7 +188,7 @@ def check_declared(cls: type, actor: type, table: Mapping[type[Message], str]) -
 def _declared(cls: type, actor: type) -> Any:
     """Return the type in the ``Actor[...]`` that a class is derived from; `Any` without one."""
     bases = vars(cls).get("__orig_bases__", cls.__bases__)
-    # Type checkers take the first base with one, too; `Actor` itself comes last.
+    # Like type checkers, take the first base that is an actor; `Actor` itself comes last.
     base = next(base for base in bases if _is_actor(base, actor))
     arguments = get_args(base)
     if (origin := get_origin(base) or base) is actor:
@@ -251,7 +252,7 @@ def _check(method: str, fn: Any, kind: type[Message]) -> None:
 
 
 def _parameter(method: Callable[..., Any]) -> Any:
-    """Return the type of the message; `Any` if missing or not found."""
+    """Return the annotation of the message; `Any` if missing or not to be evaluated."""
     try:
         hints = get_type_hints(method)
     except Exception:

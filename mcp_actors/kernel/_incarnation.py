@@ -12,7 +12,7 @@ blocks nest::
                            Cancelled once the resource was left, to end a start, or to kill the incarnation.
                            Shielded from outside once the incarnation has started
       actor.running()      the resource
-        loop               waits until a caller leaves, whose request it cancels, or the end is decided
+        loop               cancels requests whose callers have left, until the end is decided
 
 So the resource is released *before* the handlers are joined. Before the start nothing is shielded: a deadline around
 the block that opens a tree ends the first starts at once.
@@ -66,8 +66,8 @@ class Incarnation(Sender):
         finishing: True from a request to stop until the end, while handlers finish; see `ask`.
         draining: True if queued messages are handled before the end.
         overdue: True once reported as outliving the bound, directly or through a child.
-        default_shutdown: the actor's, read once: a property may raise.
-        killed: True once killed. An interrupted start does not count.
+        default_shutdown: read from the actor once, because a property may raise.
+        killed: True once killed, but not for an interrupted start.
         retried: True if another attempt follows should the start fail.
         comes_back: True if another incarnation follows; until the end is decided, the supervisor's expectation.
         verdict: the decided end; an exception of the clean-up may complete it.
@@ -134,7 +134,7 @@ class Incarnation(Sender):
         late: BaseException | None = None
         serving.set(self)
         self._owner = trio.lowlevel.current_task()
-        # No scope with a deadline lies below a supervisor; asking Trio would take a step per scope.
+        # No deadline lies between a supervisor and its children; asking Trio would take a step per scope.
         above = self.record.parent and self.record.parent.mailbox.life
         self._outer_deadline = above.outer_deadline if above else effective_deadline()
         self.record.mailbox.life = self
@@ -143,7 +143,7 @@ class Incarnation(Sender):
             self.record.killed = False
             self.record.become("starting")
             self.record.note(events.Starting)
-            if self.verdict is None:  # else no time is left to clean up
+            if self.verdict is None:  # else the end was decided already
                 late = await self._live()
         except BaseException as exc:
             late = exc
@@ -208,7 +208,7 @@ class Incarnation(Sender):
             finally:
                 self.record.sweeps.discard(self._report_slow_start)
                 # Only once the resource was left: the scope is around running(), so an earlier cancellation would cut
-                # the clean-up short. Without any, the tasks of idle slots would sleep forever, and the nursery would
+                # the clean-up short. Without a cancellation, idle slots would sleep forever, and the nursery would
                 # never be joined.
                 self._scope.cancel("the incarnation has ended")
         try:
@@ -244,7 +244,7 @@ class Incarnation(Sender):
         self.record.become("running")
         # Before the first message, which may end the incarnation in this very step.
         self.record.note(events.Started)
-        if not self.ending:  # else an observer has ended it, and nothing would detach it
+        if not self.ending:  # else an observer has ended it, and nothing would detach later
             self.record.mailbox.attach(self._requests)
         self.change()
         return self._requests
@@ -365,7 +365,7 @@ class Incarnation(Sender):
             self.end("shutdown")
 
     def _as_asked(self, comes_back: bool | None) -> bool | None:
-        """Return the `comes_back` of `ask` if handlers were finishing."""
+        """Return the `comes_back` of `ask` if handlers were finishing, else the argument."""
         if not self.finishing:
             return comes_back
         for each in self.record.working:
@@ -382,8 +382,8 @@ class Incarnation(Sender):
             reason: the reason.
             exc: the failure behind it; see `End`.
             comes_back: True if another incarnation follows. None means an end by itself: `restarts_after` decides,
-                queued messages are answered if no incarnation follows, and `ends_by_itself` is called. Other callers do
-                all of this.
+                queued messages are answered if no incarnation follows, and `ends_by_itself` is called. A caller with
+                another value does all three.
         """
         leaves = exit_in(exc)
         if self.verdict is not None:
@@ -501,7 +501,7 @@ class Incarnation(Sender):
         end, late = self.verdict, None if is_a(late, trio.Cancelled) else late
         if is_a(late, IgnoreStart):
             end, late = end or End("ignored", keeps_mailbox=late.keep_mailbox), None
-        if end is None:  # a start, without a call of `end`
+        if end is None:  # a start that ended without a call of `end`
             end = End("shutdown" if effective_deadline() == -math.inf else "crashed")
         if end.crashed and end.error is None:
             what = f"actor {self.record.name!r}: running() ended without a reason; call self.stop() or self.fail()"

@@ -1,4 +1,6 @@
-"""Answers that an actor gives after its handler has returned.
+"""Answers that an actor gives later, after or without a handler.
+
+A `Later` may be used too late, twice or never; ``_serving`` decides what happens then.
 
 Owns: nothing; the requests of an incarnation own an open `Later`.
 Writes: the answer to a message, through `Settles`.
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 
 class Settles(Protocol):
-    """The requests, as a `Later` sees them."""
+    """The requests of an incarnation, as a `Later` sees them."""
 
     def reply(self, later: Later[T], value: T) -> bool:
         """Answer with a value."""
@@ -38,16 +40,16 @@ class Settles(Protocol):
 class Later(Handle, Generic[T]):
     """The answer to a message, which any task or step of the actor's tree gives later.
 
-    `Actor.defer` makes a `Later` in a handler, `Actor.take` gets one without a handler. Until its only use, the message
-    counts as in flight and keeps the slot. If the incarnation ends first, the caller gets the same error as for an
-    interrupted handler.
+    `Actor.defer` makes a `Later` in a handler, `Actor.take` gets one without a handler. Until the first `reply` or
+    `fail`, the message counts as in flight and keeps the slot. If the incarnation ends first, the caller gets the same
+    error as for an interrupted handler.
 
     Attributes:
         message: the message.
-        on_cancel: called with this object, once, if the caller leaves, the deadline expires, or the incarnation ends,
-            in a step of the owner, in the sender's context variables, before ``running()`` is left. With None, the
-            default, the slot is free at once. Otherwise, while the incarnation goes on, `reply` or `fail` must free the
-            slot; the answer is dropped. An exception of the function is a crash.
+        on_cancel: called with this object, once, if the caller leaves, the deadline expires, or the incarnation ends:
+            by the owner task, in the sender's context variables, before ``running()`` is left. With None, the default,
+            the slot is then free. With a function, while the incarnation goes on, `reply` or `fail` must free the slot;
+            the answer is dropped. An exception of the function is a crash.
         keep_slot: False if the slot is free as soon as the handler has returned.
     """
 
@@ -66,10 +68,7 @@ class Later(Handle, Generic[T]):
 
     @property
     def context(self) -> Context:
-        """The sender's context variables, for a task that goes on with the message; empty once the message is over.
-
-        So no check is needed in a task that comes too late, because the caller has left.
-        """
+        """The sender's context variables, for a task that goes on with the message; empty once the message is over."""
         context: Context | None = getattr(self._envelope, "context", None)
         return Context() if context is None else context
 
@@ -133,7 +132,7 @@ class LaterQueue(Generic[T]):
     def add(self, later: Later[T]) -> Later[T]:
         """Add an answer at the end, and return it. An ``on_cancel`` of the answer is called when the caller leaves.
 
-        A handler adds and returns an answer without an ``await`` between.
+        A handler must return the answer without an ``await`` after `add`.
         """
         self._laters[later] = later.on_cancel
         later.on_cancel = self._drop
