@@ -1,7 +1,7 @@
 """The mailbox: a queue of messages that survives restarts of its actor.
 
 Every change moves all movable messages in one synchronous step, whatever task makes the change. A restart, a Ctrl-C, or
-a handler that returns a message must neither lose nor double a message, nor change the order.
+a handler that puts a message back must neither lose nor double a message, nor change the order.
 
 Owns: the lanes of envelopes, and the refusal of a closed mailbox.
 Writes: holder, home, number and context of envelopes; answers dropped or refused envelopes.
@@ -37,16 +37,16 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# Three lanes, each in the order of arrival, and each with at most ``size`` envelopes:
+# Three lanes, each in the order of arrival, and each for ``size`` new envelopes:
 #
 # - *control*: overtakes the others, and needs no in-flight slot;
 # - *queue*: the envelopes that incarnations take;
-# - *postponed*: set aside by a handler. They return to their old places in the queue when the actor resumes, and when
-#   the next incarnation begins to serve.
+# - *postponed*: set aside by a handler. The envelopes return to their old places when the actor resumes, and when the
+#   next incarnation begins to serve.
 #
-# Envelopes that find the queue full wait in its *entrance*. A ``call`` waits there as in the queue, because its caller
-# waits for the answer anyway; a ``tell`` waits until it moves up. If the control lane is full, the sender of a ``tell``
-# waits until it is taken.
+# Envelopes that find the queue full wait in the *entrance*. A ``call`` waits there as in the queue, because the caller
+# waits for the answer anyway; the sender of a ``tell`` waits until the envelope moves up. A full control lane takes
+# more envelopes, but the sender of a ``tell`` waits until the envelope is taken.
 #
 # Each change (a sender, a finished request, a starting incarnation) moves all envelopes that can move, in one
 # synchronous step: straight to a handler whenever a slot is free. A Ctrl-C waits for the end of the step, or it could
@@ -80,7 +80,7 @@ class Taker(Protocol):
         """Return True if a handler with a slot, other than the sender, has made no calls."""
 
     def slots(self) -> Sequence[Node]:
-        """Return the handlers with slots; empty if a slot is free or its message not handed over."""
+        """Return the handlers with slots; empty if a slot is free, or has a message not handed over."""
 
 
 class Owner(Taker, Protocol):
@@ -208,10 +208,10 @@ class Mailbox(Home):
     def put(self, envelope: Envelope, *, wait: bool | None = None) -> bool:
         """Give an envelope to an incarnation with a free slot, else put it into a lane.
 
-        ``wait`` says whether an envelope that finds the queue full waits or is refused; None leaves this to the policy.
+        ``wait`` decides for a full queue: True waits, False does not, and None follows the policy.
 
         Returns:
-            True if accepted, False if the envelope waits in the entrance.
+            True if accepted, False if the sender of a ``tell`` has to wait.
 
         Raises:
             ActorStopped: the mailbox is closed.
@@ -256,7 +256,7 @@ class Mailbox(Home):
             self._restore_order()
             # Several, if some have returned or wait in the entrance: all are older than the new one.
             while len(lane) >= self.size:
-                # Messages to itself are few, and a `Down` comes only once.
+                # Messages of the actor to itself stay: they are few, and a `Down` comes only once.
                 oldest = next((each for each in lane if each.droppable), None)
                 if oldest is None:
                     break
@@ -347,9 +347,8 @@ class Mailbox(Home):
     def _restore(self, envelope: Envelope) -> None:
         if self.on_wait is not None:
             self.on_wait()
-        # Usually this is the oldest. Of several that return, any may be first, as their tasks ran in any order. They
-        # are sorted together when the next is taken: a place for each would take a time that grows with the square of
-        # their number.
+        # Usually the envelope is the oldest. Several return in the order in which their tasks run, and are sorted
+        # together when the next is taken: finding a place for each would take quadratic time.
         lane = self._control if envelope.message.control else self._queue
         oldest = next(iter(lane), envelope)
         lane[envelope] = trio.current_time()
@@ -360,7 +359,7 @@ class Mailbox(Home):
 
     def _restore_order(self) -> None:
         """Sort the envelopes by arrival."""
-        # A sort per incarnation would make crash loops quadratic.
+        # Only if needed: a sort per incarnation would make crash loops quadratic.
         if self._in_order:
             return
         self._in_order = True
@@ -396,7 +395,7 @@ class Mailbox(Home):
         self._control.clear()
         dropped = [each for each in drained if not (each.settle(outcome.Error(refusal())) and each.awaited)]
         if self.on_fed is not None:
-            self.on_fed()  # what others wait for will not be finished
+            self.on_fed()  # nothing is left to finish
         return dropped
 
     def refuse(self, refusal: Callable[[], ActorError]) -> None:

@@ -112,8 +112,8 @@ async def open_supervisor(
     children then stop as at a normal end.
 
     Yields:
-        The reference to the supervisor. The children have started or, if the supervisor is not strict, their start was
-        tried.
+        The reference to the supervisor. If the supervisor is strict, all children have started; otherwise some may be
+        starting, or wait for a retry.
 
     Raises:
         ActorStartError: a child did not start (strict only); the children that had started were stopped again.
@@ -135,7 +135,7 @@ class Root(Incarnation):
     """The only run of the actor that a block opens.
 
     Attributes:
-        block: around the block, and the tasks of the root.
+        block: the cancel scope around the block and the tasks of the root.
         ends: set when the block or the root ends.
     """
 
@@ -179,7 +179,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
         root.end("crashed", record.hub.exit)
         root.block.cancel("the program is to exit")
 
-    # Not at once: half of the step in which the exit is raised would leave actors running.
+    # Not at once: interrupting the step that raises the exit would leave actors running.
     record.hub.on_exit = partial(trio.lowlevel.current_trio_token().run_sync_soon, exit_now)
     sweeper = Sweeper()
     record.sweeper = sweeper
@@ -189,7 +189,7 @@ async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
         expect(opener, root)
     outer = opener.record if isinstance(opener, Incarnation) else None
     if outer is not None:
-        # The opening actor's tree shows this tree, and its observers see the events.
+        # The opening actor's tree shows this tree, and observers there see the events.
         outer.opened = {**(outer.opened or {}), record: None}
         record.hub.add(Outward(outer.hub))
     entered = False

@@ -1,7 +1,7 @@
 """Pools: equal actors behind one reference.
 
 A pool is a supervisor of its members. Without a key, messages wait in the pool's mailbox, and finding the freest member
-must not cost a search. With a key, its hash chooses the mailbox of one member. Control messages are for the pool
+must not cost a search. With a key, the hash of the key chooses one member's mailbox. Control messages are for the pool
 itself.
 
 Owns: the ranks of the members; the task `_adjust`, and a task per added member, until the start.
@@ -51,13 +51,15 @@ if TYPE_CHECKING:
 
 # --- Give each message to the freest member ---------------------------------------------------------------------------
 
-# Theory of operation ------------------- Messages wait in the pool's mailbox, in the order of arrival. The mailbox sees
-# one taker, the `Crew`, with the free slots of the freest member. A member has a mailbox too, its `MemberMailbox`, for
-# control messages and messages to its own reference, and serves it first.
+# Theory of operation
+# -------------------
+# Messages wait in the pool's mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`, with the free
+# slots of the freest member. A member has a mailbox too, its `MemberMailbox`, for control messages and messages to its
+# own reference, and serves it first.
 #
 # The freest member is found without a search. `Crew` keeps the members in *ranks* by free slots. Freeing a slot moves a
-# member to its rank (`Crew.place`). Taking a message does not: a member that is next, but has fewer free slots than its
-# rank says, is moved then. So a message moves its member at most twice.
+# member to its rank (`Crew.place`). Taking a message does not: a member with fewer free slots than its rank says is
+# moved once it is next (`Crew.free`). So a message moves its member at most twice.
 #
 # Within a rank the last member is next. So a pool with little to do leaves the others idle until they are stopped, in
 # the order in which they became idle.
@@ -91,7 +93,7 @@ class MemberMailbox(Mailbox):
             super().feed()
         if self.taker is not None:
             self.crew.place(self.taker)
-        # After the end too: a handler that raises `NotSent` then has returned its message to the pool.
+        # After the end too: a `NotSent` may have returned a message to the pool's mailbox.
         self.crew.mailbox.feed()
 
     @property
@@ -127,8 +129,8 @@ class Crew:
 
     Attributes:
         change: wakes the task that adds and stops members.
-        lanes: accept messages. Counting all members at each change would take quadratic time.
-        away: the lanes without an incarnation.
+        lanes: the lanes that accept messages. Counting all members at each change would take quadratic time.
+        away: the lanes without a serving incarnation.
     """
 
     def __init__(self, record: Record, *, shrinks: bool) -> None:
@@ -237,8 +239,6 @@ def _unless_control(accepts: Accepts, name: str, kind: type[Message]) -> None:
 
 # --- The pool, a supervisor of equal actors ---------------------------------------------------------------------------
 
-# The pool's owner task enters and leaves `Pool.running`, and in it the children, as for any supervisor.
-#
 # Messages belong to the pool's mailbox until a member takes them; with a key, to the mailbox of one member, which
 # outlives the member's incarnations: messages wait during a restart, and are refused once the member is parked.
 #
@@ -258,8 +258,8 @@ class Pool(Supervisor[M_contra]):
     as long as the process runs, also after restarts. Each member then has a mailbox of the pool's size.
 
     A member that ends or crashes is restarted like a child of a supervisor with ``strategy="one_for_one"``. A crash
-    affects only the messages that the member was handling. The others do the work of a parked member, but with a
-    ``key`` its messages are refused. If all members are parked, all messages are refused.
+    affects only the messages that the member was handling. Other members do the work of a parked member; with a
+    ``key``, messages for the parked member are refused. If all members are parked, all messages are refused.
 
     Args:
         factory: called once for each incarnation of a member; returns a new actor each time.
@@ -468,7 +468,7 @@ class Pool(Supervisor[M_contra]):
                     text = "actor %r: no key for %s, and no caller gets the error"
                     record.hub.log(ERROR, text, record.name, message, error=exc)
                     record.note(events.Unhandled, message=message, error=exc)
-            except BaseException:  # no start: they wait for the next, or the end
+            except BaseException:  # the start fails: the messages wait for the next start, or the end
                 for each in (envelope, *waiting):
                     record.mailbox.put_back(each)
                 raise
@@ -496,7 +496,7 @@ class Pool(Supervisor[M_contra]):
     # --- growing and shrinking --------------------------------------------------------------------------------------
 
     async def _adjust(self, nursery: trio.Nursery) -> None:
-        """Add members while messages wait, and stop idle members. No other task does."""
+        """Add members while messages wait, and stop idle members."""
         mailbox, crew = self._life.record.mailbox, self._crew
         while True:
             self._grow(nursery, self._missing())
@@ -507,7 +507,7 @@ class Pool(Supervisor[M_contra]):
                 await crew.change.wait()
 
     def _missing(self) -> int:
-        """Return the number of members to add: a member for each waiting message, except those about to serve."""
+        """Return the number of members to add: one for each waiting message, less the members about to serve."""
         if trio.current_time() < self._resume_at:
             return 0
         table = self._children.table

@@ -1,7 +1,7 @@
 """The record of an actor, which outlives its incarnations.
 
 References, supervisor and incarnations share a record. The time between two incarnations is the difficult part:
-messages wait, watchers watch the next incarnation, and the state says whether there will be any.
+messages wait, watchers watch the next incarnation, and the state says whether one will follow.
 
 Owns: the mailbox, state, children and watchers of an actor.
 Writes: events to the hub of the tree; closes mailboxes; wakes waiting tasks. Starts and stops nothing.
@@ -62,8 +62,8 @@ class End:
 def failure_text(failure: BaseException | None) -> str:
     """Return the text of a failure, for the error caused by it.
 
-    The text of an error of this package is used as is. A `repr` would be escaped again at every level of a tree, and
-    double in length each time.
+    The text of an `ActorError` is used as is. A `repr` would be escaped again at every level of a tree, and double in
+    length each time.
     """
     if is_a(failure, ActorError):
         return words_of(failure)
@@ -95,7 +95,7 @@ def interrupted(end: End, name: str, number: int, message: str, *, comes_back: b
 
 
 def not_started(end: End, name: str) -> BaseException:
-    """Return the error for the block that opens an actor."""
+    """Return the error for the block whose actor did not start."""
     if is_a(end.error, ActorStartError):
         return end.error
     if end.error is not None:
@@ -150,9 +150,9 @@ class ActorStatistics:
 
 
 class Change:
-    """Wakes tasks and calls functions at a change. While nothing waits, a single attribute.
+    """Wakes tasks and calls functions at a change.
 
-    With a `trio.Event`, an idle actor would need 300 bytes more.
+    While nothing waits, only a reference is stored. With a `trio.Event`, an idle actor would need 300 bytes more.
     """
 
     __slots__ = ("_waiting",)
@@ -255,7 +255,7 @@ class Record:
 
     @property
     def lives_here(self) -> bool:
-        """True in the thread of the actor's Trio run. The actor ends with the run."""
+        """True in the thread of the actor's Trio run, which the actor cannot outlive."""
         return get_ident() == self._thread
 
     @property
@@ -302,7 +302,7 @@ class Record:
 
     @property
     def _stays_down(self) -> bool:
-        """True after the actor has stopped. An incarnation inside a foreign shield still runs in a final state."""
+        """True after the actor has stopped. Inside a foreign shield, an incarnation may still run in a final state."""
         return self.mailbox.life is None and self.state in ("stopped", "failed")
 
     def watch(self, report: Report) -> None:
@@ -337,7 +337,7 @@ class Record:
         self.actor_class = actor_class
         self.mailbox.accepts = accepts
         self.is_pool = False
-        if self.children is not None and not has_children:  # a former supervisor expected to start them again
+        if self.children is not None and not has_children:  # kept by a former supervisor for its restart
             children, self.children = self.children, None
             for child in children.values():
                 child.forget(f"{self.name!r} was started again without it")
@@ -388,7 +388,7 @@ class Record:
     def handling(self) -> tuple[HandledMessage, ...]:
         now = trio.current_time()
         handled = [each for record in self.working for each in record.in_flight if not each.interrupted]
-        # A running plain handler has just begun.
+        # Without `since`, a plain handler has just begun.
         found = [HandledMessage(type(e.message).__name__, now - getattr(e, "since", now), e.waits_for) for e in handled]
         return tuple(sorted(found, key=lambda each: -each.seconds))
 
@@ -415,7 +415,7 @@ RestartType = Literal["permanent", "transient", "temporary"]
 class Spec(Generic[M_contra]):
     """Base of `ChildSpec`, the only subclass.
 
-    Without this class, the modules of specs, actors and references would import each other in a circle.
+    Without this class, the modules of specs, actors and references would import each other.
     """
 
     __slots__ = ()
@@ -446,8 +446,7 @@ class ChildrenCount:
     Attributes:
         specs: rows in the child table.
         active: running children.
-        workers: children that are not supervisors.
-        supervisors: children that are supervisors.
+        workers, supervisors: the children of each kind.
     """
 
     specs: int
