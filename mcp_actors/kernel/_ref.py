@@ -1,7 +1,7 @@
 """References to actors and supervisors, and monitors.
 
-Every message goes through an `ActorRef`, which refuses messages from outside the Trio run, and waits without a deadline
-that would deadlock.
+Every message goes through an `ActorRef`, which refuses messages from outside the Trio run, and calls that would
+deadlock.
 
 Owns: monitors. The record behind a reference belongs to the actor.
 Writes: envelopes into mailboxes, watchers into records, waits into the wait-for graph.
@@ -55,7 +55,7 @@ R = TypeVar("R", bound="ActorRef[Any]")
 
 @explained_methods
 class ActorRef(Handle, Receives[M_contra]):
-    """A reference to an actor, valid across restarts. It raises `ActorStopped` after the last one.
+    """A reference to an actor, valid across restarts. Sending raises `ActorStopped` after the last incarnation.
 
     For a type checker, an ``ActorRef[Add | Get]`` takes only these messages. A bare ``ActorRef`` takes any.
 
@@ -96,7 +96,7 @@ class ActorRef(Handle, Receives[M_contra]):
 
     @property
     def supervisor(self) -> SupervisorRef | None:
-        """The reference to the supervisor; None at the top of the tree, for what a block has opened."""
+        """The reference to the supervisor; None at the top of the tree, for an actor that a block has opened."""
         parent = self._record.parent
         return None if parent is None else SupervisorRef(parent)
 
@@ -106,7 +106,7 @@ class ActorRef(Handle, Receives[M_contra]):
         return self._record.state
 
     def statistics(self) -> ActorStatistics:
-        """A snapshot, as frozen data."""
+        """Return a snapshot, as frozen data."""
         return self._record.statistics()
 
     @trio.lowlevel.enable_ki_protection
@@ -130,7 +130,7 @@ class ActorRef(Handle, Receives[M_contra]):
             ActorError: the call would deadlock, because every handler that could serve it waits for the caller (the
                 error shows the circle), or because the actor called itself from ``handle`` and is not
                 `~Actor.reentrant`.
-            TypeError: the message is not a `Message`.
+            TypeError: the message is not a `Message`, or the actor has no handler for it.
             RuntimeError: the caller is in another thread, an asyncio program, or another Trio run.
         """
         if unknown or not self._record.lives_here:
@@ -170,8 +170,7 @@ class ActorRef(Handle, Receives[M_contra]):
         if is_bounded(sender):
             record.mailbox.put(envelope)
             return
-        # Noted before `put`: a supervisor may handle the message in this very step, and asks then who waits for the
-        # change.
+        # Noted before `put`: a supervisor may handle the message in this very step, and checks for deadlocks.
         envelope.holder = record.mailbox
         expect(sender, envelope)
         try:
@@ -193,12 +192,12 @@ class ActorRef(Handle, Receives[M_contra]):
     async def tell(self, message: M_contra, **unknown: Never) -> None:
         """Send a message without waiting for an answer. An exception of the handler is logged and is an event.
 
-        **Cancellation**: raised only if the message was not accepted, and is never served.
+        **Cancellation**: raised only if the message was not accepted and is never served.
 
         Raises:
             ActorStopped: as for `call`.
-            MailboxFull: the mailbox is full and the policy is ``"fail"``. With ``"wait"``, `tell` waits for room,
-                unless that would deadlock: every handler that could make room waits for the sender.
+            MailboxFull: the mailbox is full and the policy is ``"fail"``; or waiting for room would deadlock, because
+                every handler that could make room waits for the sender.
             TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
@@ -223,7 +222,7 @@ class ActorRef(Handle, Receives[M_contra]):
         """Like `tell`, without waiting.
 
         Raises:
-            MailboxFull: the mailbox is full, and the policy is not ``"drop_oldest"``. It is also a `trio.WouldBlock`.
+            MailboxFull: the mailbox is full, and the policy is not ``"drop_oldest"``. Also a `trio.WouldBlock`.
             ActorStopped, TypeError, RuntimeError: as for `call`.
         """
         if unknown or not self._record.lives_here:
@@ -347,7 +346,7 @@ class Monitor(Handle):
         return f"<Monitor of {self.ref.name!r}>"
 
     def begin(self) -> None:
-        """Begin to watch. An actor that has stopped is reported at once."""
+        """Begin to watch. At once, report an actor that has stopped."""
         record = self.ref._record
         if not record.lives_here:
             raise elsewhere(record.name)
@@ -393,7 +392,7 @@ class Monitor(Handle):
 def check_not_within(record: Record) -> None:
     """Raise an error if code of an actor, or of an actor below, is about to wait for the actor's end.
 
-    The end waits for that code: handlers are cancelled only then.
+    The end would never come by itself: nothing cancels the waiting code before the end is decided.
     """
     sender = current_sender()
     if sender is None or is_bounded(sender):
@@ -409,7 +408,7 @@ def check_not_within(record: Record) -> None:
 
 # --- Supervisors ------------------------------------------------------------------------------------------------------
 
-# All of them take the control lane: a supervisor has no other work than its children.
+# Messages to supervisors take the control lane: a supervisor has no other work than its children.
 
 
 @frozen(eq=False)
@@ -482,8 +481,8 @@ class SupervisorRef(ActorRef[Any]):
         Args:
             id: the child's id.
             kind: the class of the child, for type checkers: ``child("counter", Counter)`` is an
-                ``ActorRef[Add | Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. It is
-                not checked before the first start.
+                ``ActorRef[Add | Get]``. For a pool, the class of the members; for a supervisor, `SupervisorRef`. Not
+                checked before the first start.
 
         Raises:
             ChildError: the child was not found (``reason="not_found"``).
@@ -588,7 +587,7 @@ class SupervisorRef(ActorRef[Any]):
             id: the child's id.
             keep_mailbox: True keeps the mailbox open, so that messages wait for a ``restart_child`` that follows.
             drain: True lets a serving child finish the messages that have begun and handle the queued messages, within
-                the ``shutdown`` time; later messages are refused. Of a pool, all members do.
+                the ``shutdown`` time; later messages are refused. A pool drains all members.
 
         Raises:
             ActorError: the child is a supervisor other than a pool, which cannot be drained.
@@ -617,7 +616,7 @@ class SupervisorRef(ActorRef[Any]):
             ActorStartError: the child did not start and the supervisor is strict (the state is then ``failed``), or the
                 child was stopped while starting.
             ChildError: the child was not found (``not_found``), or is running (``running``, ``restarting``).
-            TypeError: the child, which was started, is not of this kind.
+            TypeError: the child was started, but is not of this kind.
         """
         return self._known_as(await self.call(RestartChild(id)), kind)
 

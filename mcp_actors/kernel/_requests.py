@@ -12,8 +12,8 @@ request after request. Cancelling a request cancels the slot, and the next reque
 requests end by themselves, an actor rarely opens more slots than it has requests at a time.
 
 *Handed over* means: the slot has begun with the request, or the plain handler or `Actor.take` was called, before the
-caller left and before the incarnation ended. Later, an envelope can go back to the mailbox only by `NotSent`, or if
-`Actor.take` leaves the envelope to a handler that has not begun.
+caller left and before the incarnation ended. Later, an envelope can go back to the mailbox only by `NotSent` or
+`Postpone`, or if `Actor.take` leaves the envelope to a handler that has not begun.
 
 A task per tree, the `Sweeper`, closes idle slots, because a slot is half of the memory of an actor: after a burst of
 requests all but one, after a minute without requests all.
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 # Messages that a plain handler sends to plain handlers would nest in its step, and two actors that answer each other
 # would exceed Python's recursion limit. So one plain handler runs at a time in a Trio run. Meanwhile other messages
 # take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `MESSAGES_A_STEP` of
-# them Trio runs other tasks, or two such actors would stop the program.
+# them Trio runs other tasks, or two such actors would block the event loop.
 #
 # With several slots, a plain handler may begin before the task of an earlier message; waiting for that would take a
 # step per message.
@@ -218,7 +218,7 @@ def _call(handler: Handler, message: Message) -> object:
 
 
 SWEEP_PERIOD: Final = 30.0
-"""Seconds between sweeps; an idle slot is closed after one or two. Opening it again costs half a call."""
+"""Seconds between sweeps; one or two sweeps close an idle slot. Opening a slot again costs half a call."""
 
 SWEEP_STEP: Final = 100
 """Actors whose slots are closed in one step: half a millisecond."""
@@ -298,7 +298,7 @@ class Requests(Plain):
                 if scope.task is not running:
                     self._interrupt(envelope)
                 scope.cancel("the incarnation that handles it ends")
-            # `take` or a plain handler that decides the end answers by itself too.
+            # As above, for `take` and plain handlers.
             elif envelope is not self._running and envelope.later is not self._offered:
                 self._interrupt_deferred(envelope)
         while self._due:
@@ -357,8 +357,8 @@ class Requests(Plain):
                 await self._not_sent(envelope)
         finally:
             # First the slot, then `_handler_ended`: its `feed` may take the next envelope in this very step, and must
-            # find the slot freed here, or each message of a busy actor would open a new one. A slot whose scope was
-            # cancelled, or left open by the handler, must not be offered again.
+            # find the slot freed here, or each message of a busy actor would open a new one. A slot must not be offered
+            # again if it was cancelled, or if the handler has left a cancel scope open.
             usable = slot.is_usable()
             if usable:
                 self._idle_slots.append(slot)
@@ -383,7 +383,7 @@ class Sweeper:
         self._ids: dict[Callable[[], float | None], int] = {}
         self._numbers = count()
         self._news = Change()
-        # Shielded: a cancellation of the block would leave this task as an exception.
+        # Shielded, so that a cancellation of the block raises nothing out of this task.
         self._scope = trio.CancelScope(shield=True)
 
     def add(self, sweep: Callable[[], float | None], after: float) -> None:

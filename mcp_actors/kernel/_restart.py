@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # --- The options of a supervisor --------------------------------------------------------------------------------------
 
 # Type checkers check ``**options`` with `SupervisorOptions`. `SupervisorPolicy` has the defaults and checks, and
-# `shows_options` adds both to the signature for `help` and the reference.
+# `shows_options` shows the options in `help` and the reference.
 
 
 Strategy = Literal["one_for_one", "one_for_all", "rest_for_one"]
@@ -134,7 +134,7 @@ class SupervisorPolicy:
     def check_budget(self, *, per_child: bool) -> None:
         """Raise a `ValueError` if the budget can never be spent, because the back-offs alone take longer.
 
-        Children that share a budget may fail at the same time.
+        A shared budget can always be spent: several children may fail at the same time.
         """
         needed = self.backoff.total(self.max_restarts) if per_child else 0.0
         if self.max_restarts and needed >= self.window:
@@ -152,12 +152,12 @@ def _copied(given: Mapping[str, Any]) -> Mapping[str, Any]:
 @explained
 @frozen
 class ChildSpec(Spec[M_contra]):
-    """A child, as its supervisor is configured to run it.
+    """The configuration of a supervisor's child.
 
     Attributes:
         id: the child's name, unique in the supervisor.
         factory: called once per incarnation, in the task that then owns the actor; returns a new actor each time.
-        args, kwargs: the arguments for the factory. A ``lambda`` in a loop would look up variables at each restart, and
+        args, kwargs: the arguments for the factory. A ``lambda`` in a loop would look up variables at each start, and
             give all children the arguments of the last.
         restart: ``"permanent"`` is always restarted, ``"transient"`` only after a crash, ``"temporary"`` never (and
             leaves the child table at the end).
@@ -232,7 +232,7 @@ class Row(NamedTuple):
 
     Attributes:
         up: True if the child is running or about to start.
-        parked: True if only ``restart_child`` starts the child again.
+        parked: True if the child has failed, and is not restarted with a group.
     """
 
     id: str
@@ -252,7 +252,7 @@ def plan_restart(group: Sequence[Row], failed: str) -> Plan:
     """Plan the restart of a group, in child-table order. The failed child has ended already.
 
     As in OTP, all members are started again, even after a normal end or an explicit stop. Temporary children are only
-    stopped.
+    stopped; parked children stay parked.
     """
     return Plan(
         stops=tuple(row.id for row in reversed(group) if row.up and row.id != failed),
@@ -270,7 +270,7 @@ def shuts_down(auto_shutdown: AutoShutdown, others_idle: Iterable[bool]) -> bool
 
 @define(eq=False)
 class RestartBudget:
-    """The restart attempts that a supervisor may still make, shared by all children. Reads no clock.
+    """The restart attempts that a supervisor may still make, shared by all children by default.
 
     Attributes:
         max_restarts: attempts allowed within ``window``.
@@ -311,7 +311,7 @@ def restarts_after(restart: RestartType, reason: EndReason) -> bool:
 
 
 def check_specs(specs: tuple[ChildSpec, ...], auto_shutdown: AutoShutdown) -> None:
-    """Raise a `ValueError` for an invalid child: not a `ChildSpec`, a duplicate id, or a wrong option."""
+    """Raise a `ValueError` for an invalid child or a duplicate id."""
     seen: set[str] = set()
     for spec in specs:
         given: object = spec

@@ -69,7 +69,7 @@ if TYPE_CHECKING:
 # 1. *Decide*: is the child restarted, with which others, after how long. Pure functions in ``_restart`` and `Backoff`.
 # 2. *Stop the group*, newest first. Its members are due again with the failed child (`Child.group`).
 # 3. *Start the due children*, in child-table order, after the delay. A failed start becomes a job behind the waiting
-#    ones, and the rest is due with the child that did not start.
+#    jobs, and the rest of the group is due with the child that did not start.
 
 
 class Recovery(Children):
@@ -98,7 +98,7 @@ class Recovery(Children):
         child.probation = None
 
     def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
-        """Begin a stop. Forget the failures of a child that has run for long: a start may follow."""
+        """Begin a stop. Forget failures of a child that has run for ``reset_after``: a start may follow."""
         if child.run is not None and self._lasted(child.run):
             self.forgive(child)
         return super().ask(child, fate, drain=drain)
@@ -152,7 +152,7 @@ class Recovery(Children):
             await self.start_due(group)
 
     def _decide(self, child: Child, end: End) -> float | None:
-        """Return the delay of the next attempt in seconds; None if there is none."""
+        """Return the delay of the next attempt in seconds; None if no attempt follows."""
         if end.hopeless or child.probation or not self._spend(child):
             self._end_of_attempts(child, end)
             return None
@@ -169,7 +169,7 @@ class Recovery(Children):
         return delay
 
     def _delay(self, attempt: int) -> float:
-        """Return the delay before an attempt. A program's subclass of `Backoff` may be wrong."""
+        """Return the delay before an attempt, checked: a program may subclass `Backoff`."""
         backoff = self._policy.backoff
         delay: object = backoff.delay(attempt, random=random.random)
         if not (is_number(delay) and delay >= 0):  # nor NaN
@@ -229,7 +229,6 @@ class Recovery(Children):
 
     @trio.lowlevel.enable_ki_protection
     async def _start_after(self, overdue: Run, group: Group) -> None:
-        """Start the due children once an overdue child has ended."""
         await overdue.change.until(overdue.is_ended)
         self.put_job(partial(self.start_due, group))
 
@@ -250,8 +249,8 @@ class Recovery(Children):
     async def _recover_next(self) -> None:
         """Handle a failed restart attempt, unless the child was stopped or restarted meanwhile.
 
-        Of several failed children, the first in the table comes first. The restart includes the rest of the group, and
-        counts as a single attempt.
+        Of several failed members of a group, the first in the table comes first. The restart includes the rest of the
+        group, and counts as a single attempt.
         """
         *_, group, end = heappop(self._undecided)
         if group.cause.group is group:
@@ -287,7 +286,7 @@ class Recovery(Children):
         return end
 
     def _is_settled(self, child: Child, end: End) -> bool:
-        """Handle a start attempt ended by a stop, an exit or another child's failure. Return False after a failure."""
+        """Handle an attempt ended by a stop, an exit, another child's failure or no error. Return False otherwise."""
         if end is CUT_SHORT or self.pass_on_exit(end):
             return True
         if child.group is not None:  # another child has failed, and restarts this child with its group
@@ -356,8 +355,8 @@ def _spent(policy: SupervisorPolicy) -> str:
 
 # --- The supervisor ---------------------------------------------------------------------------------------------------
 
-# The owner task starts the children, sleeps while they are managed (see ``_children``), and stops them at its end:
-# first the manager, then the children, newest first, in a shield bounded by each child's ``shutdown``.
+# The owner task starts the children, and sleeps while the manager (see ``_children``) works. At the end it stops the
+# manager, then the children, newest first, in a shield bounded by each child's ``shutdown``.
 
 
 T = TypeVar("T")
@@ -387,7 +386,7 @@ class Supervisor(Actor[M_contra]):
             another attempt, or None for no attempt. The attempt does not renew the budget: unless the child then runs
             for ``reset_after`` seconds, the next failure parks it again. Time in which the machine is suspended counts.
         auto_shutdown: ends the supervisor when a ``significant`` child has ended by itself and is not restarted:
-            ``"never"``, ``"any_significant"``, or ``"all_significant"`` (with the last).
+            ``"never"``, ``"any_significant"``, or, after the last significant child, ``"all_significant"``.
         start_order: ``"sequential"``, as in OTP, waits for each start, restart and change before the next, and a
             hanging start without a ``start_timeout`` delays all other children. With ``"parallel"``, starts and changes
             of different children run concurrently.
@@ -434,8 +433,8 @@ class Supervisor(Actor[M_contra]):
                         await self._start(children)
                         if self._policy.start_order == "sequential":
                             self._manage_in(managing)
-                        # In the step in which the supervisor is asked: the owners of several supervisors wake up in
-                        # any order, and their children are still asked in the order of the supervisors.
+                        # Called in the step in which the supervisor is asked to stop. The owners of several supervisors
+                        # wake up in any order, but the children are asked in the order of the supervisors.
                         self._life.pass_on_stop = lambda: self._children.ask_first(self._stops())
                         yield
                         managing.cancel_scope.cancel("the supervisor stops")
@@ -479,7 +478,7 @@ class Supervisor(Actor[M_contra]):
 
     @trio.lowlevel.enable_ki_protection
     async def _start_awaited(self, child: Child, failures: dict[Child, ActorStartError]) -> None:
-        """Make a first start. A failure of a strict supervisor stops later starts under way."""
+        """Make a first start. A failure, if the supervisor is strict, stops later starts under way."""
         try:
             await self._children.start(child)
         except ActorStartError as exc:
@@ -499,16 +498,16 @@ class Supervisor(Actor[M_contra]):
     async def _stop_children(self) -> None:
         """Stop all running children, newest first, each within its own bound. Only a kill is faster."""
         plan = self._stops()
-        # Shielded: a cancelled supervisor must still ask its children to stop. They are shielded too, so their nursery
-        # would otherwise wait forever for children that nothing has asked. Each child's own time bounds the shield. A
-        # kill cannot reach in here either, so a task passes it on.
+        # Shielded: a cancelled supervisor must still ask its children to stop. The children are shielded too, and their
+        # nursery would wait forever for a child that nothing has asked. Each child's own time bounds the shield. A kill
+        # cannot reach in here either, so a task passes it on.
         with trio.CancelScope(shield=True):
             async with trio.open_nursery() as nursery:
                 nursery.start_soon(self._pass_on_a_kill, plan, name=f"{self._life.record.name}:kill")
                 await self._children.stop_all(plan)
                 overdue = [child.run for child, _ in plan if child.run is not None]
                 if overdue:
-                    self._life.let_go()  # they have been reported
+                    self._life.let_go()  # the children have been reported
                 for run in overdue:
                     await run.change.until(run.is_ended)
                 nursery.cancel_scope.cancel("all children have stopped")

@@ -55,8 +55,8 @@ if TYPE_CHECKING:
 
 
 Fate = Literal["closed", "open", "restarted", "removed"]
-"""A child after its stop: the mailbox is closed; the mailbox is open for a ``restart_child``; the child is restarted
-with its group or supervisor; or the row is removed."""
+"""A child after its stop: ``closed`` with the mailbox closed, ``open`` with the mailbox open for a ``restart_child``,
+``restarted`` with the group or supervisor, or ``removed`` from the table."""
 
 
 class Keeper(Protocol):
@@ -135,8 +135,8 @@ class Child:
         group: the group that will start the child again.
         failures: restart attempts since the last reset; the back-off grows with them.
         alone: True from a failed first start until a start succeeds. Meanwhile failures affect no other child.
-        probation: set when parked, until the child has run for ``reset_after`` or ``restart_child`` starts it.
-            Meanwhile any failure parks the child again, whatever the budget. Cancelled: no automatic retry.
+        probation: set when parked with a retry, until the child has run for ``reset_after`` or ``restart_child`` starts
+            it. Meanwhile any failure parks the child again, whatever the budget. Cancelling prevents the retry.
         kind: known once the factory has been called.
     """
 
@@ -174,9 +174,9 @@ class Child:
         )
 
     def close(self, why: str) -> None:
-        """Answer messages to the child and all actors below, none of which are restarted. A first reason is kept.
+        """Answer messages to the child and all actors below, none of which are restarted. The first reason counts.
 
-        A serving child closes the actors below itself; they may still be cleaning up.
+        A serving child itself closes the actors below, which may still be cleaning up.
         """
         if not self.record.mailbox.closed or self.record.mailbox.queued:
             self.record.close(why)
@@ -227,7 +227,7 @@ def record_of(spec: ChildSpec, parent: Record, known: Mapping[str, Record]) -> R
         record = None
     if record is None:
         return make_record(spec, parent)
-    record.mailbox.set_limits(spec.mailbox_size, spec.overflow)  # the factory may have set other limits
+    record.mailbox.set_limits(spec.mailbox_size, spec.overflow)  # the new spec may have other limits
     return record
 
 

@@ -6,8 +6,8 @@ trace of a single request forever.
 Theory of operation
 -------------------
 A task of the incarnation serves all timers. It runs while there are any, sleeps until the first is due, and sends the
-messages. Canceled timers stay in the heap, because removing each at once would take a walk through all, until they are
-due or more than half of the heap.
+messages. Canceled timers stay in the heap until due, or until more than half of the heap is canceled: removing each at
+once would take a walk through all.
 
 Owns: the timers and monitors of one incarnation, and the task of the timers.
 Writes: envelopes into the actor's mailbox, and out again; watchers into other actors' records.
@@ -112,7 +112,7 @@ class Timers:
     _canceled: int = field(default=0, init=False)
     _alarm: trio.CancelScope | None = field(default=None, init=False)
 
-    @trio.lowlevel.enable_ki_protection  # half of it would leave timers without the task that serves them
+    @trio.lowlevel.enable_ki_protection  # a Ctrl-C halfway would leave timers without the task that serves them
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
         """Set a timer, unless the end was decided."""
         _check(self.own.record.name, seconds, repeats=repeats)
@@ -176,9 +176,9 @@ def _check(name: str, seconds: object, *, repeats: bool) -> None:
 
 # --- Messages of an incarnation to itself -----------------------------------------------------------------------------
 
-# They wait in the mailbox like other messages, in order of arrival, but do not survive their incarnation: the next has
-# set no timers and watches no actor yet. A full mailbox refuses none, whatever its policy: they wait in the entrance,
-# at most one for each timer and monitor.
+# These messages wait in the mailbox in order of arrival, but do not survive the incarnation: the next has set no timers
+# and watches no actor yet. A full mailbox refuses none, whatever the policy: they wait in the entrance, at most one for
+# each timer and monitor.
 #
 # They are sent in the context variables of ``running()``, not of the handler that has set the timer, nor of the task
 # that has ended the watched actor. So no message belongs to the trace of one request forever, or keeps the contexts of
@@ -242,7 +242,7 @@ class OwnMessages:
     Attributes:
         crash: ends the incarnation with an exception.
         over: True once the end was decided.
-        monitors: have not reported yet.
+        monitors: monitors that have not reported yet.
     """
 
     record: Record
@@ -298,7 +298,7 @@ class OwnMessages:
         return envelope.holder is self.record.mailbox and not envelope.withdrawn
 
     def forget(self, envelope: OwnEnvelope) -> None:
-        if getattr(envelope, "holder", None) is self.record.mailbox:  # else not queued, or taken
+        if getattr(envelope, "holder", None) is self.record.mailbox:  # else never queued, or taken
             self.record.mailbox.forget(envelope)
 
     def close(self) -> None:
