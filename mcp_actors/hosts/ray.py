@@ -1,6 +1,6 @@
 """Run a gateway in an actor of Ray, and find it.
 
-Ray places, names and restarts the actor, a `RayHost`. Ray's calls have the main thread, so a thread with Trio serves
+Ray places, names and restarts the actor, a `RayHost`. Ray's calls run in the main thread, so a thread with Trio serves
 the servers of a file over TCP. `Socket` asks Ray for the address (`ray_address`) at each connect, and so finds a
 restarted actor on its new node. Only the name, the paths and the address go through Ray. The files with the
 configuration and the secret are read on the node.
@@ -60,7 +60,7 @@ class RayHost:
     ``ray.remote(RayHost).options(name="tools", max_restarts=-1, num_cpus=0)`` is the class of the actor: with a name,
     restarted for ever, no processor reserved. The options are Ray's. Servers start in the background, and restart as
     the file says. As child processes of the actor, they end with it. If the gateway fails, the actor's process ends,
-    and Ray restarts it.
+    and Ray restarts it, but not after the errors below.
 
     Args:
         config: the path of the file, on the node. Servers with ``"isolation": "per-session"`` are not served.
@@ -68,8 +68,8 @@ class RayHost:
         host: the node's host to listen on. Default None: the node's address known to Ray.
 
     Raises:
-        ConfigError: the file has no usable server. Ray then starts the actor no more.
-        OSError: the secret cannot be read, or the host cannot be listened on. Ray then starts the actor no more.
+        ConfigError: the file has no usable server.
+        OSError: the secret cannot be read, or the host cannot be listened on.
     """
 
     def __init__(self, config: str, *, secret_file: str, host: str | None = None) -> None:
@@ -147,7 +147,7 @@ def ray_address(name: str, *, namespace: str | None = None) -> Callable[[], Awai
 
 
 def _ask(name: str, namespace: str | None) -> str | None:
-    """Return the address of an actor; None if there may be one later. Blocks. Raises `ConnectionError` otherwise."""
+    """Return the address of an actor, or None if it may have one later; else raise `ConnectionError`. Blocks."""
     if not ray.is_initialized():  # or Ray would start a cluster of its own
         raise ConnectionError("this process is not connected to Ray; call ray.init(address=…) first")
     try:

@@ -1,4 +1,4 @@
-"""Use servers without an event loop: in scripts, threads and tasks.
+"""Use servers without an event loop: in scripts, threads and job queues.
 
 `open_servers` runs Trio in a thread around a ``with`` block, and yields a `SyncServerGroup` of `SyncServerRef`; any
 thread may call them. `fail_after` limits the calls of a block of code.

@@ -1,7 +1,7 @@
 """Wait in a thread for an answer of Trio's side.
 
-Each thread has a queue of steps that Trio's side puts in: to look at an answer, or to run a callback. A waiting thread
-runs the steps of all calls, because a callback may call servers too.
+Trio's side puts steps into a queue of the thread: to look at an answer, or to run a callback. A waiting thread runs the
+steps of all its calls, because a callback may call servers too.
 
 In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. Therefore:
 
@@ -9,7 +9,7 @@ In the main thread Python raises `KeyboardInterrupt` after any call, also betwee
   `threading.Event`, could stay taken, and Trio's thread would hang.
 - An interrupted call withdraws the request, and thereby wakes Trio's side, in case the interrupt came between a step
   and the wake-up.
-- The answer is set before the step, and only the answer ends the waiting. A step may be lost.
+- The answer is set before the step, and only the answer ends the waiting, so a step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.
 Writes: nothing.
@@ -118,7 +118,7 @@ class ThreadFuture(Generic[T]):
     def set_result(self, value: T) -> None:
         """Any thread may call this."""
         # The value, the flag, the step, in this order: the thread reads the flag without a lock, and sleeps until a
-        # step comes. Otherwise it could miss the value, or sleep on. (This step does nothing else.)
+        # step comes. In another order it could miss the value, or sleep on. (The step itself does nothing.)
         self._value = value
         self._done = True
         self._steps.put(self.done)
@@ -241,7 +241,7 @@ class _ThreadCallback(Reply[Any]):
         self._fn = fn
 
     def run(self) -> None:
-        """Call the function, unless the task has left: the thread may be in another request."""
+        """Call the function, unless the task has left: the thread may then wait for another request."""
         if not self.open:
             return
         answer: outcome.Value[Any] | outcome.Error
@@ -280,7 +280,7 @@ def in_caller(bridge: ThreadBridge, fn: Callable[..., Any]) -> Callable[..., Any
 
 
 def in_thread(fn: Callable[..., Any]) -> Callable[..., Any]:
-    """Return an async function for Trio's side that calls `fn` in a thread, as often at a time as called.
+    """Return an async function for Trio's side that calls `fn` in a thread. Calls may overlap.
 
     **Cancellation**: leaves at once and abandons the thread.
     """

@@ -1,6 +1,6 @@
 """Connect to a server behind a gateway.
 
-``_link`` dials and opens the link, over the pipes of `stdio`. ``_handshake`` has the lines before MCP begins, for both
+``_link`` dials, and opens a link of lines as in `stdio`. ``_handshake`` has the lines before MCP begins, for both
 sides: `gateway` uses the file too.
 """
 

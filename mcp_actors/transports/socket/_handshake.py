@@ -1,7 +1,7 @@
-"""Make and read the lines before MCP begins.
+"""Make and read the first lines of a connection to a gateway.
 
-A client names a server, and both sides prove a secret. No line of MCP begins in this way. Over a unix socket the client
-begins, without a secret::
+Before MCP begins, a client names a server, and both sides prove a secret. No line of MCP begins like these. Over a unix
+socket the client begins, without a secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok
@@ -12,9 +12,9 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     client    mcp-actors/1 NAME NONCE PROOF
     gateway   mcp-actors/1 PROOF ok
 
-In place of ``ok``, ``unknown NAME,NAME`` lists other servers, and ``- refused`` answers a wrong proof. The proofs also
-cover the name, the answer, the version and the role: no side can send the other's proof back. The gateway's new nonce
-makes a recorded line useless. A client has one try for each connection.
+In place of ``ok``, ``unknown NAME,NAME`` lists the servers after a wrong name; ``- refused`` answers a wrong proof. The
+proofs also cover the name, the answer, the version and the role: no side can send the other's proof back. The gateway's
+new nonce makes a recorded line useless. A client has one try for each connection.
 
 Owns: the secret and the nonces of one handshake; no error text has a part of a secret.
 Writes: nothing. Only `read_line` reads a socket.
@@ -82,7 +82,7 @@ def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
 
 @frozen
 class Challenge:
-    """The gateway's side of a connection over a network, with the `secret`."""
+    """The gateway's side of a connection over a network."""
 
     secret: bytes = field(repr=False)
     _nonce: bytes = field(factory=_nonce, init=False)
@@ -93,7 +93,7 @@ class Challenge:
         return b"%b %b\n" % (LINE_VERSION, self._nonce)
 
     def check(self, line: bytes) -> ProvenClient:
-        """Return the client that its line proves.
+        """Return the client proven by a line.
 
         Raises:
             NotProven: the line is not valid, or the client has another secret.
@@ -121,7 +121,7 @@ class ProvenClient:
 
 
 def is_ours(line: bytes) -> bool:
-    """Return True if a client's first line begins our handshake and not MCP."""
+    """Return True if a client's first line begins our handshake."""
     return line.startswith(LINE_VERSION.partition(b"/")[0] + b"/")
 
 
@@ -152,7 +152,7 @@ class Proof:
     _nonce: bytes = field(factory=_nonce, init=False)
 
     def line(self, challenge: bytes = b"") -> bytes:
-        """Return the line to send; over a network, in answer to the first line of the gateway.
+        """Return the line to send; over a network, in answer to the gateway's first line.
 
         Raises:
             NotProven: the gateway's line is not valid.

@@ -1,6 +1,6 @@
 """The link to a server behind a gateway, over a socket.
 
-The owner task of the actor enters `open_socket_link`, which dials and names the server, and leaves it, which closes the
+`open_socket_link`, in the owner task of the actor, dials the gateway, names the server, and on leaving closes the
 socket. There is no process: the connection ends when the socket does. A frozen gateway or a lost network shows no end,
 so only health checks notice.
 
@@ -97,7 +97,7 @@ async def open_socket_link(
 
 
 class Dial:
-    """One attempt to connect to a gateway, the `endpoint` as messages show it."""
+    """One attempt to connect to a gateway. Messages show the gateway as `endpoint`."""
 
     def __init__(self, config: ServerConfig, transport: Socket, masker: Masker) -> None:
         self._config = config
@@ -114,7 +114,7 @@ class Dial:
         """Find the address, and over a network the secret.
 
         Raises:
-            ConnectFailed: there is none.
+            ConnectFailed: there is no address or no secret.
         """
         transport, given = self._transport, self._transport.address
         if not isinstance(given, str):
