@@ -13,7 +13,7 @@ in tasks of the program's Trio run; no thread or process is started. Logs go to 
 # files at the top of the package, no other folder, and opens no file or socket.
 #
 # Each file of the kernel imports only earlier files of this list: ``_circles`` (deadlocks), ``_events``, ``_envelope``,
-# ``_mailbox``, ``_record``, ``_ref``, ``_timers``, ``_later``, ``_handlers``, ``_actor``, ``_serving``, ``_requests``,
+# ``_mailbox``, ``_record``, ``_ref``, ``_later``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``, ``_requests``,
 # ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
 
 from __future__ import annotations

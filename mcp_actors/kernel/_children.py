@@ -167,7 +167,7 @@ class Children(Node, ABC):
 
     def begin(self, child: Child) -> Run:
         """Begin a start attempt. The caller must ensure that a task waits for the `outcome`."""
-        # Only a failed first start can be an error.
+        # Only a failed first start can be an error, instead of being retried.
         retried = child.group is not None or not self._policy.strict
         if child.group is not None and child.record.incarnation:
             child.record.restarts += 1

@@ -168,7 +168,7 @@ class RequestStarted(Event):
 
 @frozen(kw_only=True, eq=False, repr=False)
 class RequestFinished(Event):
-    """The handling, up to the answer of a `Later`, ended after ``seconds``, with ``error`` if it failed."""
+    """The handling, up to the answer of a `Later`, took ``seconds``, with ``error`` if it failed or was cancelled."""
 
     message: str
     seconds: float

@@ -501,7 +501,7 @@ class Pool(Supervisor[M_contra]):
         while True:
             self._grow(nursery, self._missing())
             look_again = self._shrink()
-            # At its greatest size the pool has nothing to decide.
+            # At its greatest size the pool ignores waiting messages.
             mailbox.on_wait = crew.change if len(self._children.table) < self._most else None
             with trio.move_on_at(look_again):
                 await crew.change.wait()

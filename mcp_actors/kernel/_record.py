@@ -322,7 +322,7 @@ class Record:
             text = words_of(error) if is_a(error, McpActorsError) else shown(flattened(error))
             self.last_error = plain_text(text, limit=200)
         reason: DownReason = "killed" if self.killed and not end.crashed else end.reason
-        # If the end was overdue, the supervisor may have decided already.
+        # If the end was overdue, the supervisor may have decided against a restart.
         comes_back = comes_back and end.reason != "ignored" and self.state in ("starting", "backoff")
         self._report(reason, error, comes_back)
 

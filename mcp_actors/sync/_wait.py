@@ -7,8 +7,8 @@ In the main thread Python raises `KeyboardInterrupt` after any call, also betwee
 
 - Single calls of C (`SimpleQueue.put`, `set.add`) change what several threads use. A lock taken in Python, as in
   `threading.Event`, could stay taken, and Trio's thread would hang.
-- An interrupted call withdraws the request, and thereby wakes Trio's side, in case the interrupt came between a step
-  and the wake-up.
+- An interrupted call withdraws the request, which wakes Trio's side too, in case the interrupt came just before the
+  call's own wake-up.
 - The answer is set before the step, and only the answer ends the waiting, so a step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.
@@ -218,7 +218,7 @@ class ThreadBridge(Bridge):
 def completed(coroutine: Coroutine[Any, Any, T]) -> T:
     """Run a coroutine that waits only for a `ThreadBridge`, and return the result.
 
-    The first step blocks instead of suspending, and completes the coroutine.
+    The first ``send`` blocks instead of suspending, and completes the coroutine.
     """
     try:
         coroutine.send(None)
