@@ -4,13 +4,13 @@
 resources and control the server. Events report changes of servers, and values such as `ServerStatus` are snapshots.
 """
 
-# Begin with the way of a request: users hold a ``ref``, most of its messages are in ``requests``, the actor in
-# ``connection`` carries them out, and ``record`` outlives connections and says who writes which part. ``group`` makes
-# one of many servers. The files next to these rooms hold the protocol, decisions, deadlines, errors and sources.
+# Begin with the way of a request: users hold a ``ref``, which sends messages, most from ``requests``; the actor in
+# ``connection`` executes messages. ``record`` outlives connections, and says who writes which part. ``group`` unites
+# many servers. The files next to these packages hold the protocol, decisions, deadlines, errors and sources.
 #
 # Imports go down only, in this order: ``group``, ``_watch``, ``_sources``, ``ref``, ``connection``, ``_failures``,
-# ``requests``, ``record``, ``_session``, ``_dispatcher``, ``_catalog``, ``_admission``, ``_deadlines``, ``_attempts``,
-# ``_rules``, ``_eras``. All files are on the map in ``docs/design/index.md``.
+# ``requests``, ``record``, ``_session``, ``_dispatcher``, ``_dialects``, ``_catalog``, ``_admission``, ``_deadlines``,
+# ``_attempts``, ``_rules``, ``_eras``. All files are on the map in ``docs/design/index.md``.
 
 from __future__ import annotations
 

@@ -2,7 +2,8 @@
 
 An `Admission` outlives connections: a reconnect does not make changed tools acceptable. Servers control how long
 filtering, freezing and hashing of tools take, so `Admission.prepare` and `known_tools` work tool by tool, with
-checkpoints; everything else is a short synchronous step. Pins of an earlier run come from the group's memory.
+checkpoints; everything else is a short synchronous step. The group's memory supplies the pins (hashes of accepted
+tools) of an earlier run.
 
 Owns: the accepted pins and the judged listing of a server.
 Writes: nothing.
@@ -64,7 +65,7 @@ class Admission:
     """Decides which tools of a server are admitted.
 
     Attributes:
-        accepted: the pins of the accepted tools; None before the first listing, which is trusted.
+        accepted: the pins of the accepted tools; None before the first judged listing, which is trusted.
         identity: the pin of the server's command or URL; None for an in-process server.
     """
 
@@ -72,7 +73,7 @@ class Admission:
         self.accepted: Pins | None = None
         self._config = config
         self._filter = config.tool_filter
-        self._shows = cache(config.tool_filter.shows)  # by the names of tools: patterns take time
+        self._shows = cache(config.tool_filter.shows)  # cached by name: patterns take time
         self._policy = config.on_tool_change
         self._listed: tuple[KnownTool, ...] = ()
         self._seen = Pins()
@@ -85,7 +86,7 @@ class Admission:
         If tools need approval, judge the known listing at once: a new filter may show more. Return the difference
         between this listing and the accepted tools, if new.
         """
-        _ = self.identity  # the known listing keeps its identity: the new command or URL has listed nothing
+        _ = self.identity  # computed before the change: the new command or URL has not listed these tools
         self._config, self._filter, self._policy = config, config.tool_filter, config.on_tool_change
         self._shows = cache(config.tool_filter.shows)
         verdict = None
@@ -167,8 +168,8 @@ class Admission:
         """Judge the listing of an earlier run by the pins of that run."""
         self.accepted = accepted
         self.admit(listed)
-        # Without pins, `admit` accepts a listing. A remembered listing must not count as accepted: it would be trusted
-        # without having been listed in this run.
+        # Without pins, `admit` has accepted the remembered listing, which would now be trusted without having been
+        # listed in this run.
         self.accepted = accepted
 
     def _judge(self) -> PinVerdict:
@@ -250,10 +251,11 @@ class Admission:
         )
 
     def approve(self, changes: ToolChanges, names: tuple[str, ...]) -> None:
-        """Accept reviewed tools: the named tools, or all. A tool changed since the review stays hidden.
+        """Accept the named reviewed tools, or all if none is named. A tool changed since the review stays hidden.
 
         Raises:
-            ToolNotFound: a named tool is not among the changes, or they belong to another server.
+            TypeError: `changes` is not a `ToolChanges`.
+            ToolNotFound: a named tool is not among the changes, or the changes belong to another server.
         """
         given: object = changes
         if not isinstance(given, ToolChanges):
@@ -287,13 +289,13 @@ def _with_nearest(name: str, listed: Iterable[KnownTool]) -> str:
 
 # --- A listed tool with its hash and immutable form -------------------------------------------------------------------
 
-# The steps after freezing and hashing (new, hidden, or shown) compare only names and hashes, so each fits in one
-# synchronous step. The hash of a remembered tool is computed when needed, perhaps never (`KnownTool.remembered`).
+# After freezing and hashing, to decide whether tools are new, hidden or shown takes only comparisons of names and
+# hashes, in one synchronous step. A remembered tool is hashed when needed, perhaps never (`KnownTool.remembered`).
 
 
 @frozen(eq=False)
 class KnownTool:
-    """A server's tool. Equal tools are the same JSON; Python equality would take 1 for true.
+    """A server's tool. Tools are equal if their JSON is: Python equality would take 1 for true.
 
     Attributes:
         tool: the tool as listed by the server; never modified.
@@ -314,7 +316,7 @@ class KnownTool:
 
     @classmethod
     def remembered(cls, server: str, tool: Tool, naming: str) -> Self:
-        """Do the same, without the hash, for a tool listed in an earlier run."""
+        """Prepare a tool listed in an earlier run for being shown, without the hash."""
         return cls(tool, CatalogEntry.of(server, tool, naming, remembered=True), tool.name)
 
     @cached_property
@@ -339,8 +341,8 @@ async def known_tools(
 ) -> tuple[KnownTool, ...]:
     """Apply `KnownTool.of` to each tool. Of several tools with the same name only the first counts.
 
-    An unchanged tool stays the same object as before. So similar lists are compared quickly, and replacing a list does
-    not release all tools in one step.
+    An unchanged tool stays the same object, so that similar lists are compared quickly, and replacing a list does not
+    release all tools in one step.
 
     **Cancellation**: leaves at the next tool. A short list has no checkpoint.
     """
@@ -351,7 +353,7 @@ async def known_tools(
         if tool.name not in known:
             now, then = KnownTool.of(server, tool, naming), earlier.get(tool.name)
             if then is not None and then == now:
-                then.entry.prepare()  # perhaps only remembered so far
+                then.entry.prepare()  # `then` may be a remembered tool
                 now = then
             known[tool.name] = now
             await time_slice.checkpoint()
@@ -367,9 +369,9 @@ async def known_tools(
 def fingerprint(config: ServerConfig) -> str | None:
     """Return a hexadecimal key for the memory of a server; None for an in-process server.
 
-    A server from a configuration file is identified by file and name, not by command: a file that suddenly starts
-    another program under the same name is noticed, and programs with different files do not disturb each other. A
-    server configured in code is identified by name and `launch_identity`.
+    A server from a configuration file is identified by file and name, not by command. So another command under the same
+    name is noticed, and programs with different files do not disturb each other. A server configured in code is
+    identified by name and `launch_identity`.
     """
     identity = launch_identity(config.transport)
     if identity is None:

@@ -1,9 +1,9 @@
 """Report to observers how each attempt of a request ended.
 
-Every end of an attempt (decision 53 lists all) must be reported exactly once, at next to no cost without observers. The
-`Deadline` of a request refers to an `ObservedAttempt` while an attempt is under way. The caller settles each in the
-step that decides about a further attempt; the end of the deadline settles a leftover as cancelled. Further results of a
-listed tool create no `Attempt` (`CallObserver.counter`).
+Every end of an attempt (decision 53 lists all) must be reported exactly once, at next to no cost without observers.
+While an attempt is under way, the `Deadline` of its request refers to an `ObservedAttempt`. The caller's task settles
+the attempt in the step that decides about a retry; `Deadline.end` settles a leftover attempt as cancelled. For results
+that an observer counts (`CallObserver.counter`), no `Attempt` is created.
 
 Owns: the counting functions of observers, for as long as the server.
 Writes: the log, if an observer raises.
@@ -46,7 +46,7 @@ RESULTS: Final[dict[type[Exception], Result]] = {
     ServerUnavailable: "unavailable",
     ConnectFailed: "unavailable",
 }
-"""The results of attempts that end with these errors; all others are ``"error"``."""
+"""The results of attempts that end with these errors; any other error is ``"error"``."""
 
 NOT_SENT: Final = (ToolNotFound, InvalidArguments)
 ANSWERS: Final = (MCPError, InvalidResult, NotSupported)
@@ -55,9 +55,9 @@ ANSWERS: Final = (MCPError, InvalidResult, NotSupported)
 class CallObserver:
     """Base of observers for settled attempts of requests; pass instances as ``observers``.
 
-    A subclass defines `settled`. It is called in the event loop of the servers (with `mcp_actors.bridge`, in their
-    thread), in the step that settles the attempt, and must not block. Exceptions are logged once, and do not affect the
-    request.
+    A subclass defines `settled`, which is called in the event loop of the servers (with `mcp_actors.bridge`, in the
+    bridge's thread), in the step that settles the attempt, and must not block. Exceptions do not affect the request;
+    the first for each server is logged.
     """
 
     wants_requests: bool = False
@@ -70,8 +70,8 @@ class CallObserver:
 
         Args:
             server: the server's name.
-            describe: returns the current facts about an actor of the server, by name as in events (``"time:2"``).
-                Forget this function at `ServerRemoved`: it keeps the server in memory.
+            describe: takes the name of an actor of the server, as in events (``"time:2"``), and returns current facts.
+                Forget this function at `ServerRemoved`: the function keeps the server in memory.
         """
 
     def settled(self, attempt: Attempt) -> None:
@@ -82,8 +82,8 @@ class CallObserver:
         """Return a function to take further results of the tool in place of `settled`, at less cost.
 
         The function is called with ``queued`` and ``served`` of each further call of the tool with the result ``"ok"``,
-        and must not block either. The function is kept as long as the server: return None for more tools than a server
-        should have. If one of several observers returns None, `settled` of all observers takes the results of the tool.
+        and must not block either. The function is kept as long as the server, so return None beyond a reasonable number
+        of tools. If any observer returns None, `settled` of all observers takes the results of the tool.
 
         Args:
             attempt: a call of a listed tool with the result ``"ok"``, after `settled` has taken it.
@@ -120,7 +120,7 @@ class Observed:
     """The observers of one server, with facts for them.
 
     Attributes:
-        lists: whether the server lists a tool now.
+        lists: returns whether the server lists a tool now.
         describe: returns the facts about an actor of the server.
     """
 
@@ -144,7 +144,7 @@ class Observed:
         self._report(Attempt(self, kind, target, result="error", outcome="not_sent", error=error))
 
     def _report(self, attempt: Attempt) -> None:
-        """Call the observers. An exit of the program (`SystemExit`, Ctrl-C) leaves."""
+        """Call the observers. `SystemExit` and `KeyboardInterrupt` propagate."""
         for observer in self.observers:
             try:
                 observer.settled(attempt)
@@ -201,7 +201,7 @@ class ObservedAttempt:
             if is_tool_call and not is_error and attempt.listed:
                 observed._find_counters(attempt)
             return
-        # Nearly all attempts end here, so everything is inline, and no `Attempt` is made.
+        # With counters, nearly all attempts end here, so everything is inline.
         for observer, count in counters:
             try:
                 count(sent_at - self.began, now - sent_at)
@@ -222,7 +222,7 @@ class ObservedAttempt:
         self, now: float, result: Result, outcome: Outcome, last: bool = True, error: Exception | None = None
     ) -> Attempt:
         sent_at = now if self.sent_at is None else self.sent_at
-        queued = max(0.0, sent_at - self.began)  # a pause may end early
+        queued = max(0.0, sent_at - self.began)  # the pause before a retry may end early
         kind, facts = self.operation.partition(" ")[0], (self.subject, self.number, self.replica, self.request_id)
         return Attempt(self.observed, kind, *facts, result, outcome, queued, now - sent_at, last, error)
 
@@ -240,9 +240,9 @@ class Attempt:
         result: ``"ok"``; ``"tool_error"`` (a result with ``is_error``); ``"timed_out"`` (`RequestTimedOut`); ``"lost"``
             (`ConnectionLost`); ``"unavailable"`` (`ServerUnavailable`, `ConnectFailed`); ``"cancelled"`` (the caller
             has left); ``"error"`` (any other exception).
-        outcome: ``"done"``: the server has answered; ``"not_sent"``: an effect is impossible; ``"unknown"``.
-        queued: seconds until the attempt was handed over, or ended without.
-        served: seconds from there to the end.
+        outcome: ``"done"``: the server has answered; ``"not_sent"``: an effect is impossible; ``"unknown"``: neither.
+        queued: seconds until the attempt was handed over, or ended before.
+        served: seconds from `queued` to the end.
         last: True if no further attempt of the request follows. Each request has exactly one last attempt.
         error: the exception for the caller, or the failure to be retried; None for a result or a cancellation.
     """
@@ -291,7 +291,7 @@ def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Out
     """
     result: Result = next((result for kind, result in RESULTS.items() if isinstance(error, kind)), "error")
     refused = isinstance(error, NOT_SENT) or (isinstance(error, NotSupported) and not asked)
-    if refused or not handed_over:  # an unsent retry may carry the outcome of an earlier attempt
+    if refused or not handed_over:  # the error of an unsent retry may have an earlier outcome
         return result, "not_sent"
     if isinstance(error, HttpStatusError):
         return result, "unknown" if meaning_of(error.status).trouble else "done"

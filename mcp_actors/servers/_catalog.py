@@ -1,8 +1,8 @@
-"""Keep the tools of one server: listed, and shown.
+"""Keep the listed tools and the shown tools of one server.
 
 A catalogue outlives connections: tools stay listed while the server reconnects. Answers may cross each other and
 notifications; `Freshness`, also used by kept resources, keeps the shown list from going back in time. All writers
-(connections, listing requests, approvals, configuration changes) call synchronous methods, and so see no half-done
+(connections, listing requests, approvals, configuration changes) call synchronous methods, and never see half of a
 change.
 
 Owns: the listed and shown tools, the checks of arguments, and earlier reports.
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 MAX_REPORTED: Final = 8
-"""Items over a limit reported one by one. A server must not fill logs or push events out of a stream."""
+"""Dropped items of a list reported one by one. A server must not fill logs or push events out of a stream."""
 
 
 class ToolDifference(NamedTuple):
@@ -44,10 +44,10 @@ class ToolDifference(NamedTuple):
 
 
 class Reporter:
-    """Receives the changes of a catalogue, synchronously. The base class ignores all.
+    """Receives the changes of a catalogue, synchronously. The base class ignores every report.
 
     Attributes:
-        mask: masks credentials in text of the server. The base class knows none.
+        mask: masks credentials in text of the server; in the base class, changes nothing.
     """
 
     mask: Callable[[str], str] = str
@@ -56,13 +56,13 @@ class Reporter:
         """Report a change of the shown tools."""
 
     def differs(self, verdict: PinVerdict) -> None:
-        """Report listed tools other than the accepted tools."""
+        """Report a difference between the listed and the accepted tools."""
 
     def listed_again(self) -> None:
-        """Report a listing after a failure to list."""
+        """Report the first listing after a failure to list."""
 
     def misnamed(self, names: str) -> None:
-        """Report the filter's names without a tool."""
+        """Report names in the filter without a listed tool."""
 
     def over_limit(self, error: LimitExceeded) -> None:
         """Report an item left out for exceeding a limit."""
@@ -77,7 +77,7 @@ class ServerCatalog:
     Attributes:
         known: True once the server has listed its tools in this run.
         tools: the listed tools that are shown.
-        shown: the same as entries of the group's catalogue; the same object while unchanged.
+        shown: `tools` as entries of the group's catalogue; the same object while unchanged.
         version: counts the changes of `shown`.
         answers: counts the answers that differed from the previous answer, shown or not.
         deferred: True while the tools come from an earlier run (`restore`) or connection (`defer`), with no listing
@@ -112,7 +112,7 @@ class ServerCatalog:
         self._reporter = reporter
 
     def configure(self, config: ServerConfig) -> None:
-        """Take over a changed configuration: the filter at once, all else from the next listing on."""
+        """Take over a changed configuration: filter, approval and validation at once, the rest at the next listing."""
         self._config = config
         checks = ToolChecks(config.name, mode=config.validate, mask=self._reporter.mask)
         self.checks = checks.updated(each.tool for each in self.listed)
@@ -125,10 +125,10 @@ class ServerCatalog:
         if verdict is not None:
             self._reporter.differs(verdict)
         if self.admission.identity != identity:
-            self.known = False  # the shown tools are another program's until the next listing, and not to be remembered
+            self.known = False  # until the next listing, the tools are another program's: do not store them
 
     def copy_for_isolated(self) -> ServerCatalog:
-        """Return a copy for an isolated attempt; changes of the copy are not reported."""
+        """Return a copy for an isolated attempt. The copy reports nothing."""
         other = ServerCatalog(self._config, Reporter(), self.naming)
         other.listed, other.checks = self.listed, self.checks
         other._set(self.tools)
@@ -141,13 +141,13 @@ class ServerCatalog:
     # --- listings ---------------------------------------------------------------------------------------------------
 
     def offer(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
-        """Show an answer of the server, unless possibly older than the shown answer."""
+        """Show an answer, unless possibly outdated or older than the shown answer."""
         listed = self._compared(listed)
         match self.freshness.judge(ticket, trio.current_time()):
             case "newest":
                 self._replace(ticket, listed)
             case "crossed" if listed != self.listed:
-                self.mark_stale()  # one of the two is outdated, no telling which
+                self.mark_stale()  # one of the two answers is outdated, perhaps the shown one
 
     def replace(self, ticket: Ticket, listed: tuple[KnownTool, ...]) -> None:
         """Show an answer unconditionally: the first on a new connection."""
@@ -171,7 +171,7 @@ class ServerCatalog:
             self._reporter.listed_again()
 
     def _report_misnamed(self) -> None:
-        """Report the filter's names without a tool, once for each filter and list."""
+        """Report to `Reporter.misnamed`, once for each filter and list."""
         judged = (self._config.tool_filter, self.listed)
         if judged[0] is self._judged[0] and judged[1] is self._judged[1]:
             return
@@ -181,7 +181,7 @@ class ServerCatalog:
             self._reporter.misnamed(self._misnamed)
 
     def _compared(self, listed: tuple[KnownTool, ...]) -> tuple[KnownTool, ...]:
-        """Return the previous answer if equal (identity shows a change); otherwise count a new answer."""
+        """Return the previous tuple for an equal answer (``is`` finds a change); otherwise count a new answer."""
         if listed != self._answer:
             self._answer = listed
             self.answers += 1
@@ -195,7 +195,7 @@ class ServerCatalog:
         self.deferred = True
 
     def defer(self) -> None:
-        """Keep showing the tools of a server until used again."""
+        """Keep showing the tools of a resting server until its next listing."""
         self.deferred = self.known or self.deferred
 
     def use_static(self, ticket: Ticket, failure: Exception) -> None:
@@ -241,10 +241,10 @@ class ServerCatalog:
         """Approve reviewed changes and show their tools.
 
         Raises:
-            ToolNotFound: see `Admission.approve`.
+            TypeError, ToolNotFound: see `Admission.approve`.
         """
         self.admission.approve(changes, names)
-        self.checks = copy(self.checks)  # check waiting calls once more
+        self.checks = copy(self.checks)  # a new object: waiting calls are checked again
         if self.known or self.deferred:
             self._show(self.admission.admitted(), deferred=self.deferred)
 
@@ -263,7 +263,7 @@ class ServerCatalog:
     # --- staleness --------------------------------------------------------------------------------------------------
 
     def mark_stale(self) -> None:
-        """Mark the shown tools as outdated: the server has notified a change, perhaps unheard."""
+        """Mark the shown tools as possibly outdated: the server has, or may have, notified a change."""
         self.freshness.mark_stale(trio.current_time())
 
 
@@ -283,20 +283,19 @@ def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> 
 
 # Two listings may cross: the server may read them in either order, whatever the order of answers. And a notification
 # may overtake a listing. So an answer is shown only if its request was sent after the shown answer had arrived, and no
-# notification has arrived since: the shown list never goes back in time. An answer that is not shown leaves
-# `Freshness.stale_since` set, so the list is requested again.
+# notification has arrived since. Any other answer leaves `Freshness.stale_since` set, so the list is requested again.
 
 
 STALE_GRACE: Final = 5.0
-"""Seconds for which the shown list may be known to be outdated. Then even an overtaken answer is shown: it is newer,
-and the list of a server that changes faster than it answers would never be updated."""
+"""Seconds for which a list known to be outdated may be shown. Then even an overtaken answer, which is newer, replaces
+the list: a server's tools may always change faster than the server answers."""
 
 Verdict = Literal["newest", "overtaken", "crossed"]
 """The newest answer, overtaken by a notification, or crossed with the shown answer."""
 
 
 class Ticket(NamedTuple):
-    """The moment of a request: the numbers of earlier listings and notifications."""
+    """The moment of a request: the numbers of listings begun and of notifications received."""
 
     number: int
     notifications: int
@@ -345,7 +344,7 @@ class Freshness:
         return "overtaken" if ticket.notifications < self._notifications and patient else "newest"
 
     def show(self, ticket: Ticket, now: float) -> None:
-        """Register the request of the answer shown."""
+        """Note that the answer to this request is shown."""
         self._begun_when_shown = self._begun
         self.stale_since = None if ticket.notifications == self._notifications else now
 

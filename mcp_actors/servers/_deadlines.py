@@ -1,14 +1,14 @@
 """Enforce the deadlines of requests, and count how requests end.
 
-A deadline belongs to a call, not to a connection: the clock starts with the call, includes the queue, and runs while
-the server is disconnected or a full pipe blocks the write. So one task per group (`DeadlineTimer`) enforces all
-deadlines in place of the servers. The caller gets the error at once; then the request is withdrawn from the queue, or
-cancelled at the server. Only while an isolated retry connects does its caller enforce the deadline.
+A deadline belongs to a call, not to a connection: time counts from the call, also in the queue, and while the server
+is disconnected or a full pipe blocks the write. So one task per group (`DeadlineTimer`) enforces all deadlines in place
+of the servers. The caller gets the error at once; then the request is withdrawn from the queue, or cancelled at the
+server. Only while an isolated retry connects, the caller's task enforces the deadline.
 
 All requests to a server have the same timeout and expire in the order of their calls, so a FIFO queue replaces a timer
 per request. Time without progress has a second queue; renewing moves an entry to the end. A sign-in stops
-``request_timeout`` for all requests, and gives an older request at least as much time back, which keeps the order. A
-question to a person stops both limits of the request in question; the queues skip these few.
+``request_timeout`` for all requests, and gives an older request at least as much time back as a younger, which keeps
+the order. A question to a person stops both limits of few requests; the queues skip these.
 
 Owns: the deadlines and counts of one server, on whichever connection; the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.
@@ -51,7 +51,7 @@ class InTask:
     Attributes:
         calls: the unanswered messages.
         latest: the latest message.
-        error: the end, if decided from outside.
+        error: the error to end with, if decided outside the task.
     """
 
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)
@@ -83,11 +83,11 @@ class Deadline:
 
     Attributes:
         operation: the protocol's method and main argument: ``"tools/call 'search'"``.
-        own: True for internal requests, such as for a new list of tools: leaving does not wait for them.
+        own: True for internal requests, such as for a new list of tools; `wait_settled` does not wait for these.
         idle_at: when the request times out without progress; infinite if unlimited or not sent.
-        call: the message of the latest attempt, or the middleware that sends messages.
+        call: the message of the latest attempt, or the task whose middleware sends messages.
         begun: how many messages of this attempt, sent by middleware, have ended and may have had an effect.
-        asked: seconds that do not count, because a person was asked; less the start time while a question is open.
+        asked: seconds that do not count because a person was asked; while questions are open, minus the start time.
         questions: for each open question to a person, the most that `asked` may become.
         tries: the number of attempts, including the current.
         since: when the present retry is due; None for the first attempt.
@@ -120,7 +120,7 @@ class Deadline:
         return None if self.call is None else self.call.actor
 
     def is_pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> bool:
-        """Return True for a caller's request in flight (at one of these actors, if given); with ``queued``, for any."""
+        """Return True for a caller's request in flight (at one of `actors`, if given); with `queued`, for all."""
         return not self.own and (queued or (self.sent if actors is None else self.is_at(actors)))
 
     def is_at(self, actors: Container[object]) -> bool:
@@ -139,7 +139,7 @@ class Deadline:
 
     def wait_again(self, failure: Exception, delay: float) -> None:
         """Note a failed attempt; another follows in `delay` seconds."""
-        attempt, self.observed = self.observed, None  # an observer may raise SystemExit
+        attempt, self.observed = self.observed, None  # cleared first: an observer may raise SystemExit
         if attempt is not None:
             attempt.failed(failure, last=False)
         self.begun = 0
@@ -155,7 +155,7 @@ class Deadline:
         self.keeper._idle.pop(self, None)
 
     def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
-        """Call a function after `seconds`, the same for all requests; at once if the request has its outcome."""
+        """Call a function after `seconds`, always the same number; at once if the request has its outcome."""
         if self in self.keeper._requests:
             self.keeper._late[fn] = trio.current_time() + seconds, self  # middleware may send several messages at once
             self.keeper.timer.wake_by(trio.current_time() + seconds, self.keeper)
@@ -204,7 +204,7 @@ class Deadlines:
         note_quiet: True keeps `quiet_since`, at the price of reading the clock per request.
         quiet_since: when a caller's request last ended.
         on_timeout: called with deadline and error of each sent request that times out.
-        outage: returns why the server does not serve, with the error; an empty text while serving.
+        outage: returns why the server does not serve, and the error; an empty text and None while serving.
     """
 
     def __init__(
@@ -249,7 +249,7 @@ class Deadlines:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def begin(self, request: Any, *, own: bool = False) -> Deadline:
-        """Start the deadline of a request: a context manager, or call its `end`.
+        """Start the deadline of a request. Use the result as a context manager, or call its `end`.
 
         Attempts of requests that are `own` (see `Deadline`) are not observed.
 
@@ -294,9 +294,9 @@ class Deadlines:
 
     @contextmanager
     def asking(self) -> Iterator[None]:
-        """Stop the ``request_timeout`` of all requests while a person signs in, one at a time.
+        """Stop the ``request_timeout`` of all requests while a person signs in; one sign-in at a time.
 
-        Time without progress continues, but only sent requests have it: isolated attempts, which do not wait for the
+        Time without progress continues, but counts only for sent requests: isolated attempts, which do not wait for the
         person.
         """
         self._asking_since = since = trio.current_time()
@@ -315,13 +315,13 @@ class Deadlines:
         Args:
             actor: the actor of the connection.
             known: the request behind the question; None means all requests at the actor.
-            most: seconds of people's answers for each request in all, or a server could hold a request by asking
-                forever. None if no person answers.
+            most: limit on the seconds of people's answers for each request in all: a server could hold a request by
+                asking forever. None if no person answers.
         """
         # Questions of one request may overlap, and `asked` counts their union once: the first subtracts the time at its
         # start, the last adds the time at its end. In between `_reckon` uses the limit; all open questions share the
-        # largest, so closing one shortens nothing. A request that has ended stays out of `_asked`: only its end would
-        # remove it.
+        # largest, so closing one shortens nothing. A request that has ended is not added to `_asked`: only the end of a
+        # request removes an entry.
         key, asked = known or actor, list[Deadline]()
         if most is not None:
             asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
@@ -350,10 +350,7 @@ class Deadlines:
         return deadline in self._held or deadline.is_at(self._held)
 
     def pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> int:
-        """Return the number of callers' requests in flight; with ``queued``, of all without an outcome.
-
-        With the names of actors, count only requests at these.
-        """
+        """Return the number of callers' requests in flight or, with `queued`, of all; see `Deadline.is_pending`."""
         requests = tuple(self._requests)  # in one step, because other threads may call this
         return sum(deadline.is_pending(queued=queued, actors=actors) for deadline in requests)
 
@@ -390,11 +387,10 @@ class Deadlines:
 
     @trio.lowlevel.enable_ki_protection
     def expire(self, now: float) -> None:
-        """Answer expired requests; requests with an answer first."""
-        # An answered request may wait for its progress callback (`hurry`). The answer counts, so it replaces the
-        # timeout. Look these functions up before `end`, which forgets them, and end first, so that no deadline expires
-        # twice. Without the protection above, a Ctrl-C in between would lose the answer, and the caller would wait
-        # forever.
+        """Fail expired requests. First, deliver answers that have waited too long (`Deadline.hurry`)."""
+        # The answer of an expired request may wait in `_late` for the progress callback, and then replaces the timeout.
+        # Look the functions up before `end`, which forgets them, and call after `end`, so that no deadline expires
+        # twice. Without the protection above, a Ctrl-C in between would lose the answer: the caller would wait forever.
         while self._late and next(iter(self._late.values()))[0] <= now:
             hurry = next(iter(self._late))
             del self._late[hurry]
@@ -582,7 +578,7 @@ class LatencyCounts:
         self._buckets[bucket] = self._buckets.get(bucket, 0) + 1
 
     def failed(self) -> None:
-        """Count an error, but not its duration: often just the client's own timeout."""
+        """Count an error, but not its duration, which is often just the client's own timeout."""
         self._failed += 1
 
     def snapshot(self) -> Latency:
@@ -609,7 +605,7 @@ def _percentiles(buckets: dict[int, int], done: int, *shares: int) -> list[float
 
 
 class PolicyState:
-    """The state of one server's policies, for all its requests; written by their callers."""
+    """The state of one server's policies, shared by all its requests and written in their callers' tasks."""
 
     def __init__(self, config: ServerConfig, timer: DeadlineTimer | None = None) -> None:
         self.deadlines: Deadlines = Deadlines(config.name, config.request_timeout, config.progress_timeout, timer)
