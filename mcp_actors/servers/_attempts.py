@@ -242,7 +242,7 @@ class Attempt:
             has left); ``"error"`` (any other exception).
         outcome: ``"done"``: the server has answered; ``"not_sent"``: an effect is impossible; ``"unknown"``: neither.
         queued: seconds until the attempt was handed over, or ended before.
-        served: seconds from `queued` to the end.
+        served: seconds from the handover, if any, to the end.
         last: True if no further attempt of the request follows. Each request has exactly one last attempt.
         error: the exception for the caller, or the failure to be retried; None for a result or a cancellation.
     """

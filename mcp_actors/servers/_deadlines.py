@@ -296,8 +296,7 @@ class Deadlines:
     def asking(self) -> Iterator[None]:
         """Stop the ``request_timeout`` of all requests while a person signs in; one sign-in at a time.
 
-        Time without progress continues, but counts only for sent requests: isolated attempts, which do not wait for the
-        person.
+        Time without progress continues for sent requests, here isolated attempts, which do not wait for the person.
         """
         self._asking_since = since = trio.current_time()
         try:

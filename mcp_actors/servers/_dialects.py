@@ -35,10 +35,10 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 TOOL_RESULT: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
-"""Members of a tool's result. Without content, all other members are shown."""
+"""Members of a tool's result. A result without content shows its other members as text."""
 
 SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
-"""JSON schema keywords for objects of schemas."""
+"""JSON Schema keywords whose value is an object of schemas."""
 
 DEFAULTS: Final = {"ttlMs": 0, "cacheScope": "private"}
 """Meanings of missing members."""
@@ -137,23 +137,23 @@ class _LenientReader:
                 each = self._part(known.annotation, each, "this part")
                 if name == "annotations" and type(each) is dict:
                     each = {hint: given for hint, given in each.items() if _is_valid(known.annotation, {hint: given})}
-                # Nothing else needs these hints.
+                # Drop invalid hints: nothing needs them.
                 if name not in ("annotations", "_meta", "outputSchema") or _is_valid(known.annotation, each):
                     mended[name] = each
-        if "type" not in mended and "type" in fields:  # the only possible model's
+        if "type" not in mended and "type" in fields:  # only one model was possible
             mended["type"] = get_args(fields["type"].annotation)[0]
         if "inputSchema" in fields and mended.get("inputSchema") is None:  # no parameters
             mended["inputSchema"] = {"type": "object"}
         return mended
 
     def _part(self, kind: Any, value: Any, name: str) -> Any:
-        """Read a value. An invalid part of the content becomes a text that says so."""
+        """Read a value. An invalid part of the content becomes a text with the problem."""
         mended = self._value(kind, value)
         models = {getattr(each, "__name__", ""): each for each in get_args(kind)}
         if "TextContent" not in models or _is_valid(kind, mended):
             return mended
         given, text = (value.get("type"), value.get("text")) if type(value) is dict else (None, value)
-        text = to_json(text).decode() if type(text) is list else text  # a prompt has one part
+        text = to_json(text).decode() if type(text) is list else text  # a prompt message has one part
         if isinstance(value, UnreadableItem):
             what = f"cannot be read: {value.problem}"
         elif any(given in get_args(_fields(each)["type"].annotation) for each in models.values()):
@@ -165,7 +165,7 @@ class _LenientReader:
 
 
 def _model_of(models: list[type[BaseModel]], value: Json) -> type[BaseModel] | None:
-    """Return the intended model of an object: the only model, or by type or required members."""
+    """Return the only model of an object, or the model with its type or required members."""
     for model in models:
         required = {name for name, each in _fields(model).items() if each.is_required()}
         kinds = get_args(_fields(model)["type"].annotation) if "type" in _fields(model) else ()
@@ -211,14 +211,14 @@ def _with_objects(schema: Any) -> Any:
 
 @define(eq=False)
 class Oddities:
-    """Logs deviations of a server: each kind once, and the number of further ones at the end."""
+    """Logs deviations of a server: each kind once, and at the end the number of the rest."""
 
     server: str
     _seen: set[object] = field(factory=set, init=False)
     _more: int = field(default=0, init=False)
 
     def note(self, kind: object, what: str) -> None:
-        """Log an oddity, unless one of its kind was logged, or 20 kinds for this connection."""
+        """Log an oddity, unless its kind was logged, or 20 kinds for this connection."""
         if kind in self._seen or len(self._seen) == 20:
             self._more += 1
             return

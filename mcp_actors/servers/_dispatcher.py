@@ -1,15 +1,15 @@
 """Carry messages between a session and its link.
 
-The SDK's `ClientSession` uses this by its public parameter ``dispatcher``. All requests of a `Session` go through
-`LinkDispatcher.exchange`. Plain requests over a pipe bypass the session and use only progress (`Reports`) and tracing
-(`RequestSpan`).
+The SDK's `ClientSession` takes a `LinkDispatcher` by its public parameter ``dispatcher``. All requests of a
+`ConnectionSession` go through `LinkDispatcher.exchange`. Plain requests over a pipe bypass the session and use only
+`Reports` (progress) and `RequestSpan` (tracing).
 
 Order is the hard part. Requests wait in the table of the link. Over a pipe and SSE, the reading task settles a request
 in the step in which the answer arrives; streamable HTTP and modern in-process servers answer the caller's task
 directly. Notifications are passed on in the step of their arrival: in order, and before the answer that follows. User
 code runs in other tasks: one for the progress of a request, and one for each request of the server.
 
-Owns: these tasks.
+Owns: the tasks that run user code.
 Writes: params of requests (progress token, trace); deadlines, by progress; the log; at the end, fails all requests of
 the link.
 Calls: transports, _eras.
@@ -96,7 +96,7 @@ FROM_CLIENT: Final = TransportContext(kind="client", can_send_request=False)
 
 @define(eq=False)
 class IncomingMessage:
-    """The `DispatchContext` of a server's message, on whose behalf nothing may be sent."""
+    """The `DispatchContext` of a server's message. Nothing may be sent on its behalf."""
 
     request_id: RequestId | None = None
     transport: TransportContext = FROM_CLIENT
@@ -107,11 +107,11 @@ class IncomingMessage:
     async def send_raw_request(
         self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None
     ) -> Json:
-        """Refuse: this package sends no request on behalf of a server's message."""
+        """Refuse."""
         raise NotImplementedError
 
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
-        """Refuse, as `send_raw_request` does."""
+        """Refuse."""
         raise NotImplementedError
 
     async def progress(self, progress: float, total: float | None = None, message: str | None = None) -> None:
@@ -123,7 +123,7 @@ NOTIFICATION: Final = IncomingMessage()
 
 @define(eq=False)
 class ServerQuestion:
-    """A question of the server, for the callback beyond the SDK's session.
+    """A question of the server. `CURRENT_QUESTION` takes it past the SDK's session to the callback.
 
     Attributes:
         attempt: the attempt behind the question; None if unknown.
@@ -159,7 +159,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         join_handler: makes the running task part of its request, for the kernel.
 
     Attributes:
-        claimed: the types of results that extensions read. Written by the session, as the next two.
+        claimed: the types of results that extensions read. The session writes this, `refusals` and `version`.
         refusals: the methods of a server's requests without a callback, each with the SDK's refusal.
         version: the protocol version by which messages of the server are read.
         traffic: the logger of all messages, or None. With a logger, each request has a task: the path without a task
@@ -319,7 +319,7 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             raise
         finally:
             self._close()
-            # The SDK's task group keeps the cancellation and this object as cyclic garbage. Drop all other references.
+            # The SDK's task group keeps the cancellation and this object as cyclic garbage. Release everything else.
             self._tasks = None
             del self._on_request, self._on_notify, self._intercept, self.link, self._describe, self._join_handler
 
@@ -431,9 +431,9 @@ LAST_REPORTS: Final = 1.0
 class Reports:
     """Takes the progress reports of one request, in the step of reading.
 
-    A task of the session runs the callback, from a report until none waits: requests without reports need no task, and
-    a slow callback delays only itself. The callback is cancelled `LAST_REPORTS` seconds after the answer, or when the
-    request would time out.
+    While reports wait, a task of the session runs the callback: requests without reports need no task, and a slow
+    callback delays only itself. The callback is cancelled `LAST_REPORTS` seconds after the answer, or when the request
+    would time out.
 
     Args:
         server: the server's name.
@@ -493,7 +493,7 @@ class Reports:
     def answered(self, later: Later[Any], value: Any, waiting: dict[Reports, None]) -> None:
         """Settle a message once the callback has seen every report, or after `LAST_REPORTS` seconds.
 
-        The server has answered, so a slow callback must not make the request time out. If the connection ends, it
+        The server has answered, so a slow callback must not make the request time out. The end of the connection
         settles the reports in `waiting`.
         """
 
@@ -509,12 +509,12 @@ class Reports:
             return
         # From here, four events may settle the message: the callback catches up (`_deliver`), the caller leaves, the
         # connection ends (`waiting`), or time is over (`hurry`). `settle` may run twice; only the first reply counts.
-        # Without a checkpoint since `seen`, none is missed; suspended above, the deadline of an answered request cannot
-        # expire.
+        # There is no checkpoint since `seen`, so no event is missed. Time without progress is suspended above; if
+        # ``request_timeout`` expires, the answer still counts (`Deadlines.expire`).
         self._idle, waiting[self] = settle, None
         later.on_cancel = lambda _: self.hurry()  # the caller has left
         if self._deadline is not None:
-            # No deadline of the callback's scope: a callback in a thread, for example, cannot be cancelled.
+            # A deadline of the callback's scope is not enough: a callback in a thread, for one, cannot be cancelled.
             self._deadline.hurry(LAST_REPORTS, self.hurry)
 
     @property
@@ -538,8 +538,8 @@ class Reports:
 # --- OpenTelemetry spans of requests, as the SDK writes them ----------------------------------------------------------
 
 # A span is a child of the caller's span, with a name such as ``MCP send tools/call search``. The server learns the
-# trace from ``_meta`` (SEP-414). Without a tracer provider and a caller's span, skip all: the cost is a third of a
-# small call.
+# trace from ``_meta`` (SEP-414). With neither a tracer provider nor a caller's span, skip tracing, the cost of a third
+# of a small call.
 
 
 _TRACER: Final = trace.get_tracer("mcp-python-sdk")
@@ -557,7 +557,7 @@ def is_traced() -> bool:
 
 
 class RequestSpan:
-    """The span of one request, from sending to the answer. Without a provider, the caller's span."""
+    """The span of one request, from sending to the answer; without a provider, the caller's span."""
 
     __slots__ = ("_span",)
 

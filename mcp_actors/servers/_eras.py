@@ -1,10 +1,10 @@
 """Protocol eras: where a connect begins, common versions, validation of messages.
 
-In the *legacy* era a session begins with ``initialize``; since 2026-07-28 there are no sessions, and
-``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
+In the *legacy* era a session begins with ``initialize``; in the *modern* era, since 2026-07-28, there are no sessions,
+and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
 (`Negotiation`), unless remembered; HTTP with SSE is always legacy.
 
-Only a certain era is remembered: the server has answered, or its process does not survive ``server/discover``. An era
+An era is remembered if proven: the server has answered, or its process does not survive ``server/discover``. An era
 chosen for lack of an answer counts for one connection, and a modern server without tools is asked again. A failed
 connect forgets a remembered era: the server may have been upgraded.
 
@@ -45,8 +45,8 @@ class Era:
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
         discovered: the server's last answer to ``server/discover``, which need not be sent again.
-        quirk: not None if the server does not survive ``server/discover``, for the next run to skip: the server's name
-            and version; empty if not known yet.
+        quirk: name and version of a server that does not survive ``server/discover``, which the next run skips; empty
+            while unknown, and None for any other server.
     """
 
     mode: str
@@ -82,7 +82,7 @@ def era_of(discovered: DiscoverResult | None, version: str, identity: Implementa
 
 
 def _era_of_quirk(identity: Implementation | None, known: str) -> Era | None:
-    """Return the era of a server that did not survive ``server/discover``; None for another version by now."""
+    """Return the era of a server that did not survive ``server/discover``; None for a changed version."""
     version = f"{identity.name} {identity.version}" if identity is not None else ""
     return Era("legacy", quirk=version) if known in ("", version) else None
 
@@ -95,7 +95,7 @@ def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Er
         remembered: the era that the connect began with; None after a negotiation.
         answered: True if the server refused ``initialize``, and so is modern.
     """
-    # The era is not certain, but server/discover is known to end this server, so do not send it again.
+    # The era is not proven, but server/discover has made the process exit or hang, so do not send it again.
     return era if era.mode == "legacy" and remembered is None and not answered else None
 
 
@@ -127,7 +127,7 @@ def offered_versions(error: BaseException) -> list[str] | None:
 
 
 def older_version(error: Exception) -> str | None:
-    """Return the newest version before the latest that a refusal of ``initialize`` names anywhere, or None."""
+    """Return the newest version, except the latest, that a refusal of ``initialize`` names anywhere, or None."""
     text = f"{error.message} {error.data}" if isinstance(error, MCPError) else str(error)
     named = re.findall(r"\d{4}-\d\d-\d\d", text)
     return max({*named}.intersection(HANDSHAKE_PROTOCOL_VERSIONS[:-1]), default=None)
@@ -136,7 +136,7 @@ def older_version(error: Exception) -> str | None:
 def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
     """Return the remedy if the next negotiation would fail in the same way, else None."""
     offered = offered_versions(error)
-    # How the SDK's bare `RuntimeError` begins in that case.
+    # The beginnings of the SDK's bare `RuntimeError` about versions.
     of_the_sdk = "Unsupported protocol version from the server", "No mutually supported modern protocol version"
     if isinstance(error, ValidationError):
         return "fix the server"
@@ -157,12 +157,12 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
 
 # Pydantic collects every error of a value before raising. A message of half a megabyte, within all limits, may have a
 # million errors: in a list of content blocks, each zero is an error for each kind of block. Building and printing these
-# takes many seconds and gigabytes. The validators below are those of the SDK's models, except that each list, and each
+# takes many seconds and gigabytes. The validators below are the SDK's, except that each list, and each
 # object with free keys, ends at its first bad item. They accept the same values and return the same objects.
 
 
 FEW_VALUES: Final = 256
-"""Values in a message that the SDK may validate by itself: few milliseconds for their errors."""
+"""Values in a message that the SDK may validate by itself: their errors take few milliseconds."""
 
 SHOWN_PROBLEM: Final = 400
 """Characters shown of a place in a result, and of its problem."""
@@ -178,7 +178,7 @@ def bounded(model: Any) -> SchemaValidator:
 def _failing_fast(schema: Any, strict: bool = False) -> Any:
     """Return a schema whose collections end at the first bad item, and whose ``isError`` is strictly a boolean."""
     if isinstance(schema, dict):
-        without_schemas = ("cls", "config", "metadata", "serialization")  # without one for validation, that is
+        without_schemas = ("cls", "config", "metadata", "serialization")  # without schemas for validation
         walked = {
             key: each if key in without_schemas else _failing_fast(each, strict or key == "is_error")
             for key, each in schema.items()
@@ -206,7 +206,7 @@ def parse_result(method: str, version: str, result: dict[str, Any], *, claimed: 
 
 
 def check_request(method: str, version: str, params: Mapping[str, Any] | None) -> None:
-    """Refuse a large request or notification that the session would refuse, too, but only after building all errors.
+    """Refuse a large invalid request or notification by its first errors; the session would build all.
 
     Raises:
         pydantic_core.ValidationError: the params do not conform to the protocol.
@@ -282,7 +282,7 @@ def first_problem(exc: ValidationError, mask: Callable[[str], str], *, skip: int
     problems = exc.errors(include_url=False, include_context=False, include_input=False)
     questions = ("InputRequiredResult", "inputRequests"), ("params",)
     asked = [each for each in problems if each["loc"][:2] == questions[0] or each["loc"][:1] == questions[1]]
-    other = {each["loc"][:-1] for each in asked if each["loc"][-1] in ("method", "mode")}  # what the question is not
+    other = {each["loc"][:-1] for each in asked if each["loc"][-1] in ("method", "mode")}  # other kinds of questions
     likely = [each for each in asked if not any(each["loc"][:at] in other for at in range(len(each["loc"])))]
     shown = likely or asked or problems
     first, steps = shown[0], [str(step) for step in shown[0]["loc"][skip:]]

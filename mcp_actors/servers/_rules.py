@@ -85,11 +85,11 @@ def meaning_of(status: int) -> Meaning:
 #       │                                      └────────────────── the probe fails ───────────────────┘    │
 #       └───────────────────────────────────────────────── the probe is answered ──────────────────────────┘
 #
-# There is no timer: the first request after `reset_after` becomes the probe. If it ends without evidence, because its
-# caller left, the next request becomes the probe, so the breaker cannot get stuck half-open.
+# There is no timer: the first request after `reset_after` becomes the probe. If the probe ends without evidence (its
+# caller left), the next request becomes the probe, so the breaker cannot get stuck half-open.
 #
 # Each admitted request holds a ticket, the number of the breaker's phase, and its outcome counts only in that phase: a
-# call from before the breaker opened may time out after the probe was answered, and must not open it again.
+# call from before the breaker opened may time out after the probe was answered, and must not reopen the breaker.
 
 
 BreakerState = Literal["closed", "open", "half_open"]
@@ -102,13 +102,13 @@ def evidence(error: BaseException | None, *, server: str, serves: bool = False) 
 
     Args:
         error: the failure; None for any result, including ``is_error``.
-        server: the name of the request's server. Errors about others count as ``"nothing"``.
+        server: the name of the request's server. Errors about other servers count as ``"nothing"``.
         serves: whether another replica serves. Then a lost replica counts as ``"nothing"``, because all its requests
             fail together.
 
     Returns:
         ``"failure"`` for a timeout, a lost or failed connection, and the HTTP statuses 408, 429 and 5xx. ``"success"``
-        for any other answer. ``"nothing"`` for outcomes that are not the server's: a cancellation, a local limit or
+        for any other answer. ``"nothing"`` for outcomes not caused by the server: a cancellation, a local limit or
         shortage, an exception of a middleware.
     """
     match error:
@@ -308,14 +308,14 @@ class Ladder:
         return "degraded" if self.here and self.failures >= policy.warn_after else "healthy"
 
     def verdict(self, policy: HealthPolicy) -> Verdict | None:
-        """Return the step due by failures alone, before any evidence that the server is busy."""
+        """Return the step due by failures alone, without regard to evidence that the server is busy."""
         if self.here and self._rung(policy) >= policy.fail_after:
             return "fail"
         return "restart" if self.here >= policy.restart_after else None
 
     def _rung(self, policy: HealthPolicy) -> int:
-        # A busy server may fail many checks before its restart is allowed. Capped, they never skip the restart and park
-        # the server.
+        # A busy server may fail many checks before its restart is allowed. With this cap, they never park the server
+        # without a restart.
         return self.before + min(self.here, policy.restart_after)
 
 
@@ -323,7 +323,7 @@ class Ladder:
 
 
 def seconds_to_retry(policy: RestartPolicy, error: BaseException | None) -> float | None:
-    """Return the seconds until a server parked with an error is retried, or None if it is not."""
+    """Return the seconds until a server parked with an error is retried, or None if never."""
     if policy.park_retry is None or policy.max_restarts == 0:
         return None
     refused = isinstance(error, ConnectFailed) and (error.hopeless or error.http_status in (401, 403))

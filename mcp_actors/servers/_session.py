@@ -6,7 +6,7 @@
 The hard part is answers that are not results: a server may ask a person or a model first, again and again, or leave the
 rest to an extension (`carry_on`).
 
-Owns: the agreed version and capabilities of one connection; a task for each question of a required input.
+Owns: the agreed version and capabilities of one connection; a task for each question in a request for input.
 Writes: params and headers of requests; the dispatcher's version and types of results; the log, by `Oddities`.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """
@@ -383,15 +383,15 @@ def not_offered(server: str, operation: str, kind: str) -> NotSupported:
 
 # Since 2026-07-28 a server that needs input (from a model, a person, or about roots) answers with a request for input,
 # and then gets the original request again with that input. A result may also have a type claimed by an extension, which
-# finishes the request. Before, a server may refuse a request until a person has opened some pages (−32042), and reports
-# when they are done.
+# finishes the request. A server of an older version may refuse a request until a person has opened some pages (−32042),
+# and reports when these are done.
 
 
 MAX_ROUNDS: Final = 10
 """Requests for input per answer: the default of the SDKs of all languages."""
 
 QUESTIONS_A_STEP: Final = 100
-"""Questions begun in one step. A server may not have as many open, so a refusal stops the rest."""
+"""Questions begun in one step: more than a server may have open, so a refusal stops the rest."""
 
 FIRST_DELAY: Final = 0.05
 """Seconds before repeating a request whose server asks nothing, as in the SDK; doubled each time."""
@@ -472,7 +472,7 @@ async def open_pages(
 ) -> str:
     """Ask a person to open pages, and wait until all are done; return the reason for a failure, or "".
 
-    The server has so many `seconds` to report completion, for which `wait` waits by the ids of pages.
+    The server has `seconds` to report completion. `wait` takes the ids of pages, and waits for the reports.
     """
     if "elicitation_callback" not in session.listener.offered:
         return "no callback is configured for it; configure callbacks=Callbacks(elicitation=…)"
