@@ -6,9 +6,9 @@ reading, and none may stop a running server by accident. So:
 - Each source has a worker thread; all are read concurrently. Looks, followed readings and writes end within
   `SOURCE_TIMEOUT` seconds; opening and `ServerGroup.reload` wait without a limit. After a failed look, only the
   follower of the source and `reload` look again: a table behind a dead network delays the files only once.
-- Everything is read, merged and validated before the group changes anything. A reading is kept, together with its look,
-  in the step in which the group begins to apply both (`Sources.adopt`). If the source fails later, its servers stay as
-  they are, and the error is reported; only opening and `reload` raise the error of a file given as an argument.
+- Everything is read, merged and validated before the group changes anything. A reading is kept, with the stamp from the
+  look before, in the step in which the group begins to use the reading (`Sources.adopt`). If a source fails later, its
+  servers stay as they are, and the error is reported; only opening and `reload` raise the error of a file argument.
 - A cancelled, failed or refused reading leaves its sources *due* (`Sources.is_due`).
 
 Owns: a group's arguments, the last reading of each source, and a thread per source.
@@ -214,7 +214,7 @@ class Sources:
             return Part(config, Rank.FILE, strict=whole)
         if isinstance(config, Mapping):
             job = partial(configuration.load_config, config, env_file=self.env_file)
-            # Only the file needs a thread: starting one takes longer than parsing a small mapping.
+            # Only reading `env_file` needs a thread: starting one takes longer than parsing a small mapping.
             loaded = job() if self.env_file is None else await run_in_thread(job)
             return Part(loaded, Rank.FILE, strict=whole)
         remedy = 'write ServerConfig("name", Stdio("command")) or "mcp.json"'
@@ -259,14 +259,14 @@ class Sources:
         return look
 
     def _kept(self, source: Source, found: _Found, number: int, *, lenient: bool, is_file: bool) -> Reading:
-        """Return the content of a source; without any, the last content, except for a file.
+        """Return the content of a source, or the last content of a failed source.
 
         Raises:
             ConfigError: a file cannot be read, and the reading is not `lenient`.
         """
         content, last = found.content, self._last.get(source.name)
         if isinstance(content, Reading):
-            return last or content  # None if `ServerGroup.reload` has replaced the sources meanwhile
+            return last or content  # `last` is None if `reload` has replaced the sources meanwhile
         if isinstance(content, ConfigError) and is_file and not lenient:
             raise content
         before = {} if last is None else {loaded.source: loaded for loaded in last.parts}
@@ -300,14 +300,14 @@ class Sources:
 
 
 class _Found(NamedTuple):
-    """The look at a source and its content; the last reading if the look is unchanged."""
+    """The stamp and content of a source, or instead of content the last reading if the stamp is unchanged."""
 
     stamp: Hashable
     content: tuple[LoadedConfig, ...] | Reading | ConfigError
 
 
 def _check_names(names: Iterable[str]) -> None:
-    """Raise ConfigError for two sources with the same name, under which everything about a source is kept."""
+    """Raise ConfigError for two sources with the same name, the key for everything about a source."""
     seen: set[str] = set()
     for name in names:
         if name in seen:
@@ -386,7 +386,7 @@ class Part(NamedTuple):
         rank: decides which part wins if several have a server of the same name.
         strict: whether the part must be valid as a whole.
         stamp: the look before the reading; None without a source.
-        home: the name of the source; None for the whole of an argument.
+        home: the name of the source; None for an argument without a source.
     """
 
     loaded: LoadedConfig
@@ -487,7 +487,7 @@ def merge(parts: Iterable[Part], *, strict: bool) -> Given:
 
     Raises:
         ConfigError: one part has two servers of the same name, a required entry (any entry if `strict`) cannot be used,
-            or a part that must be valid is not. The first error is raised; notes list the rest.
+            or a `strict` part is invalid. The first error is raised; notes list the rest.
     """
     parts = tuple(_without_repeated(tuple(parts)))
     given, winners = Given(sources=frozenset(part.source for part in parts)), _winners(parts)
@@ -608,7 +608,7 @@ def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
 def change_lines(
     old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: ServerDifference, new: Given
 ) -> list[tuple[int, str]]:
-    """Describe a difference for people: level and text of one line per source. No line has a value."""
+    """Describe a difference for people: level and text of one line per source, without values."""
     what: dict[str, list[str]] = {}
     for home, those in _by_home((config.name for config in difference.added), new.homes).items():
         what.setdefault(home, []).append(f"added {', '.join(map(repr, those))}")

@@ -57,7 +57,7 @@ class ConfigRejected(Event):
 
 @define
 class _Tried:
-    """The last unused reading of a source, repeated less and less often (every 30 s at last) while unchanged.
+    """The last unused reading of a source, repeated less and less often while unchanged: at last every 30 s, or interval.
 
     A source may become readable without a change, for example when other programs close files.
     """
@@ -83,7 +83,7 @@ class WatchActor(Actor):
     Args:
         sources: the configurations of the group.
         apply: passes a reading to the actor that carries out changes, with a function to call once nothing can refuse
-            the reading: it keeps the reading, or returns False if a newer reading or other sources have come.
+            the reading. The function keeps the reading, or returns False if a newer reading or other sources have come.
         note: notes the sources and errors of a reading's servers, before an event reports them.
         emit: emits an event.
         upkeep: begins the tasks again after any failure.

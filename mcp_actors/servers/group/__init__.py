@@ -1,6 +1,6 @@
 """Many servers as one: open, supervise, change and view them together.
 
-Only here are actors of servers started, stopped and exchanged; the rooms of a single server do not import this room.
+Only this package starts, stops and exchanges actors of servers; packages of a single server do not import this package.
 Begin with ``_open`` and the drawing in ``_tree``.
 """
 

@@ -1,7 +1,7 @@
-"""Facts about a group that programs read through any reference.
+"""Facts about a group, for programs to read in any thread.
 
-The base of `ServerGroup` and of the views in ``bridge`` and ``sync``, read in any thread. Every call needs the snapshot
-of all tools, so the snapshot is computed anew only after a change.
+`GroupFacts` is the base of `ServerGroup` and of the views in ``bridge`` and ``sync``. Every call needs the snapshot of
+all tools, so the snapshot is computed anew only after a change.
 
 Owns: the last snapshot (`Shelf`), shared by a group and all views.
 Writes: the log, for colliding names of tools.
@@ -66,7 +66,7 @@ class Shelf:
 
 @explained_methods
 class GroupFacts(Handle, Mapping[str, AnyServer]):
-    """The members of a group that only read. Every view is computed from each server's current state."""
+    """The methods of a group that only read, each time from the servers' current state."""
 
     __slots__ = ()
 
@@ -76,7 +76,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
 
     @abstractmethod
     def _server(self, ref: ServerRef, /) -> AnyServer:
-        """Return the reference of this group's kind."""
+        """Return the server's reference of the kind that this group has."""
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name}: {member.record.life.state}" for name, member in self._members.items())
@@ -127,8 +127,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
     def errors(self) -> Mapping[str, Exception]:
         """The current error of each server that has one, by name.
 
-        An entry disappears when its server becomes ready or is stopped. Before these come errors of the group, until
-        fixed:
+        An entry disappears when its server becomes ready or is stopped. Errors of the group come first, until fixed:
 
         - unusable entries of the configuration: by the name of the server, also while it runs with the earlier
           configuration, or by the path of an unreadable file. With ``watch=True`` also the error for which a whole new
@@ -186,7 +185,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
         """Return the tool with a public name.
 
         Raises:
-            ToolNotFound: no tool has the name; the message lists similar names, and servers that show no tools now.
+            ToolNotFound: no tool has the name; the message lists similar names, and servers that do not serve now.
             ServerUnavailable: no tool has the name because this group ends or has ended.
         """
         try:
@@ -236,10 +235,10 @@ def tool_not_found(
 ) -> ToolNotFound:
     """Return the error for an unknown public name.
 
-    Servers that are `silent` show no tools now; `hidden` ones have tools that wait for approval.
+    Servers in `silent` do not serve now; servers in `hidden` have tools that wait for approval.
     """
     hints = []
-    # Not if the name belongs to a server that shows no tools now: a similar tool of another server does not help.
+    # Not if the name belongs to a server that does not serve now: a similar tool of another server does not help.
     if not any(_names_tool_of(server, public_name, naming) for server in silent):
         # Perhaps the server's name, or the tool's own name, as `ServerRef` takes it.
         near = [tool.public_name for tool in known if public_name in (tool.name, tool.server)]

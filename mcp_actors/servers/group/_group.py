@@ -269,7 +269,7 @@ class ServerGroup(GroupFacts[ServerRef]):
         return done.summary
 
     async def _reload(self, new: tuple[Configured, ...]) -> Reloaded | None:
-        """Read these or the current configurations, and apply them; return None if they are outdated."""
+        """Read and apply these or the current configurations; return None if the reading is outdated."""
         configs = new or self._sources.configs
         given = await self._sources.read(configs, whole=True)
 

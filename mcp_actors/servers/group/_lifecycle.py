@@ -51,7 +51,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 MAX_CHANGES: Final = 1000
-"""Concurrent changes; further changes wait in the mailbox. A change costs only its turn."""
+"""The most changes under way; further changes wait in the mailbox."""
 
 
 @frozen(eq=False)
@@ -73,9 +73,9 @@ class Replace(Call[Wish]):
 class Reload(Call["Reloaded | None"]):
     """Change whatever differs from a configuration.
 
-    `adopt` keeps `given` as the group's configuration, once nothing can refuse the change. It returns False, and
-    nothing is changed, if other sources have come meanwhile. `keep_added` leaves servers from `ServerGroup.add`
-    unchanged.
+    `adopt` keeps `given` as the group's configuration, once nothing can refuse the change. If other sources or a newer
+    reading have come meanwhile, `adopt` returns False, and nothing is changed. `keep_added` leaves servers from
+    `ServerGroup.add` unchanged.
     """
 
     given: Given
@@ -117,8 +117,8 @@ def in_words(done: ReloadSummary, failed: Iterable[str]) -> str:
 class LifecycleActor(Actor):
     """Carries out changes.
 
-    Handlers are shielded, and each loop has its own task. The servers' timeouts and the end of the group bound every
-    change.
+    Handlers are shielded, and loops have their own tasks, except for `Retire`. The servers' timeouts and the end of the
+    group bound every change.
     """
 
     max_in_flight = MAX_CHANGES
@@ -142,7 +142,8 @@ class LifecycleActor(Actor):
 
         Raises:
             ConnectFailed: an added required server could not be connected.
-            ConfigError, KeyError: the group already has, or has not, a server of this name.
+            ConfigError: the configuration does not fit the group, or the name is taken.
+            KeyError: no server has the name.
         """
         # Shielded, because a caller may leave between the stop and the start of a server, and half a change would stay.
         # No cancellation bounds the waits inside, so each must look at `_over` or end with the group (see `running`);
@@ -172,8 +173,8 @@ class LifecycleActor(Actor):
             try:
                 yield
             finally:
-                # No cancellation ends the waits of shielded handlers. The flag does, and the wish wakes them and ends
-                # the waits of callers; both before the nursery waits for its tasks, or the group would never close
+                # No cancellation ends the waits of shielded handlers. The flag does; the wish wakes handlers, and ends
+                # the waits of callers. Set both before the nursery waits for its tasks, or the group would never close
                 # while a handler waits for a server.
                 self._over = True
                 for record in self._roster.records.values():
@@ -199,7 +200,7 @@ class LifecycleActor(Actor):
             member = await self._add(config, strict=True)
             self._roster.added |= {config.name}
             logger.info("add(): added %r", config.name)
-            return _wish_of(member)  # here, because it may be stopped before the caller runs
+            return _wish_of(member)  # taken here: the server may be stopped before the caller runs
 
     @asynccontextmanager
     async def _free(self, name: str) -> AsyncIterator[None]:
@@ -271,7 +272,7 @@ class LifecycleActor(Actor):
     async def _reload(self, message: Reload) -> Reloaded | None:
         """Make the servers of the group those of a configuration. Removed servers stop before new ones are added.
 
-        A required server that cannot be connected is shown and retried: no caller may handle the error.
+        A required server that cannot be connected is shown and retried: perhaps no caller handles the error.
         """
         given = message.given
         async with self._set:
@@ -345,7 +346,7 @@ class LifecycleActor(Actor):
 
     async def _retire(self, message: Retire) -> None:
         """Let an idle server rest, or renew an old connection unless another replica is down."""
-        # The loop runs in this task, because there must be no checkpoint between the look whether the server is used
+        # The loop runs in this task, because there must be no checkpoint between the check whether the server is used
         # and the step in which the loop makes new requests wait (`hold`). A request in between would be in flight on
         # a connection that is closed as unused.
         server, old, life = message.server, message.connection.life, message.server.record.life

@@ -3,7 +3,7 @@
 Theory of operation
 -------------------
 Each server has at most one loop, so no two steps of a server meet. `ServerLoops.look` carries out the steps that `due`
-returns, until none is left, in a task of the lifecycle actor, which only the end of the group cancels. A step that
+derives from the wishes (`Wanted`), until none is left, in a task that only the end of the group cancels. A step that
 waits for requests in flight or for a connect ends early if another wish overtakes it: the loop looks again, and the
 server's own supervisor completes the step. So a stop overtakes a connect that hangs. Nothing overtakes the drain of a
 server that leaves.
@@ -108,7 +108,7 @@ class ServerLoops:
     async def _once_finished(
         self, record: ServerRecord, ends: Sequence[ConnectionRecord], end: Callable[[], Awaitable[bool]]
     ) -> bool:
-        """End connections once their requests in flight have ended. All others wait for the next connections."""
+        """End connections once their requests in flight have ended. Other requests wait for the next connections."""
         kept = True  # if `end` is overtaken, it may have stopped the actor already
         life, cut, incarnations = record.life, record.life.wanted.cut, [each.life.incarnation for each in ends]
 
@@ -119,8 +119,8 @@ class ServerLoops:
             return replaced or life.wanted.cut > cut or life.wanted.mode == "leave"
 
         # Hold before the first checkpoint: a request taken now would prolong the drain, or be cut off at its end. In
-        # any case release, then push: a connection that stays, or is new already, has refused requests meanwhile, and
-        # without `take_again` they would keep waiting.
+        # any case release, then call `take_again`: a connection that stays, or is new already, has refused requests
+        # meanwhile, which would keep waiting.
         hold(ends, True)
         try:
             async with _unless(life, overtaken):
@@ -154,7 +154,7 @@ class ServerLoops:
         elif ends:
             async with server.open_pool() as pool:
                 await pool.stop_child(old.name, keep_mailbox=True)
-                with suppress(ActorStartError):  # its state shows it
+                with suppress(ActorStartError):  # the replica's state shows the failure
                     await start_again(pool, old.name)
         return ends and whole
 
@@ -214,7 +214,7 @@ class ServerLoops:
 
 
 def hold(connections: Iterable[ConnectionRecord], holding: bool) -> None:
-    """Let requests wait for the next connections, because these are being closed; or end the wait."""
+    """Let requests wait for the next connections while these are being closed (`holding`), or end the wait."""
     for each in connections:
         each.life.holding = holding
 
@@ -239,7 +239,7 @@ async def _watch(life: ServerLife, overtaken: Callable[[], bool], scope: trio.Ca
 
 # A server that leaves *drains*: it refuses new requests, and finishes accepted ones, including queued ones. A server
 # that comes back (restart, new configuration) finishes only requests in flight; all others wait for its next connection
-# (`ConnectionLife.holding`). Then it is disconnected, whatever is left.
+# (`ConnectionLife.holding`). After that, the server is disconnected, whatever is left.
 #
 # A server is drained only in an explicit change, and only if it answers: not with a suspended process, and not after a
 # check or request has timed out. A draining server is ``stopping`` and not checked: a server with one thread, busy with
@@ -265,9 +265,10 @@ def _actors(ends: Sequence[ConnectionRecord], *, queued: bool) -> list[str] | No
 async def drain(
     record: ServerRecord, ends: Sequence[ConnectionRecord], seconds: float, *, queued: bool, idle: bool = False
 ) -> None:
-    """Wait until connections have finished their requests, at most `seconds`; return at once without requests.
+    """Wait until connections have finished their requests, at most `seconds`.
 
-    `queued` also finishes queued requests. `idle` drains even without requests: a draining server refuses new ones.
+    Return at once without requests, or if no connection answers, unless `idle`: a draining server refuses new requests.
+    `queued` also finishes queued requests.
     """
     requests = _pending(record, ends, queued=queued)
     if not idle and not (requests and seconds and _answer(ends)):
@@ -295,8 +296,8 @@ class GroupEnd:
     async def drain_all(self, *, ending: bool = False) -> None:
         """Refuse all requests and changes from now on, and let the servers finish accepted requests.
 
-        A second call waits for the end of the first. `ending` is True while the block still runs, so that requests wait
-        to be refused.
+        A second call waits for the end of the first. `ending` is True while the block still runs: then new requests
+        wait, and are not refused.
 
         **Cancellation**: ends the wait.
         """

@@ -68,7 +68,7 @@ FLUSH_WAIT: Final = 1.0
 """Seconds that closing a group waits for unwritten listings, while servers disconnect."""
 
 ERRORS: Final = "catalog_store"
-"""Names failures to write in the errors of the group."""
+"""The key of failed writes in the errors of the group."""
 
 
 @frozen(eq=False)
@@ -86,7 +86,7 @@ class _Known:
 
 @frozen(eq=False)
 class _Remembered:
-    """The content of a server's file: tools (None: too large to keep), pins, identity and quirk."""
+    """The content of a server's file: tools (None: too large, or unknown), pins, identity and quirk."""
 
     listed: tuple[KnownTool, ...] | None
     accepted: Pins | None
@@ -111,7 +111,7 @@ class CatalogMemory:
         self._moved: set[str] = set()  # the file for a new source lacks the tools accepted under the old source
         self._news = trio.Event()
         self._closing = trio.Event()
-        # An own limiter: the program's other threads cannot delay this one, and at most one of ours can hang.
+        # A separate limiter: the program's other threads cannot delay this thread, of which at most one can hang.
         self._threads = trio.CapacityLimiter(1)
         for record in records:
             self.add(record)
@@ -181,7 +181,7 @@ class CatalogMemory:
             self._distrust(server)
 
     async def _load(self, unread: dict[str, str], until: Mapping[str, float], *, pins_only: bool) -> None:
-        """Read files, each until its time. Remove read files from `unread`; a failure becomes the value."""
+        """Read files, each until its time. Remove read files from `unread`, or replace the value by the failure."""
         files = {server: self._fingerprints[server] for server in unread}
         order = await self._in_thread(partial(_by_size, self._store, files))
         for limit, batch in _batches(order, until):
@@ -268,7 +268,7 @@ class CatalogMemory:
             self._moved.discard(server)
 
     def close(self) -> float:
-        """Accept no more listings. Return how many seconds to wait for the unwritten ones."""
+        """Let `run` end once all is written. Return how many seconds to wait for the unwritten listings."""
         self._closing.set()
         self._news.set()
         return FLUSH_WAIT if self._unwritten() else 0.0

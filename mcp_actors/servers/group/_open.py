@@ -149,7 +149,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
 
     Raises:
         ConnectFailed: a required server could not be connected: the first awaited one in configured order. Servers
-            after a failed one are stopped; others that had failed are named in that order, and are notes. Everything
+            after a failed one are stopped; further failures are named in configured order, and are notes. Everything
             that was started is closed.
         ServerUnavailable: a server with ``on_failure="raise"`` failed for good while the block ran. The block was
             cancelled.
@@ -173,7 +173,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
     group_end = GroupEnd(roster, drain_timeout)
     # Signals are received first: a table may take seconds to read, and the default action of SIGHUP and SIGTERM would
     # end the program meanwhile, without any clean-up of the caller. Both blocks end last, after the servers have
-    # stopped: before, a second signal would leave processes behind.
+    # stopped, or a second signal would leave processes behind.
     async with _received(reloads) as received, group_end.on_signal(stops):
         await _read_first(sources, configs, roster)
         install_filters()
@@ -202,7 +202,7 @@ async def _read_first(sources: Sources, configs: tuple[Configured, ...], roster:
 def _followers_of(
     sources: Sources, roster: Roster, hub: EventHub, *, watch: bool
 ) -> tuple[StatusBoard, list[ChildSpec]]:
-    """Return the states to write, and the actors for the sources, without which the group continues."""
+    """Return the states to write, and actors for the sources. If these fail, the group continues."""
 
     def states(source: str) -> dict[str, str]:
         return {name: record.life.state for name, record in roster.records.items() if record.config.source == source}
@@ -263,7 +263,7 @@ async def _supervised(
 async def _received(signals: Signals) -> AsyncIterator[trio.MemoryReceiveChannel[int] | None]:
     """Receive signals while a group starts, runs and stops; their default action would leave servers behind.
 
-    Signals are dropped while one waits: that reload has yet to read the configuration.
+    Signals are dropped while one waits, because the reload for the waiting signal has yet to read the configuration.
     """
     if not signals:
         yield None
@@ -394,8 +394,9 @@ class StartGate:
     async def wait(self) -> None:
         """Wait until the ``async with open_servers()`` block may begin."""
         # No checkpoint between a test of a state and `wait_change`, or a change in between would be missed. First,
-        # whatever the deadline, every server leaves `pending` within a few steps, so the block never sees a server that
-        # has not begun to connect. Then all are awaited, up to the deadline; then those without remembered tools.
+        # whatever the deadline, wait until every server has left `pending` (a few steps), so the block never sees a
+        # server that has not begun to connect. Then wait for all, up to the deadline; then for those without remembered
+        # tools.
         for record in self._awaited:
             while record.life.state == "pending":
                 await record.life.wait_change()

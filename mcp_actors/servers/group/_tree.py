@@ -129,7 +129,7 @@ def _actor(record: ref[ServerRecord], closing: ClosingOrder) -> ServerActor:
 
 
 def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | DormantSupervisor:
-    """Return a server's own supervisor, which awaits only a strict start; the gate waits for other servers.
+    """Return a server's own supervisor, which awaits only a strict start; `StartGate` waits for others.
 
     A lazy server gets a dormant supervisor: of a thousand configured servers, few are used.
     """
@@ -282,7 +282,7 @@ class Roster:
 
     @property
     def end(self) -> ServerUnavailable | None:
-        """The reason why the group ends or has ended; None while it is open, and if its block has exited."""
+        """Why the group ends or has ended; None while it is open, and if its block has exited by itself."""
         if self.signal is not None:
             message = f"{self.signal} was received, which ends the program (stop_on)"
             return ServerUnavailable(message, server="*", state="stopping", outcome="not_sent")
@@ -307,7 +307,7 @@ class Roster:
         record.configure(config, **self._options(config))
 
     def recall(self, record: ServerRecord) -> None:
-        """Judge the tools of a returning server by the tools accepted before, unless a store knows better."""
+        """Judge the tools of a returning server by the tools accepted before, unless a store has supplied pins."""
         admission, pins = record.catalog.admission, self._removed.get(_key(record.config))
         if admission.accepted is None and pins is not None:
             admission.judge_by(pins)
