@@ -57,7 +57,7 @@ class ConfigRejected(Event):
 
 @define
 class _Tried:
-    """The last unused reading of a source, repeated less and less often while unchanged: at last every 30 s, or interval.
+    """The last unused reading of a source, repeated ever less often while unchanged: at last every 30 s or `interval`.
 
     A source may become readable without a change, for example when other programs close files.
     """

@@ -5,7 +5,7 @@ unless the server refuses its headers, asks for input, or answers with a result 
 decided in ``ref``.
 
 Owns: nothing; a request belongs to its caller, and in the mailbox to the connection.
-Writes: deadlines, and the log level of the record; runs the caller's progress callback.
+Writes: deadlines, and `Opening.own_levels`; runs the caller's progress callback.
 Calls: catalog, config, kernel, servers.
 """
 
@@ -51,9 +51,9 @@ class Request(Call[T]):
     """A message to a server actor.
 
     A request task of the actor calls `send` with the actor's session, unless ``_direct`` sends the message without a
-    task. Only the last three attributes change after the send, and those that `CallTool.check` writes again. Every call
-    creates a request, so the class is neither frozen (creation takes three times as long) nor an `abc.ABC` (a check of
-    its type takes five times as long).
+    task. After the send, only `session_refused`, `begun`, `reports` and the attributes that `CallTool.check` writes may
+    change. For speed, the class is neither frozen (creation takes three times as long) nor an `abc.ABC` (a type check
+    takes five times as long).
 
     Attributes:
         of_the_session: True for a request about the shared session, which cannot use an isolated connection.
@@ -62,7 +62,7 @@ class Request(Call[T]):
         session_refused: True once the server has refused the request because of an unknown session. A second refusal is
             about the request, and a further session would not help.
         begun: True once the server has answered a round, after which the request may have had an effect.
-        reports: reports that the caller must see before the result, or None.
+        reports: progress reports that the caller must see before the result, or None.
     """
 
     of_the_session: ClassVar[bool] = False
@@ -190,7 +190,7 @@ ResultT = TypeVar("ResultT", bound=Result)
 
 @frozen
 class Passing:
-    """The parts of a request passed on for another client, whose result may be a request for input.
+    """The parts of a request passed on for another client. The result may be a request for input.
 
     `answers` are the params that answer the last request for input. `capabilities` are those of the other client; None
     for those of the session.
@@ -246,7 +246,7 @@ class LastAnswer:
 class Extras:
     """The rare parts of a request. Do not change them.
 
-    `capabilities` are named in place of the session's; None for those.
+    `capabilities` are named in place of the session's, unless None.
     """
 
     meta: Mapping[str, Any] | None
@@ -287,7 +287,7 @@ class PlainRequest(Request[ResultT]):
 
     @abstractmethod
     def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
-        """Check that the request may be sent. The caller gets any exception, and nothing is sent."""
+        """Check that the request may be sent. If not, the caller gets the exception, and nothing is sent."""
 
     @abstractmethod
     def given(self) -> Json:
@@ -439,7 +439,7 @@ class PlainRequest(Request[ResultT]):
                     return value
             except ValidationError:
                 pass
-        # The class accepts more than the schema of the version. To use both costs as much as all the rest of a call.
+        # The class accepts more than the schema of the version. Use both only here: this doubles the cost of a call.
         return self.read_openly(session, result)
 
     def read_openly(self, session: ConnectionSession, result: Json) -> Any:

@@ -91,7 +91,7 @@ class CallTool(PlainRequest[CallToolResult]):
         shown = [each.name for each in record.catalog.tools]
         if not shown or record.catalog.lists(self.name):
             return None
-        own = [each for each in shown if self.name.endswith((f"__{each}", f"/{each}"))]  # after that of the server
+        own = [each for each in shown if self.name.endswith((f"__{each}", f"/{each}"))]  # after a server's name
         near = " or ".join(map(repr, own[:3])) or _nearest(self.name, shown)
         hint = f"did you mean {near}?" if near else f"its other tools: {len(shown)}"
         return plain_text(f"server {record.config.name!r} does not list a tool {self.name!r:.80}; {hint}")
@@ -101,7 +101,7 @@ class CallTool(PlainRequest[CallToolResult]):
 
     def changed(self, by: ToolRequest) -> CallTool:
         """Return the call that a middleware sends in place of this one."""
-        # Only the called tool can be a remembered one; a tool that a middleware calls instead never is.
+        # Only the called tool may have been deferred; a tool that a middleware calls instead never is.
         deferred, options = self.deferred and by.name == self.name, (self.progress, self.idempotent)
         changed = CallTool(by.name, by.arguments, by.meta, *options, None, deferred, deadline=self.deadline)
         changed.passing, changed.kept = self.passing, self.kept
@@ -112,7 +112,7 @@ class CallTool(PlainRequest[CallToolResult]):
         return self.name
 
     def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
-        """Check that the tool may be called, and the arguments unless the present listing has checked them.
+        """Check that the tool may be called, and the arguments unless checked by the present listing.
 
         Raises:
             ToolNotFound: the tool was only remembered and is no longer listed, or is hidden.

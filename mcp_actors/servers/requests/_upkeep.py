@@ -1,6 +1,6 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-Checks and log levels go through the mailbox of the actor. Only the callback of `keep_checking` ends a connection. Since
+Checks and log levels go through the mailbox of the actor. Only `keep_checking` ends a connection, by a callback. Since
 2026-07-28 neither levels nor roots are sent; requests carry the level (`meta_for`).
 
 Owns: nothing; the actor runs `keep_checking` and `keep_log_level` as tasks of a connection.
@@ -61,8 +61,8 @@ class HealthProbe(Request[None]):
 
 
 def _is_pinged(session: ConnectionSession, health: ConnectionHealth) -> bool:
-    # The protocol requires an answer to a ping, but some servers ignore pings. A server that fails and never answered
-    # one gets tools/list, which it answered at the connect.
+    # The protocol requires an answer to a ping, but some servers ignore pings. A failing server that never answered a
+    # ping gets tools/list, which was answered at the connect.
     return bool(health.pings) or session.capabilities.tools is None or (health.pings is None and not health.failing)
 
 
@@ -114,7 +114,7 @@ async def _ask(record: ConnectionRecord, actor: ActorRef) -> Exception | None:
 
 
 async def keep_checking(record: ConnectionRecord, actor: ActorRef, end: Callable[[Verdict], None]) -> None:
-    """Check a connection at each due time until it ends; `end` is called once, with the verdict that ends it."""
+    """Check a connection at each due time; at the first verdict, call `end` with the verdict and return."""
     health = record.health
     try:
         while True:
@@ -157,7 +157,7 @@ class SetLogLevel(Request[None]):
         record.opening.log_level = level
         if session.modern:
             return
-        require("logging", session.capabilities, record.config.name, self.operation)  # callbacks keep to the level
+        require("logging", session.capabilities, record.config.name, self.operation)  # the level stays, for callbacks
         try:
             await session.ask("logging/setLevel", {"level": level}, attempt=self.deadline)
         except Exception:
