@@ -183,7 +183,7 @@ class Admission:
         return self._shown(self.filtered(self._listed), self._hidden)
 
     def admissible(self, listed: tuple[KnownTool, ...]) -> Iterable[KnownTool]:
-        """Return which tools of any listing, even an outdated one, may be shown and called."""
+        """Return the tools of any listing, even an outdated one, that may be shown and called."""
         if listed is self._listed:
             return self.admitted()
         if self._policy != "block" or self.accepted is None:
@@ -316,7 +316,7 @@ class KnownTool:
 
     @classmethod
     def remembered(cls, server: str, tool: Tool, naming: str) -> Self:
-        """Prepare a tool listed in an earlier run for being shown, without the hash."""
+        """Prepare to show a tool listed in an earlier run, without the hash."""
         return cls(tool, CatalogEntry.of(server, tool, naming, remembered=True), tool.name)
 
     @cached_property

@@ -284,10 +284,7 @@ class Attempt:
 def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Outcome]:
     """Return the result and the outcome of an attempt with an error.
 
-    Args:
-        error: the error for the caller.
-        handed_over: whether a connection had the request.
-        asked: whether the transport was given a message.
+    `handed_over` is True if a connection had the request, and `asked` if the transport was given a message.
     """
     result: Result = next((result for kind, result in RESULTS.items() if isinstance(error, kind)), "error")
     refused = isinstance(error, NOT_SENT) or (isinstance(error, NotSupported) and not asked)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 MAX_REPORTED: Final = 8
-"""Dropped items of a list reported one by one. A server must not fill logs or push events out of a stream."""
+"""Dropped items of a list that are reported one by one. A server must not fill logs or push events out of a stream."""
 
 
 class ToolDifference(NamedTuple):
@@ -287,8 +287,8 @@ def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> 
 
 
 STALE_GRACE: Final = 5.0
-"""Seconds for which a list known to be outdated may be shown. Then even an overtaken answer, which is newer, replaces
-the list: a server's tools may always change faster than the server answers."""
+"""Seconds for which a list known to be outdated may be shown. After that, even an overtaken answer, which is newer,
+replaces the list: the tools may keep changing faster than the server answers."""
 
 Verdict = Literal["newest", "overtaken", "crossed"]
 """The newest answer, overtaken by a notification, or crossed with the shown answer."""

@@ -8,7 +8,7 @@ server. Only while an isolated retry connects, the caller's task enforces the de
 All requests to a server have the same timeout and expire in the order of their calls, so a FIFO queue replaces a timer
 per request. Time without progress has a second queue; renewing moves an entry to the end. A sign-in stops
 ``request_timeout`` for all requests, and gives an older request at least as much time back as a younger, which keeps
-the order. A question to a person stops both limits of few requests; the queues skip these.
+the order. A question to a person stops both limits of a few requests; the queues skip these.
 
 Owns: the deadlines and counts of one server, on whichever connection; the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 TOOL_RESULT: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
-"""Members of a tool's result. A result without content shows its other members as text."""
+"""The known members of a tool's result. If content is missing, all other members are shown as text."""
 
 SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """JSON Schema keywords whose value is an object of schemas."""

@@ -157,8 +157,8 @@ def incompatibility(config: ServerConfig, error: BaseException) -> str | None:
 
 # Pydantic collects every error of a value before raising. A message of half a megabyte, within all limits, may have a
 # million errors: in a list of content blocks, each zero is an error for each kind of block. Building and printing these
-# takes many seconds and gigabytes. The validators below are the SDK's, except that each list, and each
-# object with free keys, ends at its first bad item. They accept the same values and return the same objects.
+# takes many seconds and gigabytes. The validators below are the SDK's, except that each list, and each object with free
+# keys, ends at its first bad item. They accept the same values and return the same objects.
 
 
 FEW_VALUES: Final = 256
@@ -242,13 +242,7 @@ def has_many(value: Any) -> bool:
 
 
 def without_later_fields(method: str, version: str, result: dict[str, Any]) -> None:
-    """Change a parsed result as the SDK does before it validates one.
-
-    Args:
-        method: the protocol's method.
-        version: the protocol version of the session.
-        result: the parsed ``result`` of the answer.
-    """
+    """Change a parsed result as the SDK does before it validates one."""
     later, modern = _later_fields(method, version)
     for key in later.intersection(result):
         del result[key]

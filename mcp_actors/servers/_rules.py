@@ -180,11 +180,7 @@ class Breaker:
     def refusal(self, state: ServerState, now: float, wall: datetime, *, again: bool = False) -> ServerUnavailable:
         """Return the error for a refused request.
 
-        Args:
-            state: the state of the server.
-            now: the current time.
-            wall: the current wall-clock time, for the error.
-            again: whether a retry was refused.
+        `wall` is the current wall-clock time. `again` is True if a retry was refused.
         """
         assert self.retry_at is not None  # a closed breaker refuses nothing
         left = self.retry_at - now
@@ -381,8 +377,6 @@ def is_transient(error: BaseException) -> bool:
 def is_repeatable_call(*, idempotent: bool | None, trusted: bool, annotations: ToolAnnotations | None) -> bool:
     """Return True if a tool may be called again although the first call may have had an effect.
 
-    Reads and lists may always be repeated.
-
     Args:
         idempotent: the caller's statement about this call, which wins: the caller knows the arguments. None makes no
             statement.
@@ -467,12 +461,9 @@ class Retries:
     ) -> Retry | NoRetry:
         """Count a failed attempt and decide what happens next.
 
-        Args:
-            error: the failure.
-            now: the current time.
-            sent: False only if provably nothing reached the server. The class of the error does not decide: a
-                middleware may raise any error at any time.
-            random: a source of uniform numbers in [0, 1), such as `random.random`. None disables the jitter.
+        `sent` is False only if provably nothing reached the server. The class of the error does not decide: a
+        middleware may raise any error at any time. `random` returns uniform numbers in [0, 1), like `random.random`;
+        None disables the jitter.
         """
         if not is_transient(error):
             return NoRetry("final")

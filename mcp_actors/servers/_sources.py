@@ -3,7 +3,7 @@
 A source is a file, a directory, a database or code of the program. Each may block, hang, fail, or change during a
 reading, and none may stop a running server by accident. So:
 
-- Each source has a worker thread; all are read concurrently. Looks, followed readings and writes end within
+- Each source has a worker thread; all are read concurrently. Looks for changes, followed readings and writes end within
   `SOURCE_TIMEOUT` seconds; opening and `ServerGroup.reload` wait without a limit. After a failed look, only the
   follower of the source and `reload` look again: a table behind a dead network delays the files only once.
 - Everything is read, merged and validated before the group changes anything. A reading is kept, with the stamp from the
@@ -61,7 +61,7 @@ class Sources:
         strict: whether every entry is required.
         configs: the arguments of the last opening or reload.
         changed: set when `configs` are replaced.
-        tried: the look before the last reading of each source, used or not.
+        tried: the stamp before the last reading of each source, used or not.
         refused: the error for which the group refused a followed reading; None once a reading is used.
     """
 
@@ -151,10 +151,7 @@ class Sources:
     def adopt(self, given: Given, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
         """Keep a reading that the group begins to use; log its problems, and return the new errors.
 
-        Args:
-            given: the reading.
-            configs: what was read.
-            again: True logs no error twice while its source is unchanged. Warnings are never logged twice.
+        With `again`, no error is logged twice while its source is unchanged. Warnings are never logged twice.
         """
         for name, reading in given.read.items():
             if name not in self._last or self._last[name].number != reading.number:

@@ -76,7 +76,7 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
 
     @abstractmethod
     def _server(self, ref: ServerRef, /) -> AnyServer:
-        """Return the server's reference of the kind that this group has."""
+        """Return this group's kind of reference to a server."""
 
     def __repr__(self) -> str:
         states = ", ".join(f"{name}: {member.record.life.state}" for name, member in self._members.items())

@@ -50,7 +50,7 @@ logger = Log("mcp_actors.servers")
 
 @define(eq=False, repr=False)
 class ServerLoops:
-    """Carries out the wishes about the servers of a group; `seconds` is the ``drain_timeout``."""
+    """Carries out the wishes about servers; `seconds` is the ``drain_timeout``."""
 
     _group: Callable[[], SupervisorRef]
     _roster: Roster

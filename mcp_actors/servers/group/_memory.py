@@ -111,7 +111,7 @@ class CatalogMemory:
         self._moved: set[str] = set()  # the file for a new source lacks the tools accepted under the old source
         self._news = trio.Event()
         self._closing = trio.Event()
-        # A separate limiter: the program's other threads cannot delay this thread, of which at most one can hang.
+        # An own limiter: the program's other threads cannot delay this thread, and at most one thread can hang.
         self._threads = trio.CapacityLimiter(1)
         for record in records:
             self.add(record)

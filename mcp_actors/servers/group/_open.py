@@ -358,7 +358,7 @@ def _seconds(option: str, value: object, example: str) -> float:
 
 
 LONG_START: Final = 5.0
-"""Seconds of a start before the log names the awaited servers. People who see nothing wonder after a few."""
+"""Seconds of a start before the log names the awaited servers."""
 
 
 class StartGate:
@@ -372,7 +372,7 @@ class StartGate:
         self._closed = trio.Event()
 
     def hurry(self) -> None:
-        """Stop waiting for optional servers, because the program is asked to stop."""
+        """Stop waiting for optional servers."""
         self._hurried.cancel("the program is asked to stop")
 
     def close(self) -> None:
@@ -394,7 +394,7 @@ class StartGate:
     async def wait(self) -> None:
         """Wait until the ``async with open_servers()`` block may begin."""
         # No checkpoint between a test of a state and `wait_change`, or a change in between would be missed. First,
-        # whatever the deadline, wait until every server has left `pending` (a few steps), so the block never sees a
+        # whatever the deadline, wait the few steps until every server has left `pending`, so the block never sees a
         # server that has not begun to connect. Then wait for all, up to the deadline; then for those without remembered
         # tools.
         for record in self._awaited:

@@ -263,7 +263,7 @@ class Roster:
             raise KeyError(f"server {name!r} {problem}; its servers are: {known}") from None
 
     def check(self, configs: Iterable[ServerConfig]) -> None:
-        """Check the servers that the group would have, before anything is changed.
+        """Check the servers that a changed group would have.
 
         Raises:
             ConfigError: too many servers, or one that does not fit the callbacks of the group.

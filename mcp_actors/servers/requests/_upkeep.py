@@ -157,7 +157,8 @@ class SetLogLevel(Request[None]):
         record.opening.log_level = level
         if session.modern:
             return
-        require("logging", session.capabilities, record.config.name, self.operation)  # the level stays, for callbacks
+        # If this raises, callbacks still keep to the level.
+        require("logging", session.capabilities, record.config.name, self.operation)
         try:
             await session.ask("logging/setLevel", {"level": level}, attempt=self.deadline)
         except Exception:
