@@ -387,9 +387,10 @@ class Deadlines:
     @trio.lowlevel.enable_ki_protection
     def expire(self, now: float) -> None:
         """Fail expired requests. First, deliver answers that have waited too long (`Deadline.hurry`)."""
-        # The answer of an expired request may wait in `_late` for the progress callback, and then replaces the timeout.
-        # Look the functions up before `end`, which forgets them, and call after `end`, so that no deadline expires
-        # twice. Without the protection above, a Ctrl-C in between would lose the answer: the caller would wait forever.
+        # The answer of an expired request may wait in `_late` for the progress callback, and then replaces the timeout,
+        # except for middleware. Look the functions up before `end`, which forgets them, and call after `end`, so that
+        # no deadline expires twice. Without the protection above, a Ctrl-C in between would lose the answer, and the
+        # caller would wait forever.
         while self._late and next(iter(self._late.values()))[0] <= now:
             hurry = next(iter(self._late))
             del self._late[hurry]

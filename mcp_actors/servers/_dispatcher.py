@@ -510,7 +510,7 @@ class Reports:
         # From here, four events may settle the message: the callback catches up (`_deliver`), the caller leaves, the
         # connection ends (`waiting`), or time is over (`hurry`). `settle` may run twice; only the first reply counts.
         # There is no checkpoint since `seen`, so no event is missed. Time without progress is suspended above; if
-        # ``request_timeout`` expires, the answer still counts (`Deadlines.expire`).
+        # ``request_timeout`` expires, `Deadlines.expire` prefers the answer, except to middleware.
         self._idle, waiting[self] = settle, None
         later.on_cancel = lambda _: self.hurry()  # the caller has left
         if self._deadline is not None:

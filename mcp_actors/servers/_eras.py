@@ -95,7 +95,7 @@ def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Er
         remembered: the era that the connect began with; None after a negotiation.
         answered: True if the server refused ``initialize``, and so is modern.
     """
-    # The era is not proven, but server/discover has made the process exit or hang, so do not send it again.
+    # The era is not proven, but server/discover may have made the process exit or hang: do not send it again.
     return era if era.mode == "legacy" and remembered is None and not answered else None
 
 

@@ -2,8 +2,8 @@
 
 A server may list thousands of items, oversized items, or pages without an end. A bad item does not cost its page: it is
 left out and reported to the catalogue; a list that is too large as a whole raises `LimitExceeded`. To validate
-thousands of items takes a tenth of a second, so items are validated in small parts, with checkpoints between.
-A page that cannot be parsed as a whole is parsed item by item, unless larger than a list may be.
+thousands of items takes a tenth of a second, so items are validated in small parts, with checkpoints between. A page
+that cannot be parsed as a whole is parsed item by item, unless larger than a list may be.
 
 Owns: nothing.
 Writes: the lists of resources and prompts in the record; reports to the catalogue.

@@ -51,9 +51,9 @@ class Request(Call[T]):
     """A message to a server actor.
 
     A request task of the actor calls `send` with the actor's session, unless ``_direct`` sends the message without a
-    task. After the send, only `session_refused`, `begun`, `reports` and the attributes that `CallTool.check` writes may
-    change. For speed, the class is neither frozen (creation takes three times as long) nor an `abc.ABC` (a type check
-    takes five times as long).
+    task. After the send, only `session_refused`, `begun`, `reports` and the attributes that `CallTool.check` and
+    `PlainRequest.written` write may change. For speed, the class is neither frozen (creation takes three times as long)
+    nor an `abc.ABC` (a type check takes five times as long).
 
     Attributes:
         of_the_session: True for a request about the shared session, which cannot use an isolated connection.
