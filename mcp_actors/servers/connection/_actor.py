@@ -99,7 +99,7 @@ class ConnectionPhase(Enum):
 
     @property
     def connected(self) -> bool:
-        """True once the connection has served."""
+        """True once the connection serves, and afterwards."""
         return self in (ConnectionPhase.SERVING, ConnectionPhase.WINDING_DOWN, ConnectionPhase.GONE)
 
 
@@ -166,7 +166,7 @@ class ServerActor(Actor):
             cause = failure.__cause__
             negotiation.failed(cause)
             if cause is not None:
-                cause.__context__ = None  # perhaps a group around the cause: a cycle
+                cause.__context__ = None  # perhaps a group around the cause, and so a cycle
             raise failure from cause
         finally:
             self._record.session = Facts()
@@ -260,8 +260,8 @@ class ServerActor(Actor):
         link.lifeline.on_gap.append(partial(incoming.listeners.tell, NotificationsMissed()))
         if lists := lists_that_change(session):
             await ChangeStream(self._name, session, incoming, lists, self._endpoint_gone).begin()
-        # Mark lists stale before requesting: the answers are newer, and so count as fresh. Afterwards, every list would
-        # be requested again.
+        # Mark lists stale before requesting: the answers then count as fresh. Marked afterwards, every list would be
+        # requested again.
         self._record.listeners.tell(NotificationsMissed())
         show_tools = await list_tools(session, self._record, link)
         failure = await list_resources(session, self._record, link)
@@ -447,9 +447,9 @@ class ServerActor(Actor):
             self._end(session_failed(self._name, exc, self._masker))
 
     def _lost_by_request(self) -> ConnectionLost:
-        """Return the error of a request that ends the connection (`is_fatal`), having found it gone.
+        """Return the error of a request that found the connection gone, and note this for `is_fatal`.
 
-        Over HTTP, a connection that winds down keeps the original reason, and lets other requests finish.
+        Note nothing over HTTP while winding down: other requests may finish, and the original reason stays.
         """
         if not (self._wind_down.begun and isinstance(self._record.config.transport, Http)):
             self._phase = ConnectionPhase.GONE
@@ -457,7 +457,7 @@ class ServerActor(Actor):
         return connection_lost(self._name, self._link)
 
     def _is_lost(self, exc: MCPError) -> bool:
-        # Servers may use the code CONNECTION_CLOSED, and its message. The link knows, except in process.
+        # A server's own error may have this code and message. The link notices a loss, except in process.
         if self._link is None or self._link.lifeline.lost:
             return True
         return isinstance(self._record.config.transport, InProcess) and exc.message == "Connection closed"
@@ -475,9 +475,9 @@ class ServerActor(Actor):
 
 
 async def list_tools(session: ConnectionSession, record: ConnectionRecord, link: Link) -> Callable[[], None]:
-    """Send ``tools/list``. Return a function to show the result, once the rest is known.
+    """Send ``tools/list``. Return a function that shows the result, to call last.
 
-    With ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is enough.
+    With ``static_tools`` a failure is not fatal, and half of ``connect_timeout`` is the limit.
     """
     catalog, ask = record.catalog, partial(list_all_tools, session, record)
     ticket = catalog.freshness.begin()

@@ -6,8 +6,7 @@ task (`CallbackTasks`), and
 - its timeout holds whatever it does, even reading from a terminal in a thread
 - a cancelled question (withdrawn, or the connection ends) leaves at once, and cancels the callback
 - its exception is logged and answered with an error, and does not end the connection
-- it cannot keep a process alive: the actor's owner task enters `open_callbacks` before the link and leaves it after the
-  link
+- it cannot keep a process alive: the actor's owner task leaves the link before `open_callbacks`
 
 A callback runs in the context variables of the waiting task: the caller's, if the protocol names the request behind the
 question (since 2026-07-28, and over streamable HTTP with the answer to a request), else those in which the group was
@@ -96,7 +95,7 @@ async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], No
 
 
 MAX_QUESTIONS: Final = 64
-"""The most open questions of one server: the default of ``max_in_flight``."""
+"""The most open questions of one connection, like the default of ``max_in_flight``."""
 
 _MISREAD_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 """Characters that browsers drop or replace, and so open another page than a program reads."""
@@ -150,7 +149,7 @@ class Questions:
         self._join_handler()
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         deadlines, seconds = self._record.calls.deadlines, self._callbacks.timeout
-        # The rounds of a request since 2026-07-28 may take as long.
+        # As much as the rounds of a request since 2026-07-28 may take.
         most = MAX_ROUNDS * seconds if kind == "elicitation" else None
         self._questions += 1
         try:
@@ -173,7 +172,7 @@ class Questions:
         return self._failed(kind, f"returned {type(answer).__name__} instead of {wanted}")
 
     def _failed(self, kind: str, reason: str, cause: Exception | None = None, code: int = INTERNAL_ERROR) -> ErrorData:
-        """Return the error of a failed callback, without its possibly confidential text."""
+        """Report a failed callback. Return an error without the exception's text, which may be confidential."""
         logger.error("server %r: the %s callback %s", self._server, kind, reason, exc_info=cause)
         what = f"the server asked for {kind}, and the callback for it {reason}; fix the callback, then repeat"
         self._fail_request(f"{what} the request", ServerError, cause)
@@ -226,7 +225,7 @@ def problem_of_page(url: str) -> str | None:
 
 
 MAX_WAITING_BYTES: Final = 8 * 1024 * 1024
-"""Approximate bytes of notifications waiting for a slow callback. Ordinary ones take a thousandth."""
+"""Approximate bytes of all notifications waiting for a slow callback, thousands of ordinary ones."""
 
 
 class NotificationFeed(Feed[tuple[Any, Context]]):
@@ -424,7 +423,7 @@ class CallbackTasks:
 
 @define(eq=False)
 class _CallbackRun(Generic[T]):
-    """One call. `done` is set at its end, even if cancelled.
+    """One call. `done` is set at the end, even if `scope` was cancelled.
 
     A `KeyboardInterrupt` or `SystemExit` passes through and ends the program, which also cancels the waiting task.
     """

@@ -4,25 +4,25 @@ Theory of operation
 -------------------
 Most requests need only a line in each direction. If the link has a `Pipe` (``stdio/_pipes``), such a request
 (`PlainRequest`) has no task.
-The step of the caller, or the step that frees a slot, gives the line to the pipe, past the dispatcher; the step that
-reads the answer settles the message, unless the caller has yet to see progress. All other requests, and requests that
+The step of the caller, or the step that frees a slot, gives the line to the pipe, past the dispatcher. The step that
+reads the answer settles the message, unless a progress callback still runs. All other requests, and requests that
 cannot be written as JSON, have a task.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
 ====================  ===================================================  =============================================
-refused by the pipe   the message is in the mailbox, as if never taken     it stays there
+refused by the pipe   the message is in the mailbox, as if never taken     the message stays in the mailbox
 collected             the line is dropped; the server learns nothing       the message returns to its old place
 begun                 the server is sent a notice; the slot is free once   the kernel answers: outcome unknown
-                      that is written
+                      the notice is begun
 ====================  ===================================================  =============================================
 
 The pipe's background task writes *collected* lines together, as soon as the pipe takes them. While part of a line is
-unwritten, the pipe takes no messages (`NotSent`), so only the mailbox grows. A legacy server in this process has a
-pipe, too, and takes the collected messages itself.
+unwritten, the pipe takes no messages (`NotSent`), so only the mailbox grows. For a legacy server in this process, the
+pipe is a queue.
 
-An answer may ask for input, or for a person at a page. The request is never sent again as if new: a task asks for the
-input and continues from there.
+If an answer asks for input, or names pages for a person, a task gets the input and continues the request. The request
+is never sent again as if new.
 
 Owns: the plain requests under way, each through the message's `Later`; the end of a connection (`WindDown`).
 Writes: answers; deadlines; the mailbox, with unwritten messages; spans; the log.
@@ -64,12 +64,12 @@ logger = Log("mcp_actors.servers")
 
 
 NO_PARAMS: Final[dict[str, Any]] = {}
-"""The params of a request written from text."""
+"""Stands for params that a line has as text."""
 
 
 @cache
 def _line_of(method: str) -> bytes:
-    """Return the line of a request, with places for its id, the members of its params, and further members."""
+    """Return the line of a request, with places for the id, the params, and further params."""
     return b'{"jsonrpc":"2.0","id":%%d,"method":"%b","params":{%%b%%b}}\n' % method.encode()
 
 
@@ -112,10 +112,9 @@ class DirectRequests:
         extras = request.extras(self.session, self.record)
         method, deadline = request.method, request.deadline
         sent = RequestUnderWay(method, NO_PARAMS, deadline)
-        # `add` assigns the id, which the line needs. From `offer` on the server may act, so the checks that may refuse
-        # the request come before, and a line that is not taken leaves the table again: its message is in the mailbox,
-        # as if never taken. Only a taken request counts in `wind_down` and hears that its caller has left, because
-        # `_fail` undoes both.
+        # `add` assigns the id, which the line needs. From `offer` on the server may act, so checks that may refuse the
+        # request come before. A line that is not taken leaves the table again. Only a taken request counts in
+        # `wind_down` and hears that its caller has left, because `_fail` undoes both.
         self.pipe.table.add(sent)
         sent.on_outcome, sent.later, sent.extras = self.settled, later, extras
         more = self._members if extras is None and not is_traced() else self._complete(sent, request)
@@ -136,14 +135,14 @@ class DirectRequests:
         return True
 
     def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any]) -> bytes:
-        """Return an uncommon ``_meta`` as a further member of JSON text."""
+        """Return an uncommon ``_meta`` as JSON text, to follow the given params. Begin the span and the reports."""
         extras: Extras = sent.extras or NO_EXTRAS
         meta: dict[str, Any] = dict(extras.meta or {})
         if is_traced():
             try:
                 sent.span = RequestSpan(sent, request.target, self.record.describe)
                 sent.span.inject(meta)
-            except BaseException as exc:  # out of a tracer: nothing was sent, and nothing must wait for an answer
+            except BaseException as exc:  # raised by a tracer: nothing was sent, so nothing may wait for an answer
                 self._forget(sent, exc if isinstance(exc, Exception) else None)
                 raise
         if extras.reports is not None:
@@ -211,10 +210,10 @@ class DirectRequests:
             self.carry_on(later, failure, sent.extras or NO_EXTRAS)
             self.wind_down.note_ended()
             return
-        # Three ends without an answer: a failure; unwritten when the connection ended (requeue); the caller has left.
-        # In the last case, a line that was not begun is taken back, and its slot is free at once. A begun line must be
-        # completed, or the server would read garbage, and keeps its slot until the cancellation is written: otherwise a
-        # frozen server would be sent ever more requests.
+        # Three outcomes: a failure; the connection ended before the line was begun (requeue); the caller has left. In
+        # the last case, a line not begun is taken back, and the slot is free at once. A begun line must be completed,
+        # or the server would read garbage; the slot is free only once the notice is begun, or a frozen server would be
+        # sent ever more requests.
         if sent.report is not None:
             sent.extras.reports.cancel()
         if failure is not None:
@@ -225,7 +224,7 @@ class DirectRequests:
             later.fail(NotSent())  # for the next connection
         elif sent.sent is None:
             self.pipe.withdraw(sent)
-            later.reply(None)  # it frees the slot; its caller has left
+            later.reply(None)  # only frees the slot: the caller has left
         else:
             self.pipe.collect(CancelLine(sent.id, partial(later.reply, None)))
         self.wind_down.note_ended()
@@ -261,18 +260,18 @@ class DirectRequests:
         if reports is not None:
             reports.cancel()
         if scope.cancelled_caught:
-            later.reply(None)  # it frees the slot; its caller has left
+            later.reply(None)  # only frees the slot: the caller has left
 
 
 # --- End a connection without losing its requests ---------------------------------------------------------------------
 
-# Sent requests end first. Requests without effect wait for them, with all that the mailbox hands over meanwhile; then
-# these are requeued, and the last ends the incarnation.
+# Sent requests end first. Requests without effect, and all that the mailbox hands over, wait until then. Afterwards the
+# waiting requests are requeued, and the last of these ends the incarnation.
 
 
 WIND_DOWN_TIMEOUT: Final = 60.0
 """Seconds for which sent requests may delay waiting requests. Few take longer, and a server that never answers must
-not delay the rest forever."""
+not delay the waiting requests forever."""
 
 
 class WindDown:
@@ -308,12 +307,14 @@ class WindDown:
         self._end_if_done()
 
     async def wait(self, cause: Exception | None = None) -> None:
-        """Wait for the end; begin to wind down if a cause is given. Then the caller raises `NotSent`.
+        """Wait for all sent requests, at most `WIND_DOWN_TIMEOUT`. Then the caller raises `NotSent`.
+
+        A `cause` begins to wind down.
 
         **Cancellation**: leaves at once; other requests keep waiting.
         """
         # All waiting requests must be requeued in one tick, in which the mailbox cannot hand any over again. The last
-        # one ends the incarnation, so none counts as sent.
+        # request ends the incarnation: an earlier end would make the rest count as sent.
         if self._over.is_set():
             return  # a checkpoint would miss that tick
         self._waiting += 1

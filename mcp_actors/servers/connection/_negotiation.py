@@ -10,23 +10,23 @@ a process                                          then
 =================================================  ===============================================================
 reads ``server/discover``, stays silent            also gets ``initialize``, on the same connection
 answers with an error, or no modern version        also gets ``initialize``, at once
-refuses and lists only versions without handshake  fails
+refuses and lists only versions without handshake  fails the connect
 exits                                              is started again as a legacy server: some exit at this request,
                                                    and servers of the Python SDK before 1.9 at the next message
-stays silent until all time-outs have expired      is started again as a legacy server; earlier, the process or its
-                                                   machine may be slow, or relay to a server that starts
+stays silent until all time-outs have expired      is started again as a legacy server; until then, the process may
+                                                   be slow, or relay to a server that starts
 =================================================  ===============================================================
 
 The first usable result decides.
 
 Over HTTP and in process, ``initialize`` follows an error, no modern version, or no answer in time. An error with a
 common modern version repeats ``server/discover`` instead; an error with only versions without a handshake fails the
-connect. A failure of the transport says nothing about the era, and ends the connect. A gateway whose server may ask its
-client begins with ``initialize`` (`Opening.legacy_first`); ``server/discover`` follows a refusal.
+connect. A failure of the transport says nothing about the era, and ends the connect. For a client that answers
+questions, a gateway begins with ``initialize`` (`Opening.legacy_first`); ``server/discover`` follows a refusal.
 
 Owns: the tasks that watch a process until connected; requests run in tasks of the connection.
-Writes: in the record, the era of the next connect, the connecting link, and overdue; its turn to connect; a link whose
-process has exited.
+Writes: in the record, the era of the next connect, the connecting link, and the overdue mark; the turn to connect; a
+link whose process has exited.
 Calls: config, servers, transports.
 """
 
@@ -81,10 +81,10 @@ logger = Log("mcp_actors.servers")
 
 
 OWN_CLIENT: Final = Implementation(name="mcp_actors", version=version("mcp-actors"))
-"""Introduces this client to servers, unless configured (``client_info``)."""
+"""Introduces this client to servers, unless ``client_info`` is configured."""
 
 UNBOUNDED: Final = 30.0
-"""Replaces a ``connect_timeout`` of None in the computation of the delay before ``initialize``."""
+"""Seconds instead of a ``connect_timeout`` of None, for the delay before ``initialize``."""
 
 DISCOVER_TIMEOUT: Final = 10.0
 """Seconds to answer ``server/discover`` for servers without a process, as in the SDK."""
@@ -153,7 +153,7 @@ class Negotiation:
             )
 
     async def _shake_hands_or_discover(self, session: ConnectionSession) -> None:
-        """Begin a session; if the server refuses ``initialize`` and the era was not configured, ask for its version."""
+        """Begin a session. If refused, and the era is neither configured nor a `QUIRK`, try ``server/discover``."""
         try:
             initialized = await session.initialize()
         except MCPError as refusal:
@@ -173,7 +173,7 @@ class Negotiation:
         await session.notify(INITIALIZED)
 
     async def _ask(self, session: ConnectionSession) -> None:
-        """Send ``server/discover``; ``initialize`` if unknown to the server, or unanswered in time."""
+        """Send ``server/discover``, then ``initialize`` unless the answer names a modern version."""
         version = LATEST_MODERN_VERSION
         for again in (True, False):
             refusal = None
@@ -258,7 +258,7 @@ class Negotiation:
 
     def failed(self, error: BaseException | None) -> None:
         """Remember or forget the era after a failed connect. An `error` of None means a timeout."""
-        self._record.opening.legacy_first &= error is not None  # else the server may never answer ``initialize``
+        self._record.opening.legacy_first &= error is not None  # a timeout: perhaps ``initialize`` is ignored
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
             self._record.opening.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
@@ -275,7 +275,7 @@ class EraAnswers:
 
     @property
     def initialize_is_due(self) -> bool:
-        """True once ``server/discover`` was answered, or its time is over."""
+        """True once ``server/discover`` was answered, or has taken too long."""
         return self._permitted or self.discover is not None
 
     def outcome(self) -> DiscoverResult | InitializeResult | Exception | None:
@@ -331,7 +331,7 @@ def _no_common_version(error: Exception) -> bool:
 
 
 def _exited_after_discover(link: Link) -> bool:
-    """Return True if ``server/discover`` made a process exit; False if unread, or if killed."""
+    """Return True if ``server/discover`` made a process exit; False if unread, or if the process was killed."""
     heard = link.heard is not False  # unless reported otherwise, assume that the request was read
     killed = (-signal.SIGKILL, -signal.SIGTERM)  # by an operator, or for lack of memory
     return link.lifeline.lost and link.lifeline.failure is None and heard and link.obituary().exit_code not in killed
@@ -408,7 +408,7 @@ class Patience:
         self._has_read = False
         # A message of this step is in the pipe only later. An empty pipe now would prove nothing.
         await trio.sleep(INPUT_POLL)
-        while link.heard is False:  # noqa: ASYNC110 - there is no event, see LOOK_EVERY
+        while link.heard is False:  # noqa: ASYNC110 - there is no event, see INPUT_POLL
             await trio.sleep(INPUT_POLL)
         self._has_read = link.heard
         self.read.set()
@@ -417,9 +417,9 @@ class Patience:
             self.scope.deadline, self._limit = deadline, "connect_timeout"
 
     async def _watch_exit(self, link: Link) -> None:
-        """Give up an exited process once no child can be the server.
+        """Give up an exited process once no child can be the server, because none reads stdin.
 
-        A leftover helper may hold stdout open forever. But a server has to read stdin.
+        An open stdout proves nothing: a leftover helper may hold it forever.
 
         Raises:
             anyio.EndOfStream: no process is left to answer.

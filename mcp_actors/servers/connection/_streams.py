@@ -8,8 +8,8 @@ modern    one stream and one task per subscription          one stream per conne
 ========  ================================================  ==============================================
 
 A caller's `Subscribe` goes through the mailbox: like any request it has a deadline, and waits while the server is down.
-Tasks of the connection send the same message again for earlier subscriptions, and for ended streams. Failures here
-never end the connection: tasks log and repeat failed attempts, unless refused; a caller gets the error.
+Tasks of the connection send the same message again for earlier subscriptions, and for ended streams. A caller gets the
+error of a failure; tasks log and repeat failed attempts, unless refused. Only a missing endpoint ends the connection.
 
 Owns: the subscriptions and streams of one connection, with their tasks (in `MessageRelay.tasks`).
 Writes: changes, gaps and refusals into subscriptions; gaps between streams of lists to listeners; the mailbox; the log.
@@ -69,7 +69,7 @@ Args = TypeVarTuple("Args")
 
 
 UNSUBSCRIBE_TIMEOUT: Final = 1.0
-"""Seconds for one ``resources/unsubscribe``, which counts against ``max_in_flight``, perhaps 1."""
+"""Seconds for one ``resources/unsubscribe``, which takes a slot, perhaps the only one."""
 
 
 @define(eq=False)
@@ -106,14 +106,14 @@ class Subscribe(Request[None]):
 
 @define(eq=False)
 class Unsubscribe(Request[None]):
-    """Unsubscribe from one resource of a legacy server without further subscriptions."""
+    """Unsubscribe from one unwanted resource of a legacy server."""
 
     operation: ClassVar[str] = "resources/unsubscribe"
 
     async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         connection = record.subscriptions.connection
         if connection is not None:
-            with trio.move_on_after(10):  # the server may not answer another subscription, whose turn this is
+            with trio.move_on_after(10):  # another subscription has the turn, perhaps without an answer
                 await connection.unsubscribe()
 
 
@@ -139,7 +139,7 @@ class OpenSubscriptions:
     _early_ends: dict[Subscription, int] = field(factory=dict, init=False)
     _mute: bool = field(default=False, init=False)
     _turn: trio.Lock = field(factory=trio.Lock, init=False)
-    # Concurrent renewals: there may be hundreds, and the mailbox is for callers.
+    # Limits concurrent renewals: hundreds may be due, and the mailbox is for callers.
     _renewals: trio.Semaphore = field(factory=partial(trio.Semaphore, 8), init=False)
 
     @property
@@ -173,7 +173,7 @@ class OpenSubscriptions:
 
     # `subscribe` and `unsubscribe` exclude each other (`_turn`): two subscriptions may share a resource, and the server
     # may handle concurrent requests in any order, so an unsubscribe could silence a live subscription. Each
-    # `unsubscribe` checks `wants` when its turn has come, and sends one request per turn: others go first.
+    # `unsubscribe` checks `wants` when its turn has come, and sends one request per turn: others go between.
 
     async def subscribe(self, request: Subscribe) -> None:
         """Subscribe to resources new to this connection."""
@@ -195,7 +195,7 @@ class OpenSubscriptions:
                 subscription.missed()
 
     async def unsubscribe(self) -> None:
-        """Unsubscribe from one resource without a subscription."""
+        """Unsubscribe from the next unwanted resource."""
         self._sending = False
         try:
             async with self._turn:
@@ -246,7 +246,7 @@ class OpenSubscriptions:
     # --- modern: one stream per subscription ------------------------------------------------------------------------
 
     async def listen(self, request: Subscribe) -> None:
-        """Open a stream for a subscription without a stream.
+        """Open the stream of a subscription, unless already open.
 
         **Cancellation**: closes the stream.
 
@@ -378,8 +378,9 @@ class ResourceStream(Handle):
             self._error = carried(exc) if isinstance(exc, MCPError) else None
         finally:
             self.opened.set()
-        # After `opened`: a waiting `OpenSubscriptions.listen` still sees this stream. Cancelled from outside does not
-        # come here, so nothing is reopened; the scope swallows only `forget`, whose stream `_ended` no longer finds.
+        # After `opened`: a waiting `OpenSubscriptions.listen` still sees this stream. A cancellation from
+        # outside skips this line, so nothing is reopened. The scope swallows only a cancellation by `forget`, after
+        # which `_ended` no longer finds the stream.
         self.on_end(self)
 
     def check(self, operation: str) -> None:
@@ -412,8 +413,8 @@ class ResourceStream(Handle):
 
 
 HEAD_START: Final = 0.25
-"""Seconds for which a connect waits for the stream before listing tools, so no change in between is missed. After a
-later stream, tools are listed again."""
+"""Seconds to wait for the stream before listing tools, so no change in between is missed. If the stream opens later,
+tools are listed again."""
 
 RECONNECT_BACKOFF: Final = Backoff(first=0.1, initial=1.0, maximum=60.0, jitter=0.1)
 """Seconds between two streams."""

@@ -54,7 +54,7 @@ async def keep_trying(
     failures: int = 0,
     level: int = logging.WARNING,
 ) -> bool:
-    """Repeat an attempt until success; return False if that will never come, or the connection has ended.
+    """Repeat an attempt until success; return False if `describe` gives up, or the connection has ended.
 
     Args:
         attempt: makes one attempt.
@@ -106,7 +106,7 @@ AFTER_NOTHING_NEW: Final = Backoff(first=0.0, initial=0.2, maximum=60.0)
 """Seconds from a notification to the request after results without a change."""
 
 AFTER_FAILURE: Final = Backoff(first=1.0, initial=2.0, maximum=60.0, jitter=0.1)
-"""Seconds from a failed refresh, or renewal of a subscription, to the next."""
+"""Seconds from a failed refresh, or failed renewal of a subscription, to the next."""
 
 
 @define
@@ -225,7 +225,7 @@ async def report_lifetime(record: ConnectionRecord) -> None:
         last_use = max(last_use, requests.quiet_since, subscriptions.ended_at)
         if now >= old_at:
             record.retire("old")
-            old_at = now + JITTER * lifetime  # if kept, because another replica is down
+            old_at = now + JITTER * lifetime  # if not replaced, because another replica is down
         elif now >= last_use + idle:
             record.retire("idle")
             last_use = now  # if used after all
@@ -244,7 +244,7 @@ async def sign_in_to(config: ServerConfig, show: SignInCallback | None, required
         required: the error that requires the sign-in, if any.
 
     Raises:
-        SignInFailed: there are no tokens.
+        SignInFailed: no tokens were obtained.
         ConfigError: this server has no sign-in, or the store cannot be used.
         ConnectFailed: the client cannot be created.
     """
@@ -293,13 +293,14 @@ def can_ask(record: ConnectionRecord, required: BaseException | None) -> bool:
 
 
 async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -> bool:
-    """Ask a person by the configured callback, if a connect requires a sign-in. Return False if not, or if not allowed.
+    """Ask a person by the configured callback. Return False if not required, or not allowed.
 
     A refusal is not followed by another question at a restart, and no person is asked more than twice an hour
     (`SignInQuestions`).
 
     Raises:
         SignInRequired: the sign-in has failed.
+        ConnectFailed: the client cannot be created.
     """
     if not can_ask(record, required):
         return False
