@@ -5,10 +5,10 @@ process that is busy, suspended, or gone while another process holds its pipes.
 
 Theory of operation
 -------------------
-Each connection has one task (`keep_checking`), which ends with the connection; results outlive the task here. Checks
-take the control lane of the mailbox, past a full queue and without a slot of ``max_in_flight``. Requests climb the same
-ladder: an answer resets it; a request that timed out without a byte from the server counts as a failure and triggers a
-check at once, if checks are enabled (``HealthPolicy.interval``). While all is well, a call costs one comparison.
+Each connection has one task that checks (`keep_checking`), and ends with the connection; the results stay here. Checks
+take the control lane of the mailbox, past a full queue and without a slot of ``max_in_flight``. Any answer resets the
+failures. With checks enabled (``HealthPolicy.interval``), a request that timed out without a byte from the server
+counts as a failure and triggers a check at once. While all is well, a call costs one comparison.
 
 `Ladder` says when a restart is due. `ConnectionHealth.verdict` allows a restart only if
 
@@ -20,7 +20,7 @@ check at once, if checks are enabled (``HealthPolicy.interval``). While all is w
 A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
 check follows, and without an answer the connection is lost at once, unless a request was sent before and another
 process of the session may be the server. After an answer, the other process is the server. Nothing reports its exit, so
-each later failure looks for the process again, and without it the connection is lost at once.
+each later failure looks for the process again; if missing, the connection is lost at once.
 
 Owns: failures, checks and results of each connection; the link while the connection serves.
 Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.
@@ -51,8 +51,8 @@ class ConnectionHealth:
     """The health of one connection, kept across reconnects.
 
     `policy` is replaced with the configuration. `on_change`, called when the condition changes, is set by the record.
-    `pings` is None until known. `actor` is the name of the connection's actor, and an element of `failing` after a
-    failure; only requests taken by the actor count.
+    `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor,
+    and an element of `failing` after a failure; only requests taken by the actor count.
     """
 
     policy: HealthPolicy

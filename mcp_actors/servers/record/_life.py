@@ -69,10 +69,10 @@ class ConnectionLife:
         parked: True from parking until the connection serves or is started explicitly, also during a retry. Also
             written by `forgive`.
         failures: failed connects and lost connections since the connection last served.
-        error: the current problem; None while the connection serves. Also written by the connection (`note_failure`).
+        error: the current problem; None while ``ready``. Also written by the connection (`note_failure`).
         last_error: the last failure, kept after a recovery.
-        overdue: the warning about a connect beyond ``connect_timeout``, for which only a required server is still
-            awaited; else None. Written by the connection (`note_overdue`).
+        overdue: the warning about a connect beyond ``connect_timeout``, else None. Callers then await only a required
+            server. Written by the connection (`note_overdue`).
         asks_left: how often a connect may ask a person to sign in, until the server serves or is started explicitly.
             Zero once the person has refused. Written by the connection, and by `forgive`.
         began: the number of the wish (see `Wanted`) under which the last incarnation began; -1 before.
@@ -230,7 +230,7 @@ class ConnectionLife:
         self.asks_left = ASKS if ask else 0
 
     def note_overdue(self, warning: str, *, logged: bool = False) -> None:
-        """Log and remember that ``connect_timeout`` passed without an answer; the connect continues."""
+        """Remember, and log unless `logged`, that ``connect_timeout`` passed; the connect continues."""
         if self.overdue is None:
             self.overdue = warning
             if not logged:
@@ -283,10 +283,10 @@ class ServerLife:
 
     Attributes:
         connections: replaced by `consist_of`.
-        best: the connection in the best state. Written by `follow`, like `state` and the next three.
+        best: the connection in the best state. Written by `follow`, like the next four attributes.
         since, changed_at: when the state last changed, by `trio.current_time` and by the wall clock.
         last_error: the last failure of a connection, kept after a recovery.
-        leaving: `Wanted.departure`, within reach of every request. Written by `want`.
+        leaving: `Wanted.departure`, for every request to read. Written by `want`.
         is_gone: True once the group has ended or has removed the server; nothing changes any more.
         end_of_group: returns why the group ends, or None if the block exits. Written by the roster.
     """
@@ -428,7 +428,7 @@ class ServerLife:
         return kind(**{**common, "old": old, "new": now.state, "reason": now.reason, **details})
 
     def take(self, event: Event, states: Iterable[ServerState], only: Iterable[ConnectionLife] = ()) -> None:
-        """Apply an event of no actor to connections in some states, and emit the changes.
+        """Apply an event without an actor to connections in some states, and emit the changes.
 
         `only` restricts the connections further. A spare connection is never included.
         """
@@ -484,7 +484,7 @@ class ServerLife:
         """Wait for one of these states, and return the state. A very short state may be missed.
 
         Raises:
-            ServerUnavailable: the group was closed in another state.
+            ServerUnavailable: in another state, the group was closed, or has removed the server.
         """
         await trio.lowlevel.checkpoint()
         while self.state not in states:

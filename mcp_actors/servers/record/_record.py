@@ -19,12 +19,12 @@ Theory of operation
          │   └─ listeners            pass messages to the server's listeners first
          └─ ConnectionRecord "shop:2"
 
-An actor gets the record of one connection and reaches the server through `server`. Each event of a connection also
-computes the state of the server: kernel events arrive through `ServerRecord.follow` (called by `GroupFollower` in
+An actor gets the record of one connection and reaches the server through `server`. Each event of a connection may
+change the state of the server: kernel events arrive through `ServerRecord.follow` (called by `GroupFollower` in
 ``group/_open``), events without an actor, like a change of health, through `ServerLife.take`.
 
-`ServerRecord.release` cuts all references from a part to an owner. So the last `ServerRef` of a program frees
-everything at once, without the garbage collector.
+`ServerRecord.release` cuts all references from a part to an owner. So everything is freed with the last `ServerRef` of
+a program, without the garbage collector.
 
 Owns: the records of a server and of each connection; the roster of a group keeps them.
 Writes: the log; events, through the given function. Nothing is sent and no task is started here.
@@ -121,7 +121,7 @@ class SessionFacts:
 
 @define(eq=False)
 class SignInQuestions:
-    """Limit sign-in questions of the configured callback to `MAX_SIGN_INS` within an hour.
+    """Limits sign-in questions of the configured callback to `MAX_SIGN_INS` within an hour.
 
     All connects of a server share the limit. Otherwise a server that refuses each new token would ask a person at every
     connect.
@@ -240,7 +240,7 @@ class ServerRecord:
     Attributes:
         connections: one record, or one for each replica. Replaced by `configure`, which keeps records with the same
             name.
-        required: True if a failed start is an error of the caller that started the server.
+        required: True if a failed start is an error for the caller that started the server.
         strict: True if a failed start is final, as in `open_servers`. Read when the server's own supervisor starts;
             written by the group.
         info: the server's description of itself at the latest connect; None before. Written by the connection.
@@ -307,7 +307,7 @@ class ServerRecord:
             self.opening.log_level = callbacks.log_level
         self.opening.era, self.opening.worked = None, False  # it may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
-        self.strict = False  # the change has been made, whether it connects now or later
+        self.strict = False  # the change is made, whether the server connects now or later
         self.calls.configure(config)
         self.catalog.configure(config)
         self.resources.keep(config.keep_resources)
@@ -426,7 +426,7 @@ class ServerRecord:
             event, [each for each in lives if is_followed(each.state, event, own=each.name == event.actor, whole=whole)]
         )
         if self.life.state in PARKED and self.life.wanted.mode == "rest":
-            # Parked before it came to rest. `failed` and `retry_at` are only shown for servers that should run.
+            # Parked before the wish to rest. `failed` and `retry_at` are only shown for servers that should run.
             self.life.want(used(self.life.wanted))
         return changes
 

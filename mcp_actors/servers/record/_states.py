@@ -1,4 +1,4 @@
-"""Events about servers, the states of a server, and their transitions.
+"""Events about servers, and the states of a server with all transitions.
 
 The state of a connection is the fold of the events of an actor and a few more (`HealthChanged`, `Recovered`, and a
 `Stopped` where no actor runs). `next_state` makes one step by the table `TRANSITIONS`; a forbidden step is a bug. A
@@ -170,7 +170,6 @@ class Drained(ServerEvent):
 
     Attributes:
         unfinished: the number of requests that end without an answer.
-
     """
 
     unfinished: int
@@ -201,7 +200,7 @@ FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "fail
 """The server has failed, and was not stopped."""
 
 PARKED: Final[frozenset[ServerState]] = frozenset({"failed", "needs_auth"})
-"""The server does not run, until a change or an attempt after a long time."""
+"""The server does not run, until a change or a late retry."""
 
 LISTED_STATES: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}
 """Known tools are shown: the server serves, is about to, or will at the first use."""
@@ -220,8 +219,8 @@ TRANSITIONS: Final[dict[ServerState, frozenset[ServerState]]] = {
     "stopped": frozenset({"connecting", "pending"}),
 }
 """The allowed next states. A failed start leads to ``backoff``, or to ``failed`` or ``needs_auth`` without a further
-attempt; so does a connection lost during a drain. A server that was idle, or is lazy from now on, becomes ``pending``
-again."""
+attempt. A connection lost during a drain leads to ``backoff``. A server that was idle, or is lazy from now on, becomes
+``pending`` again."""
 
 _STATE_AFTER: Final[dict[type[Event], ServerState]] = {
     Starting: "connecting",

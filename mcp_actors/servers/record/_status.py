@@ -72,7 +72,7 @@ class ServerInfo:
         name: the server's own name; None if not declared (optional since 2026-07-28).
         version: the server's version; None if not declared.
         protocol_version: the negotiated protocol version.
-        capabilities: the capabilities, as the SDK has them.
+        capabilities: the capabilities, in the SDK's class.
         instructions: instructions for the model; None if not declared. Programs must pass them to a model explicitly.
     """
 

@@ -46,7 +46,8 @@ MAX_PART_URI: Final = 16 * 1024
 """Longest kept URI of a part of a resource. A longer URI counts as a change of the whole resource."""
 
 MAX_PENDING: Final = 1024
-"""Changed resources that may wait for the reader. A server may announce any number of parts of a resource."""
+"""Changed resources that wait for the reader; with more, all count as changed. A server may announce any number
+of parts."""
 
 
 @frozen
@@ -154,7 +155,7 @@ class Subscription:
         self.wake()
 
     def close(self) -> None:
-        """End the iteration."""
+        """End the iteration, after the waiting changes."""
         self._over = True
         self.wake()
 
@@ -173,7 +174,7 @@ class Subscriber(Protocol):
         """Renew all subscriptions of earlier connections."""
 
     async def unsubscribe(self) -> None:
-        """Unsubscribe from one resource without a subscription."""
+        """Unsubscribe from one unwanted resource."""
 
     def forget(self, subscription: Subscription) -> None:
         """Unsubscribe in the background."""
@@ -249,8 +250,8 @@ class Subscriptions:
 
 # --- Pass what a server sends unasked to listeners, connection by connection ------------------------------------------
 
-# Each attempt to connect has its own `MessageRelay`, which passes messages on only during the attempt. So no late
-# message of an old connection reaches a listener, and listeners need not follow reconnects.
+# Each connection has its own `MessageRelay`, which passes messages on until the connection ends. So no late message of
+# an old connection reaches a listener, and listeners need not follow reconnects.
 #
 # A listener is a synchronous function, called in the task that reads the message; it sets an event, tells an actor or
 # fills a bounded buffer. Anything slower, and all code of the user, runs in `MessageRelay.tasks`, after all listeners.
@@ -283,7 +284,7 @@ class DonePages:
             return
         self.latest.pop(page, None)
         self.latest[page], self._at[page] = notice, trio.current_time()
-        if len(self.latest) > 64:  # pages at a time, for all requests
+        if len(self.latest) > 64:  # latest pages, for all requests
             del self._at[oldest := next(iter(self.latest))], self.latest[oldest]
         self._changed.set()
         self._changed = trio.Event()
@@ -386,6 +387,6 @@ class MessageRelay:
 
 @asynccontextmanager
 async def open_incoming(listeners: Listeners, on_failure: Callable[[Exception], object]) -> AsyncIterator[MessageRelay]:
-    """Open a `MessageRelay` around a client; cancel the tasks at the end. See `open_background` for ``on_failure``."""
+    """Open a `MessageRelay` for a connection; cancel the tasks at the end. See `open_background` for ``on_failure``."""
     async with open_background(on_failure) as tasks:
         yield MessageRelay(listeners, tasks)

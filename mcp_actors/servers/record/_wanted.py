@@ -5,9 +5,9 @@ fate of its own wish. Everything here is a frozen value or a pure function, with
 
 Theory of operation
 -------------------
-`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). To replace the
-value is a wish. Wishes are counted, except `used` and `moved`, and each incarnation of an actor notes the number of the
-current wish. So
+`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). Each
+replacement is a wish. Wishes are counted, except `used` and `moved`. Each incarnation of an actor notes the number of
+the current wish. So
 
 - `due` compares the wanted with the actual state; one loop for each server carries out the steps (``group/_loop.py``),
 - a verdict says what has become of one caller's wish, whatever else was wished since.
@@ -116,12 +116,12 @@ def rested(wanted: Wanted) -> Wanted:
 
 
 def used(wanted: Wanted) -> Wanted:
-    """Note a use. Not counted as a wish, and so overtakes no operation."""
+    """Note a use, which does not count as a wish, and so overtakes no operation."""
     return evolve(wanted, mode="run") if wanted.mode == "rest" else wanted
 
 
 def configured(wanted: Wanted, config: ServerConfig) -> Wanted:
-    """Wish for another configuration. A stopped server stays stopped; others follow a change of ``connect``."""
+    """Wish for another configuration. Unless stopped, the server follows a change of ``connect``."""
     mode = wanted.mode
     if mode in ("run", "rest") and config.connect != wanted.config.connect:
         mode = _mode_of(config)
@@ -129,7 +129,7 @@ def configured(wanted: Wanted, config: ServerConfig) -> Wanted:
 
 
 def moved(wanted: Wanted, config: ServerConfig) -> Wanted:
-    """Note another ``source`` of an equal configuration. Not counted as a wish."""
+    """Note another ``source`` of an equal configuration, which does not count as a wish."""
     return evolve(wanted, config=config)
 
 
@@ -149,7 +149,7 @@ def _wished(wanted: Wanted, mode: Mode, fresh: int) -> Wanted:
 
 
 Step: TypeAlias = Literal["disconnect", "stop", "adopt", "renew", "start", "remove"]
-"""``disconnect``: end a connection, and let requests wait. ``stop``: end it, and refuse requests. ``adopt``: adopt
+"""``disconnect``: end a connection, and let requests wait. ``stop``: end all, and refuse requests. ``adopt``: adopt
 the configuration. ``renew``: end a connection that is too old. ``start``: connect. ``remove``: stop and forget."""
 
 
@@ -176,8 +176,8 @@ def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> S
 def _due_to_run(wanted: Wanted, seen: Sequence[Seen]) -> Step | None:
     if any(each.old and each.state in CONNECTED for each in seen):
         return "renew"
-    # A connection that was given up before the last wish is tried again. After one was given up since, the pool may
-    # have ended and stopped the other replicas, and a start of these would also retry the failed one.
+    # A connection that was given up before the last wish is tried again. If a connection was given up since, the pool
+    # may have ended and stopped the other replicas, and a start would also retry the failed one.
     given_up = any(_was_given_up(each, wanted.generation) for each in seen)
     ended = any(each.state in ("pending", "stopped") and (each.old or not given_up) for each in seen)
     to_retry = any(each.state in PARKED and each.broke < wanted.generation for each in seen)
@@ -203,13 +203,14 @@ def verdict_of_start(mine: Wanted, wanted: Wanted, seen: Sequence[Seen], *, curr
     """Decide about a start, a restart or another configuration.
 
     `mine` is the wish, `wanted` the current one. `current` is True if the server has the wanted configuration.
-    `required` awaits a slow connect without a limit.
+    `required` is True if a slow connect is awaited without a limit.
 
     Returns:
-        ``superseded`` if the server was stopped or has left since. ``done`` if a connection serves that began under
-        `mine` or later, if the server rests or stays stopped with the new configuration, or if it is optional and
-        overdue. ``failed`` if the connect has failed; for a required server, also the connect of one replica.
-        Otherwise ``wait``.
+        - ``superseded``: the server was stopped or has left since.
+        - ``done``: a connection serves that `mine` does not replace, the server rests or stays stopped with the new
+          configuration, or is optional and overdue.
+        - ``failed``: the connect has failed; for a required server, the connect of one replica.
+        - ``wait``: none of these.
     """
     if wanted.mode == "leave" or (wanted.mode == "stop" and mine.mode != "stop"):
         return "superseded"
@@ -239,8 +240,8 @@ def _has_ended(seen: Sequence[Seen]) -> bool:
 
 
 def _has_failed(each: Seen, generation: int) -> bool:
-    """Return True if a connect since a wish has failed, also while a delayed attempt follows."""
-    if each.state == "connecting":  # perhaps once more
+    """Return True if a connect since a wish has failed, also before a delayed attempt."""
+    if each.state == "connecting":  # perhaps after a failure
         return each.broke >= generation
     return each.state == "backoff" or _was_given_up(each, generation)
 
