@@ -4,8 +4,8 @@
 and ends the connection, at once or winding down. `ConnectionPhase` draws a connection's life.
 
 The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
-Requests run outside the session's nurseries, so a failing transport gives them errors instead of cancelling them. The
-link reports a loss itself: over a pipe, noticing takes no request.
+Requests run outside the session's nurseries, so a failing transport raises errors in requests instead of cancelling
+tasks. The link reports a loss itself: over a pipe, even without a request.
 
 Owns: one link and session, and their tasks (in `MessageRelay.tasks`).
 Writes: the record: session, description, tools, kept resources, stderr, failures; health, deadlines, gaps for
@@ -148,7 +148,7 @@ class ServerActor(Actor):
             async with self._connection(negotiation):
                 try:
                     yield
-                    await self._closing.wait_turn(self._name)  # returns at once before the block of the group exits
+                    await self._closing.wait_turn(self._name)  # at once if the block of the group has not exited
                 finally:
                     self._closing.begin(self._name)
         except BaseException as exc:

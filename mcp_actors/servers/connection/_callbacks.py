@@ -8,9 +8,9 @@ task (`CallbackTasks`), and
 - its exception is logged and answered with an error, and does not end the connection
 - it cannot keep a process alive: the actor's owner task leaves the link before `open_callbacks`
 
-A callback runs in the context variables of the waiting task: the caller's, if the protocol names the request behind the
-question (since 2026-07-28, and over streamable HTTP with the answer to a request), else those in which the group was
-opened. Notifications wait in a queue per callback, at a limited rate.
+A callback runs in the context variables of the waiting task: the caller's, if the request behind the question is known
+(since 2026-07-28, or from the response to the request over streamable HTTP), else those in which the group was opened.
+Notifications wait in a queue per callback, at a limited rate.
 
 Owns: callback tasks and queued notifications of one connection.
 Writes: deadlines, held while a server waits; errors into `ServerQuestion`; the log; a listener, and the event
@@ -76,7 +76,7 @@ T = TypeVar("T")
 
 @asynccontextmanager
 async def open_callbacks(record: ConnectionRecord, join_handler: Callable[[], None]) -> AsyncIterator[Questions]:
-    """Run the callbacks of a server for the duration of one connection, and yield them for the session.
+    """Run the callbacks of a server for the duration of one connection, and yield `Questions` for the session.
 
     On leaving, deliver arrived notifications for a moment; then cancel all callbacks.
     """

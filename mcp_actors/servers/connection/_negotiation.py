@@ -429,7 +429,7 @@ class Patience:
         if not link.lifeline.exited:
             await exited.wait()
         # A wrapper may leave the real server running, and the last output may be unread. So poll until stdout has ended
-        # (`lost`: reading raises its own error) or every reader of stdin is gone. Raise only with a complete obituary:
+        # (`lost`: reading raises its own error) or every reader of stdin is gone. Raise with a complete obituary:
         # the error quotes the exit code and stderr.
         closed = False
         while not closed:

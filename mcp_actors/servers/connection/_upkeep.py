@@ -225,7 +225,7 @@ async def report_lifetime(record: ConnectionRecord) -> None:
         last_use = max(last_use, requests.quiet_since, subscriptions.ended_at)
         if now >= old_at:
             record.retire("old")
-            old_at = now + JITTER * lifetime  # if not replaced, because another replica is down
+            old_at = now + JITTER * lifetime  # if kept, because another replica is down
         elif now >= last_use + idle:
             record.retire("idle")
             last_use = now  # if used after all

@@ -196,7 +196,7 @@ class Subscriptions:
 
     @contextmanager
     def connected(self, connection: Subscriber) -> Iterator[None]:
-        """Renew the subscriptions over this connection, now or once the connections before it have ended."""
+        """Renew the subscriptions over this connection, now or once earlier connections have ended."""
         self._connections.append(connection)
         try:
             self._renew_over(connection)

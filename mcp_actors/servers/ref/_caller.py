@@ -110,7 +110,7 @@ class Caller:
         retries: Retries | None = None
         try:
             if failure is None and self._life.leaving == "signal":
-                deadline.end()  # or the servers would be awaited to finish this request
+                deadline.end()  # or the end of the group would wait for this request
                 await self._wait_end()
             while True:
                 if failure is None:
@@ -248,7 +248,7 @@ class Caller:
         return pending
 
     def _pass_on(self, deadline: Deadline, isolated: ActorRef | None, request: CallTool) -> PendingCall[CallToolResult]:
-        """Send a call that middleware passes on, also to a server that is draining; see `send`."""
+        """Send a call that middleware passes on, also to a server that is draining."""
         if deadline.expired:
             raise deadline.keeper.failure(deadline)
         if self._life.state not in ACTIVE and not self._life.draining and isolated is None:
@@ -278,9 +278,9 @@ class Caller:
         return failure
 
     async def _send_isolated(self, request: Request[T], deadline: Deadline) -> T:
-        """Send a request on its own connection, then close the connection within ``stop_timeout``.
+        """Send a request over a new connection, then close the connection within ``stop_timeout``.
 
-        The caller also waits for the close. The attempt ends early when the server is stopped or the group is closed.
+        The attempt ends early when the server is stopped or the group is closed.
         """
         if self._life.leaving or not self._is_wanted():
             raise self.unavailable() from self._life.error
@@ -292,8 +292,8 @@ class Caller:
                     background.start_soon(self._cancel_with_server, connecting, name=f"{name}:connect")
                     async with open_actor(actor, name=name, observers=[IsolatedFollower(spare)]) as ref:
                         # `cancel` reaches only the tasks started so far: `_cancel_with_server` ends, `_end_with_server`
-                        # lives. From here on the server's `Deadlines` answer the call at the deadline, so the scope
-                        # must lose its own: it would also cut off the close of the connection.
+                        # lives. From here on the server's `Deadlines` answer the call at the deadline. The deadline of
+                        # the scope would also cut off the close of the connection.
                         background.cancel("the isolated attempt is connected")
                         connecting.deadline = math.inf
                         call = self.send(request, deadline, ref)
@@ -363,7 +363,7 @@ class Caller:
 
     def unavailable(self) -> ServerUnavailable:
         if self._life.leaving or self._lifecycle.state != "running":
-            # The block has ended and the servers are stopping; `ServerRecord.leave` has not been called yet.
+            # Perhaps the group is closed, but the wish that the server leaves has not been made yet.
             return self._life.gone()
         return unavailable(self._config, self._life)
 
@@ -383,7 +383,7 @@ def _root_of(reason: BaseException | None) -> BaseException | None:
 
 @frozen
 class IsolatedFollower:
-    """Updates the record of an isolated attempt: only connected servers are checked."""
+    """Updates the state of an isolated connection: health checks need a connected server."""
 
     spare: ConnectionRecord
     wants_requests: ClassVar[bool] = False
@@ -468,7 +468,7 @@ class PendingRequest(Handle, Generic[T]):
         if isinstance(answer, outcome.Value):
             try:
                 self._caller.succeeded(self._request, self._deadline, answer.value)
-            finally:  # an observer may want the program to exit
+            finally:  # an observer may raise SystemExit
                 self._deadline.end()
                 on_answer(answer)
         else:
@@ -498,7 +498,7 @@ class PendingRequest(Handle, Generic[T]):
             try:
                 return await self._caller.ask(self._request, self._deadline, failure)
             finally:
-                del failure  # whose traceback refers to this frame
+                del failure  # the traceback refers to this frame
 
 
 # --- The base of `ServerRef`: send one request ------------------------------------------------------------------------

@@ -155,7 +155,7 @@ class Wish:
 
 @frozen(eq=False)
 class Reconnect(Call[None]):
-    """See a reconnect to its end. If a required server fails, servers that did not run before do not run again.
+    """See a reconnect to its end. If a required server fails, servers that did not run before stop or rest again.
 
     The caller has already made the wishes. `taken_back` collects the wishes that the caller or the group has undone.
     """
@@ -209,7 +209,7 @@ async def reconnect(
     `failed_only` leaves servers alone that have not failed; `ask` allows a configured callback to ask a person.
 
     Raises:
-        ConnectFailed: a required server could not be connected: the first one; further failures are notes.
+        ConnectFailed: from the first required server that could not be connected; further failures are notes.
     """
     await _begin(servers)
     # Numbers, not wishes: the last wish stays with its server, and would keep a chain of all earlier wishes.

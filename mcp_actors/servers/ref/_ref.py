@@ -71,7 +71,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: ends only the wait.
 
         Raises:
-            ServerUnavailable: the group was closed first.
+            ServerUnavailable: the group was closed first, or has removed the server.
             ValueError: a state is unknown, or none was given.
         """
         check_states(f"server {self.name!r}", states, SERVER_STATES)
@@ -231,7 +231,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Args:
             changes: the reviewed value of `tool_changes`.
-            names: the tools to approve. Without names all are approved.
+            names: the tools to approve. Default: all.
 
         Raises:
             ToolNotFound: these changes do not include a tool of that name, or belong to another server; nothing was
@@ -263,8 +263,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the result of ``Callbacks.roots`` has changed.
 
-        Nothing is sent to a server that is not connected, because it asks for the roots after it has connected; nor to
-        a server with protocol 2026-07-28, which asks whenever it needs the roots.
+        Nothing is sent to a server that is not connected, which asks for the roots after the connect; nor to a server
+        with protocol 2026-07-28, which asks when it needs the roots.
 
         **Cancellation**: leaves at once.
 
@@ -303,11 +303,11 @@ class ServerRef(ResourceFunctions, PromptFunctions):
     # --- life -------------------------------------------------------------------------------------------------------
 
     async def restart(self) -> None:
-        """Close the connection, if there is one, and connect again with a fresh restart budget.
+        """Close any connection, and connect again with a fresh restart budget.
 
         Requests in flight may be finished first, within ``drain_timeout`` (see `open_servers`); unfinished requests end
-        with `ConnectionLost`. All others wait for the new connection. For a server that hangs, `stop` and `start` are
-        faster.
+        with `ConnectionLost`. Other requests wait for the new connection. For a server that hangs, `stop` and `start`
+        are faster.
 
         **Cancellation**: leaves at once; the restart continues.
 
@@ -327,7 +327,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: leaves at once; the stop continues.
 
         Raises:
-            ServerUnavailable: the group was closed.
+            ServerUnavailable: the group was closed, or has removed the server.
         """
         await stop(self._lifecycle, self._server)
 
@@ -382,8 +382,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
 
         Raises:
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
-            ConnectFailed: a credential of the server's configuration cannot be resolved.
-            ServerUnavailable: the group was closed.
+            ConnectFailed: a credential of the configuration cannot be resolved, or as for `restart`.
+            ServerUnavailable: as for `restart`.
         """
         signed_out = await sign_out_of(self.config)
         if signed_out and self._record.life.wanted.mode == "run":
@@ -399,7 +399,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         **Cancellation**: leaves at once.
 
         Raises:
-            ConfigError, ConnectFailed: as for `sign_out`.
+            ConfigError: as for `sign_out`.
+            ConnectFailed: a credential of the configuration cannot be resolved.
         """
         return await is_signed_in(self.config)
 
