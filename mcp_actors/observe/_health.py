@@ -1,7 +1,7 @@
 """Answer the probes of an orchestrator: ``/healthz``, ``/readyz``, ``/status`` and ``/metrics``.
 
-Probes must answer while servers fail or connect, so everything here reads one snapshot and waits for nothing. Any
-thread may call it.
+Probes must answer while servers fail or connect, so all functions read one snapshot and wait for nothing. Any thread
+may call them.
 
 Owns: nothing.
 Writes: nothing.

@@ -96,8 +96,8 @@ class Series:
     """The attempts with the same labels.
 
     Attributes:
-        served: durations with the server, for all results of the tool; None if nothing was sent.
-        queued: durations in the queue, for all requests to the server.
+        served: durations with the server, shared by all series of the tool; None if nothing was sent.
+        queued: durations in the queue, shared by all series of the server.
         common: attributes of OpenTelemetry's conventions, without errors.
         labeled: the labels as attributes.
     """

@@ -1,8 +1,8 @@
-"""A scripted server's script and faults, and the SDK's server behind it.
+"""The script and the faults of a scripted server, and the SDK's server.
 
-A test plans faults from any thread while connections in other threads take them, so the script has a lock. Faults
-happen in a middleware of the SDK's server, which only marks faults of bytes, statuses and connections; the connection
-commits those.
+A test plans faults from any thread while connections in other threads take them, so the script has a lock. A
+middleware of the SDK's server commits most faults. The connection crashes, applies the faults marked on answers, and
+commits an `HttpError` before the SDK reads the request.
 
 Owns: the tools, planned faults and received requests of a server.
 Writes: marks on connections (`Connected`); calls the test's functions for tools.
@@ -106,7 +106,7 @@ class Ask:
 
 @frozen
 class HttpError:
-    """Answer with an HTTP status. On a server that is not reached over HTTP, a `Fail`."""
+    """Answer with an HTTP status; over other transports, with a JSON-RPC error."""
 
     status: int
     headers: Mapping[str, str] = field(factory=dict)
@@ -231,7 +231,7 @@ class Script:
             self._planned.clear()
 
     def take(self, method: str, name: str | None, *, http: bool = False) -> Fault | None:
-        """Return and count the fault planned for a request; with `http` only one that precedes the SDK."""
+        """Return and count the fault planned for a request; with `http`, only an `HttpError`."""
         with self._lock:
             for each in self._planned:
                 if _is(method, each.method) and each.name in (None, name):
@@ -310,7 +310,7 @@ class Behavior:
         A middleware would be too late: the SDK cancels first, and hides the message in the modern era.
         """
         request = self._in_flight.pop(params.get("requestId"), None)
-        if request is not None and request.method != "subscriptions/listen":  # ends in no other way
+        if request is not None and request.method != "subscriptions/listen":  # a stream ends in no other way
             self._script.cancelled.append(request)
 
     # --- the SDK's side ---------------------------------------------------------------------------------------------

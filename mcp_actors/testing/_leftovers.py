@@ -99,8 +99,7 @@ def descriptors() -> list[Descriptor]:
 
 
 def busy_threads() -> list[threading.Thread]:
-    # Trio keeps idle worker threads for ten seconds. A working thread has the name of its job, so this matches idle
-    # ones.
+    # Trio keeps idle worker threads for ten seconds. A working thread has a job's name, so only idle threads match.
     return [thread for thread in threading.enumerate() if not re.fullmatch(r"Trio thread \d+", thread.name)]
 
 

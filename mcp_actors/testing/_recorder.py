@@ -104,7 +104,7 @@ class EventRecorder(list[Event]):
 
 
 class Probe:
-    """A substitute for an actor that records its messages and answers them as a test says.
+    """A substitute for an actor: records messages, and answers as a test says.
 
     The test may run on Trio or on asyncio.
 
@@ -250,8 +250,8 @@ class _ProbeActor(Actor):
 # --- Run a Trio program so that one number repeats it -----------------------------------------------------------------
 
 # Trio runs the tasks of one tick in random order, and only two private names of its scheduler make the order
-# reproducible; Trio's own tests and hypothesis use both. Other differences between runs go too: time (a mock clock),
-# the jitter of back-offs (`random`), and garbage collections, which run finalizers.
+# reproducible; Trio's own tests and hypothesis use both. Other differences between runs are removed, too: time (a mock
+# clock), the jitter of back-offs (`random`), and garbage collections, which run finalizers.
 
 
 def run_seeded(
@@ -260,8 +260,7 @@ def run_seeded(
     """Run ``async_fn(*args)`` like `trio.run`, in the order and with the random numbers of a seed.
 
     The clock is a mock clock that starts at 0 and jumps whenever all tasks are blocked, so sleeps and timeouts take no
-    time. While a task works, the clock does not move, so groups of servers do not yield after each half a millisecond
-    of work, as they do elsewhere.
+    time. The clock does not move while a task works, so a group of servers does long work without yielding.
 
     The same seed runs the same steps in the same order, unless the program has another source of chance, such as
     threads, foreign processes and sockets, or the iteration over a set of str.

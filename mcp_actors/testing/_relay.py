@@ -1,4 +1,4 @@
-"""Connect a client's pipes with a scripted server, as its process.
+"""Connect a client's pipes with a scripted server, as the server's process.
 
 Run as ``python _relay.py PORT TOKEN``: connects to the port on loopback, sends the token and the process id in a line,
 and copies bytes both ways until the server closes the connection. The server is in the test's process, which can kill

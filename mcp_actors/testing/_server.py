@@ -2,7 +2,7 @@
 
 Any thread may command the server, and the test may run on any event loop. So for pipes and sockets the server runs Trio
 in a thread of its own, with two loopback ports, for HTTP and for relays. Over stdio the client starts a ``_relay``
-process per connection, to be really killed and suspended. In process, the server shares the client's run.
+process per connection, which the test can kill and suspend. In process, the server shares the client's run.
 
 Owns: the thread, from the first transport over a pipe or socket to the end of the ``with`` block.
 Writes: the script; signals to relay processes.
@@ -178,7 +178,7 @@ class ScriptedServer:
             each.thaw()
 
     def go_down(self) -> None:
-        """End all connections, and refuse new ones until `come_up`. A process over stdio ends at its handshake."""
+        """End all connections, and refuse new ones until `come_up`. Over stdio a new process ends at once."""
         self._set_down(True)
         self.crash()
 

@@ -4,7 +4,7 @@ A test and its actors may be in two threads (`mcp_actors.bridge`), and so may a 
 Trio's nor asyncio's events can be set from another thread.
 
 Owns: the tasks waiting for a signal.
-Writes: wakes them, through the token or the loop of each.
+Writes: wakes the tasks, each through its token or loop.
 Calls: nothing.
 """
 
@@ -54,7 +54,7 @@ class Signal(anyio.Event):
         await event.wait()
 
     def statistics(self) -> anyio.EventStatistics:
-        """Return how many waits began before `set`, cancelled ones included."""
+        """Return how many waits `set` would end, including cancelled waits."""
         return anyio.EventStatistics(len(self._wakers))
 
 
