@@ -283,7 +283,7 @@ class ServerLife:
 
     Attributes:
         connections: replaced by `consist_of`.
-        best: the connection in the best state. Written by `follow`, like the next four attributes.
+        best: the connection in the best state. Written by `follow`, like `state` and the next three.
         since, changed_at: when the state last changed, by `trio.current_time` and by the wall clock.
         last_error: the last failure of a connection, kept after a recovery.
         leaving: `Wanted.departure`, for every request to read. Written by `want`.

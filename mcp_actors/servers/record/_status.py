@@ -152,8 +152,8 @@ class ServerStatus:
         state: with replicas, the state of the best replica.
         since: `trio.current_time` at the last change of the state, in seconds.
         changed_at: the wall-clock time of the same change, in UTC.
-        retry_at: the time of the next attempt of a ``failed`` server (``RestartPolicy.park_retry``), in UTC; None
-            without a retry.
+        retry_at: the time of the next attempt while ``failed`` or ``needs_auth`` (``RestartPolicy.park_retry``), in
+            UTC; None without a retry.
         reason: the reason for the state. For a starting process, the last line of stderr.
         incarnation: the number of the actor's current or last incarnation, as in events; 0 before the first.
         pid: the process, while connected over stdio. None with replicas; see ``replicas``.

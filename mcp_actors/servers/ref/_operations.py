@@ -58,7 +58,7 @@ class ServerEntry:
         return self.supervisor.child(name) if name == self.name else self._pool.child(name)
 
     async def wake(self) -> None:
-        """Start the server's own supervisor if dormant. Changes asked meanwhile wait in the mailbox of the supervisor.
+        """Start the server's own supervisor if dormant. Changes asked meanwhile wait in the supervisor's mailbox.
 
         **Cancellation**: is delivered at the end, after a few steps.
         """
@@ -108,7 +108,7 @@ async def _cancel_unless_running(pool: SupervisorRef, scope: trio.CancelScope) -
 
 
 async def start_again(supervisor: SupervisorRef, child: str) -> bool:
-    """Start an actor. Return False if the actor runs or is about to."""
+    """Start an actor. Return False if the actor runs or soon will."""
     try:
         await supervisor.restart_child(child)
     except ChildError as exc:

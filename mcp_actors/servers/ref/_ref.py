@@ -358,6 +358,7 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         Raises:
             SignInFailed: the person or the authorization server has refused, or the time is over.
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ConnectFailed: as for `sign_out`.
             ServerUnavailable: the server could not be connected afterwards, or `stop` was called during the sign-in.
         """
         before = self._record.life.wanted
