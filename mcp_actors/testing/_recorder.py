@@ -247,7 +247,7 @@ class _ProbeActor(Actor):
         return exc is self._fatal
 
 
-# --- Run a Trio program so that one number repeats it -----------------------------------------------------------------
+# --- Repeat a run of a Trio program by a seed -------------------------------------------------------------------------
 
 # Trio runs the tasks of one tick in random order, and only two private names of its scheduler make the order
 # reproducible; Trio's own tests and hypothesis use both. Other differences between runs are removed, too: time (a mock

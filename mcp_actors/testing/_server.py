@@ -75,7 +75,7 @@ class ScriptedServer:
     def __repr__(self) -> str:
         return f"<ScriptedServer {self._script.name!r}, {len(self._script.received)} requests>"
 
-    # --- how it is reached ------------------------------------------------------------------------------------------
+    # --- transports -------------------------------------------------------------------------------------------------
 
     def stdio(self) -> Stdio:
         """Return a transport that starts a process for each connection. `crash` and `freeze` signal the process."""
@@ -102,7 +102,7 @@ class ScriptedServer:
             self._home = TrioThread(self._script)
         return self._home
 
-    # --- what it offers ---------------------------------------------------------------------------------------------
+    # --- tools ------------------------------------------------------------------------------------------------------
 
     @property
     def tools(self) -> tuple[str, ...]:
@@ -143,7 +143,7 @@ class ScriptedServer:
         for each in list(self._script.connections):
             each.notify()
 
-    # --- what it does wrong -----------------------------------------------------------------------------------------
+    # --- faults -----------------------------------------------------------------------------------------------------
 
     def inject(self, fault: Fault, into: str = "tools/call", *, name: str | None = None, times: float = 1) -> None:
         """Let a fault happen in the next requests of a kind. Several faults happen one after the other.
@@ -197,7 +197,7 @@ class ScriptedServer:
             if self._home is not None:
                 self._home.set_down(down)
 
-    # --- what it was asked ------------------------------------------------------------------------------------------
+    # --- received requests ------------------------------------------------------------------------------------------
 
     @property
     def received(self) -> tuple[Received, ...]:

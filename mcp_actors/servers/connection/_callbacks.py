@@ -411,7 +411,8 @@ class CallbackTasks:
         try:
             # Wait for an event, not in a nursery around the callback: a nursery waits for cleanup, and a callback that
             # swallows Cancelled, or reads in a thread, would hold the connection. So the timeout ends this wait at
-            # once, `cancel` only asks the callback to stop, and the background awaits it, after the link is closed.
+            # once, `cancel` only asks the callback to stop, and the background awaits the callback, after the link is
+            # closed.
             with trio.move_on_after(self.timeout):
                 await call.done.wait()
         finally:

@@ -173,7 +173,7 @@ class OpenSubscriptions:
 
     # `subscribe` and `unsubscribe` exclude each other (`_turn`): two subscriptions may share a resource, and the server
     # may handle concurrent requests in any order, so an unsubscribe could silence a live subscription. Each
-    # `unsubscribe` checks `wants` when its turn has come, and sends one request per turn: others go between.
+    # `unsubscribe` checks `wants` when its turn has come. One request per turn lets subscriptions in between.
 
     async def subscribe(self, request: Subscribe) -> None:
         """Subscribe to resources new to this connection."""

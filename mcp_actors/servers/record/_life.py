@@ -57,7 +57,7 @@ logger = Log("mcp_actors.servers")
 E = TypeVar("E", bound=Event)
 
 ASKS: Final = 2
-"""Sign-in questions per connect. A server may change its authorization server between a sign-in and its use."""
+"""Sign-in questions per connect. A server may change its authorization server before the tokens are used."""
 
 
 @define(eq=False, repr=False)
@@ -453,7 +453,7 @@ class ServerLife:
     def begin_to_drain(self, requests: int, seconds: float, ends: Collection[ConnectionLife]) -> bool:
         """Let some connections only finish their requests from now on.
 
-        Return True if all do, and with them the server.
+        Return True if the whole server drains.
         """
         event, whole = self.event(Draining, requests=requests, seconds=seconds), len(ends) == len(self.connections)
         self._drains = self._drains or whole

@@ -305,7 +305,7 @@ class ServerRecord:
         """
         if callbacks.log_level != self.callbacks.log_level:
             self.opening.log_level = callbacks.log_level
-        self.opening.era, self.opening.worked = None, False  # it may be another program
+        self.opening.era, self.opening.worked = None, False  # the server may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
         self.strict = False  # the change is made, whether the server connects now or later
         self.calls.configure(config)

@@ -364,8 +364,8 @@ class MessageRelay:
     async def handle(self, message: IncomingMessage) -> None:
         """Pass a message on. This is the ``message_handler`` of the session."""
         # No checkpoint: this runs in the step that reads the message, so listeners come before the caller of a request
-        # that is answered later. With a server in this process it runs inside the server's code, and a wait would block
-        # the server. A notice that replicas repeat therefore waits in a task.
+        # that is answered later. A server in this process calls this method, so a wait would block the server. A notice
+        # that replicas repeat therefore waits in a task.
         if self.closed:
             return
         changed = None if self.listeners.of is None else self.listeners.of.changed

@@ -433,7 +433,7 @@ class PendingRequest(Handle, Generic[T]):
             request.members = None  # written again, with the answers
 
     def result_of(self, value: Any) -> dict[str, Any]:
-        """Return a result of this request as JSON, to pass it on. Do not change it.
+        """Return a result of this request as JSON, to pass on. Do not change the value.
 
         After `pass_on`, the ``result`` of the answer as parsed, with nulls and members unknown to the SDK; without
         members of later protocol versions, and with the default ``resultType`` since 2026-07-28. Without `pass_on`, or
