@@ -1,4 +1,4 @@
-"""The script and the faults of a scripted server, and the SDK's server.
+"""The script and faults of a scripted server, and the SDK's server.
 
 A test plans faults from any thread while connections in other threads take them, so the script has a lock. A
 middleware of the SDK's server commits most faults. The connection crashes, applies the faults marked on answers, and
