@@ -1,10 +1,10 @@
 """The command line: ``mcp-actors``, or ``python -m mcp_actors``.
 
-`main` is the program; ``mcp-actors --help`` lists the commands. Configuration files are read as other clients do.
+`main` is the program; ``mcp-actors --help`` lists the commands. Configuration files have the formats of other clients.
 """
 
 # An import of this folder loads only ``_interrupt``, so that Ctrl-C has a handler before the slow imports begin. `main`
-# calls ``_start``, which prepares the process and returns `run`; a command imports its own code.
+# calls ``_start``, which prepares the process and returns `run`; `run` imports the code of the command.
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ __all__ = ["main"]
 def main() -> None:
     """Run the command in the arguments of this process, and exit with its code.
 
-    0 is success, 1 a failed server, tool or file, 2 invalid arguments, 78 a file that `serve` cannot use, 130 Ctrl-C;
-    143 and 129 are the signals SIGTERM and SIGHUP, which stop the servers too.
+    0 is success, 1 a failed server, tool or file, 2 invalid arguments, 3 a missing sign-in, 78 a file that `serve` or
+    `ui` cannot use, 130 Ctrl-C; 143 and 129 are the signals SIGTERM and SIGHUP, which also stop the servers.
     """
-    # By default these signals end the process. They are dropped during the imports, until `serving` receives them. The
-    # file is read later, so no reload is lost.
+    # By default these signals end the process. Drop them during the imports, until `serving` receives them: the file is
+    # read later, so no reload is lost.
     serves = (signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2) if sys.argv[1:2] in (["serve"], ["ui"]) else ()
     for number in serves:
         if signal.getsignal(number) is signal.SIG_DFL:

@@ -1,7 +1,7 @@
 """Declare the commands and their help, and make the parser.
 
-Every command line imports this file, also ``--help`` and a typo. Code behind a command, a function that returns an exit
-code, is imported when the command runs: with the types of the protocol, that takes most of a second.
+Every command line imports this file, also ``--help`` and a typo. A command is a function that returns an exit code, and
+imports the code behind it only when called: with the types of the protocol, the import takes most of a second.
 
 Owns: the commands, their help, and the cached parser.
 Writes: stdout, with the script of ``completion``; ``attach`` replaces this process.
@@ -538,7 +538,7 @@ async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
         shell: The shell.
     """
     script = make_app().generate_completion(shell=shell)
-    if shell == "zsh":  # the parser's is for a folder of functions; this one can be evaluated, as in the other shells
+    if shell == "zsh":  # the script is for a folder of functions; this line lets it be evaluated, as in other shells
         script += "compdef _cyclopts_mcp-actors mcp-actors\n"
     Output().text(script)
     return 0
@@ -583,7 +583,7 @@ PANELS: Final = {
     "Sign in": "login logout whoami",
     "Files": "config pins completion",
 }
-"""The parts of the help, with their commands or the first words of commands."""
+"""Titles of the panels in the help → the first words of their commands."""
 
 GROUPS: Final = {
     "config": "Show a configuration as it is understood, convert it, or move the servers of another program here.",

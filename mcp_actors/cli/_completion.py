@@ -1,7 +1,7 @@
 """Complete words in a shell: the names of servers, and configuration files.
 
-The shell calls at each press of the tab key, so this has to be quick and without effect: a file, trusted or not, is
-only searched for names. A file that cannot be read has none.
+The shell runs this at each press of the tab key, so this has to be quick and without effect: a file, trusted or not, is
+only searched for names. An unreadable file counts as empty.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def servers_for(context: CompletionContext) -> list[str]:
     """Return the names of the servers in the file of a command line."""
     named = context["--config"].raw
     with suppress(OSError, ValueError, RecursionError, RuntimeError, StopIteration):
-        # The command would use the first that exists, and no other file.
+        # Like the command, use only the first file that exists.
         file = Path(named).expanduser() if named else next(filter(Path.exists, map(Path, DEFAULT_FILES)))
         if file.is_file() and file.stat().st_size <= _LONGEST_FILE:
             return _names(_parsed(file))
@@ -54,7 +54,7 @@ def _names(document: Any) -> list[str]:
 
 
 def files_for(context: CompletionContext) -> list[str]:
-    """Return the folders, and the possible configuration files, that begin with the word."""
+    """Return folders and possible configuration files whose paths begin with the incomplete word."""
     folder, slash, begin = context.incomplete.rpartition("/")
     place = Path(f"{folder}{slash}").expanduser()
     with suppress(OSError, RuntimeError):

@@ -1,7 +1,7 @@
 """Connect the servers that a subcommand needs, and describe servers.
 
 A command wants one attempt and a result for each server, so `open_once` replaces the configured options for starts and
-restarts. All subcommands open their group by `open_once`, except ``watch``, which opens its own.
+restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open groups in other ways.
 
 Owns: the group of a subcommand, and so the server processes.
 Writes: progress and warnings, through `Output`.
@@ -30,16 +30,16 @@ from ._output import Failure, Output, until_signalled
 T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
-"""Called for a server that is connected or has failed."""
+"""Called for each server once connected or failed."""
 
 UNLIMITED: Final = sys.maxsize
-"""No limit: the file says how many servers the user wants, and no command has an option."""
+"""No limit on servers: the file says how many the user wants, and no command has an option."""
 
 REPORT_EVERY: Final = 5.0
 """Seconds between progress lines about a slow start."""
 
 ADVISE_AFTER: Final = 15.0
-"""Seconds after which such a line has advice."""
+"""Seconds after which a progress line includes advice."""
 
 
 @asynccontextmanager
@@ -48,8 +48,8 @@ async def open_once(
 ) -> AsyncIterator[ServerGroup]:
     """Open a group, and try once to connect each server before the block begins.
 
-    Slow servers may take their whole timeouts, with progress lines. SIGTERM and SIGHUP cancel the block and stop the
-    servers.
+    Progress lines report slow servers, which may take their whole timeouts. SIGTERM and SIGHUP cancel the block and
+    stop the servers.
 
     Raises:
         ConnectFailed: a server failed to connect, and `strict` is True; errors of further servers are notes.
@@ -70,12 +70,12 @@ async def open_once(
 
 
 def open_one(server: str, config: str | None, output: Output) -> AbstractAsyncContextManager[ServerGroup]:
-    """Load one server, and open a group of it alone. Errors are those of `load` and `open_loaded`."""
+    """Load one server, and open its group. Errors are as for `load` and `open_loaded`."""
     return open_loaded(load(config, [server], output), output)
 
 
 def open_loaded(loaded: LoadedConfig, output: Output) -> AbstractAsyncContextManager[ServerGroup]:
-    """Open a group of servers that a command needs, all of them.
+    """Open a group in which every server must connect.
 
     Raises:
         ConfigError: an entry is not valid.
@@ -87,11 +87,14 @@ def open_loaded(loaded: LoadedConfig, output: Output) -> AbstractAsyncContextMan
 
 
 async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
-    """Return an answer, or raise a `Failure` for an error. `lists` is the command that lists valid requests."""
+    """Return the answer to a request, or raise a `Failure` for an error of the server.
+
+    `lists` is the command that lists what can be requested, for the remedy.
+    """
     try:
         return await request
     except MCPError as error:
-        server = f" {ref.name}" if ref.config.source else ""  # a typed server is not known by its name
+        server = f" {ref.name}" if ref.config.source else ""  # a typed server has no name to use in a command
         hint = f"; mcp-actors {lists}{server} lists what it has" if lists else ""
         raise Failure(f"{answered(ref.name, error)}{hint}") from None
 
@@ -126,7 +129,7 @@ async def _report_slow_starts(group: ServerGroup, output: Output) -> None:
         for name, status in group.status().items():
             if status.state == "connecting":
                 waited, reason = trio.current_time() - began, status.reason
-                if waited < ADVISE_AFTER:  # a first start often takes that long, because it downloads the server
+                if waited < ADVISE_AFTER:  # a first start often downloads the server
                     reason = reason.partition("; check ")[0]
                 output.progress(f"{name}: still starting after {waited:.0f} s: {reason}")
 
@@ -137,7 +140,7 @@ def connecting(servers: Iterable[ServerConfig]) -> str:
 
 
 def masker_of(ref: ServerRef) -> Masker:
-    return ref._record.connected[0].session.masker  # with replicas, that of one of them
+    return ref._record.connected[0].session.masker  # with replicas, of the first one
 
 
 def hidden_of(ref: ServerRef, output: Output) -> int:

@@ -18,8 +18,8 @@ INTERRUPTED = 130
 @contextmanager
 def exit_on_interrupt() -> Iterator[None]:
     """Exit at once with `INTERRUPTED` on Ctrl-C in the block, which only imports. An ignored SIGINT stays ignored."""
-    # Imports take most of a second, so Ctrl-C often hits them. An exception would not do: pydantic turns one that is
-    # raised while it builds a model into an error of its own, and the user would see a traceback. os._exit skips all
+    # Imports take most of a second, so Ctrl-C often hits them. Do not raise an exception: while pydantic builds a
+    # model, any exception becomes an error of pydantic, and the user would see a traceback. os._exit skips all
     # clean-up, so the handler must be gone before servers or files are open.
     before = signal.getsignal(signal.SIGINT)
     if before is signal.SIG_IGN:

@@ -63,7 +63,7 @@ async def _list(
     kind: str,
     *lists: Callable[[ServerRef], Awaitable[list[dict[str, Any]]]],
 ) -> int:
-    """Print what the servers list. A list that a server does not have is empty, and hides no other."""
+    """Print what the servers list. A list that a server does not support counts as empty."""
     try:
         loaded = load(config, names, output)
     except Misuse as error:
@@ -110,7 +110,7 @@ async def read_resource(server: str, uri: str, config: str | None, output: Outpu
 
 
 def _check_arguments(words: Sequence[str], known: Mapping[str, PromptArgument] | None) -> None:
-    """Raise a `Misuse` for an argument that is unknown, or missing; `known` is None without a list."""
+    """Raise a `Misuse` for a malformed, unknown or missing argument; `known` is None if the prompt is not listed."""
     for key, equals, text in (given := [word.partition("=") for word in words]):
         if not equals or not key:
             keys = "" if known is None else f"; the keys are: {', '.join(known) or 'none'}"
@@ -127,7 +127,7 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
     async with open_one(server, config, output) as group:
         [ref] = group.values()
         listed: dict[str, Prompt] | None = None
-        with suppress(MCPError, McpActorsError):  # the request itself fails, too, or the server lists nothing
+        with suppress(MCPError, McpActorsError):  # get_prompt fails too, or works without a list
             listed = {each.name: each for each in await ref.list_prompts()}
         known = {each.name: each for each in listed[name].arguments or ()} if listed and name in listed else None
         try:
@@ -136,7 +136,7 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
             raise Misuse(f"server {ref.name!r}: prompt {name!r}: {error}") from None
         try:
             result = await asked(ref, ref.get_prompt(name, arguments), lists="prompts")
-        except Failure:  # some servers answer that nothing is known of an unknown prompt
+        except Failure:  # for an unknown prompt, the error of some servers is vague
             if listed is None or name in listed:
                 raise
             problem = f"server {ref.name!r} has no prompt {name!r}"

@@ -1,7 +1,7 @@
 """Prepare the process for a command: streams, extras, the SDK, logs.
 
-Runs before the parser is imported. Errors go directly to stderr, and with ``--json`` to stdout, because libraries that
-`Output` needs may be missing.
+Runs before the parser is imported. Errors go directly to stderr, and with ``--json`` also to stdout, because libraries
+that `Output` needs may be missing.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def start() -> Callable[[Sequence[str]], int]:
     logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # a result must not fail in the last step
+            stream.reconfigure(errors="backslashreplace")  # or a result could fail while it is printed
     from ._run import run
 
     return run
@@ -46,8 +46,8 @@ def _refuse(error: str) -> NoReturn:
 def _open_missing_streams() -> None:
     """Open the null device for each standard stream that is missing.
 
-    Otherwise the first pipe to a server would get the free descriptor, and this process would write into that pipe.
+    Otherwise the first pipe to a server would get the free descriptor, and this process would print into the pipe.
     """
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # as long as the process
+            setattr(sys, name, open(os.devnull, mode, encoding="utf-8"))  # noqa: SIM115  # open until the end
