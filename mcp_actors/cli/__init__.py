@@ -3,8 +3,8 @@
 `main` is the program; ``mcp-actors --help`` lists the commands. Configuration files have the formats of other clients.
 """
 
-# An import of this folder loads only ``_interrupt``, so that Ctrl-C has a handler before the slow imports begin. `main`
-# calls ``_start``, which prepares the process and returns `run`; `run` imports the code of the command.
+# An import of this folder loads only ``_interrupt``: Ctrl-C needs a handler before the slow imports. `main` calls
+# ``_start``, which prepares the process and returns `run`; `run` imports the code of the command.
 
 from __future__ import annotations
 

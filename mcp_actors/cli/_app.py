@@ -1,7 +1,7 @@
 """Declare the commands and their help, and make the parser.
 
 Every command line imports this file, also ``--help`` and a typo. A command is a function that returns an exit code, and
-imports the code behind it only when called: with the types of the protocol, the import takes most of a second.
+imports the code behind it only when called: with the protocol's types, the import takes most of a second.
 
 Owns: the commands, their help, and the cached parser.
 Writes: stdout, with the script of ``completion``; ``attach`` replaces this process.

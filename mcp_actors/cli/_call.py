@@ -1,7 +1,7 @@
 """Connect once and print the answer: ``call``, ``tools`` and ``graph``.
 
-Servers write schemas, so depth, width and length of a shown schema are bounded. Credentials are masked in errors of a
-failed tool and in what is shown of tools, but not in other results, nor in the JSON of a result.
+Servers write schemas, so depth, width and length of a shown schema are bounded. Credentials are masked in the printed
+error of a failed tool, in descriptions and in a tool shown alone, but not in results, nor in the schemas of a list.
 
 Owns: the bar of progress.
 Writes: results and messages, through `Output`.
@@ -139,11 +139,11 @@ _JSON_TYPES_OF: dict[type, frozenset[str]] = {
 
 
 def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
-    """Convert a text to one of these types, and keep text only if no other type fits."""
+    """Convert a text to one of the types `kinds`; the result is a str only if no other type fits."""
     if kinds == {"string"}:
         return text
     try:
-        # A signature shows these words.
+        # A shown signature has Python's words.
         value = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except (ValueError, RecursionError) as error:
         if isinstance(error, ValueError) and text[:1] in ("[", "{") and kinds and "string" not in kinds:
@@ -159,7 +159,7 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
 
 
 async def call_tool(words: Sequence[str], config: str | None, output: Output, seconds: float | None) -> int:
-    """Call a tool and print the result. `words` are the server, the tool and its arguments, as typed."""
+    """Call a tool. `words` are the server, the tool and its arguments, as typed."""
     loaded, [*named] = load_tool(config, words, output)
     if (not named or "=" in named[0]) and words[0].startswith(COMMAND):
         typed = words[0].removeprefix(COMMAND)
@@ -226,7 +226,7 @@ async def _progress_of(output: Output) -> AsyncIterator[ProgressCallback]:
         text = plain_text(message or "", limit=60)
         if output.messages.is_terminal:
             bar.start()
-            # Otherwise rich would take it as markup.
+            # Unescaped, rich would take the text as markup.
             bar.update(task, completed=progress, total=total, description=escape(text), refresh=True)
         elif trio.current_time() >= due:
             due = trio.current_time() + 1
@@ -319,7 +319,7 @@ def _indented(text: str) -> list[str]:
 
 # --- Show a schema to people ------------------------------------------------------------------------------------------
 
-# Servers write schemas. References may form a cycle, or double at each level, so levels, members and texts are cut.
+# References may form a cycle, or double the size at each level, so levels, members and texts are cut.
 
 
 _SCHEMA_LEVELS: Final = 4
@@ -351,7 +351,7 @@ def signature(name: str, schema: Any) -> list[str]:
 
 
 def explained(schema: Any) -> list[str]:
-    """Describe each argument with a description or limits in a line, after an empty line."""
+    """Return an empty line, and a line for each argument that has a description or limits."""
     rows = []
     for key, member, _ in _arguments_of(schema):
         said = member.get("description")
@@ -370,7 +370,7 @@ def explained(schema: Any) -> list[str]:
 
 
 def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
-    """Yield name, schema and need of each argument, required ones first."""
+    """Yield name, schema and whether required for each argument, required ones first."""
     properties = schema.get("properties") if isinstance(schema, Mapping) else None
     if isinstance(properties, Mapping):
         required = _list(schema, "required")
@@ -380,7 +380,7 @@ def _arguments_of(schema: Any) -> Iterator[tuple[str, Mapping[str, Any], bool]]:
 
 
 def _resolved(schema: Any, root: Mapping[str, Any]) -> Any:
-    """Return a schema with the contents of ``$ref`` and ``allOf``, without references out of the tool's schema."""
+    """Return a schema with the contents of ``$ref`` and ``allOf``. References to other documents are ignored."""
     for _ in range(_SCHEMA_LEVELS):
         if not isinstance(schema, Mapping) or not ("$ref" in schema or "allOf" in schema):
             break

@@ -1,6 +1,6 @@
 """Report the states of all servers: ``check`` and ``watch``.
 
-``check`` connects once and prints each result as soon as known; after Ctrl-C also the unfinished servers. ``watch``
+``check`` connects once and prints each result as soon as known, and after Ctrl-C the unfinished servers. ``watch``
 shows a live table, or a line for each change, until a signal, a closed terminal or an error.
 
 Owns: the group of ``watch``, and the channel to the task that prints.
@@ -40,7 +40,7 @@ from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 @frozen(kw_only=True)
 class Finding:
-    """The result for one server, with the seconds until it was connected or had failed."""
+    """The result for one server; `seconds` is the time until connected or failed, `reached` a command or URL."""
 
     name: str
     state: str
@@ -85,7 +85,7 @@ async def check_servers(names: Sequence[str], config: str | None, output: Output
 
 
 def _note_servers_of_claude(output: Output) -> None:
-    """Note servers of Claude Code for the current folder, in a file that is not searched."""
+    """Print a note if Claude Code has servers for this folder in its own file, where commands do not look."""
     file = os.path.expanduser(f"~/{OF_CLAUDE}")
     with suppress(ConfigError):
         sections = find_sections(file, parse(file, decode(file, read_bytes(file)[0])))
@@ -180,9 +180,9 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
         with Live(connecting(loaded.servers), console=output.results, auto_refresh=False) as live:
             async with until_signalled(), open_servers(source, watch=follows, max_servers=UNLIMITED) as group:
                 await _show(group, live, every)
-    # An observer sees the first connects too. But it runs within a step of the group, which must not wait for a reader
-    # of the output, and its exceptions are only logged. So a channel without limit passes the events to a task, where
-    # a reader that has ended (BrokenPipeError) ends the command.
+    # Use an observer, which sees the first connects too. But observers run in steps of the group, where a slow reader
+    # of the output must not block, and exceptions are only logged. So a channel without limit passes the events to a
+    # task, where a reader that has ended (BrokenPipeError) ends the command.
     send, changes = trio.open_memory_channel[_Change](math.inf)
     try:
         async with trio.open_nursery() as nursery:
@@ -199,7 +199,7 @@ async def watch_servers(names: Sequence[str], config: str | None, output: Output
                 await trio.sleep_forever()
     finally:
         with suppress(trio.WouldBlock):
-            while True:  # what the cancelled task has left: changes while the group was closed
+            while True:  # print the rest: changes while the group was closed
                 _print_change(changes.receive_nowait(), output)
     raise AssertionError("unreachable")
 
@@ -224,8 +224,7 @@ async def _show(group: ServerGroup, live: Live, every: float) -> NoReturn:
     async with group.watch_events() as events:
         while True:
             if not live.console.is_terminal:
-                # The terminal was closed. Under nohup SIGHUP is ignored, and this would go on for ever without a
-                # reader.
+                # The terminal was closed. Under nohup SIGHUP is ignored, and this loop would go on without a reader.
                 raise Signalled(signal.SIGHUP)
             columns, rows = live.console.size
             live.update(draw(Screen.of(group), trio.current_time(), columns, rows), refresh=True)
@@ -238,7 +237,7 @@ class Screen:
     """The content of the live table at one moment.
 
     Attributes:
-        words: server that is not well → the last line of stderr.
+        words: the name of an unwell server → the last line of stderr.
         problems: errors of entries and files that cannot be used.
     """
 
@@ -256,9 +255,9 @@ class Screen:
 
 
 def draw(screen: Screen, now: float, columns: int, rows: int) -> Text:
-    """Return a screen as text of at most this size, and read nothing else. `now` is a time of Trio's clock.
+    """Return a screen as text of at most `rows` lines of `columns` cells. `now` is a time of Trio's clock.
 
-    Below a server that is not well follow the last error and the last line of stderr, each in one line.
+    Below an unwell server are the last error, or the reason of the state, and the last line of stderr.
     """
     cells = [_HEADINGS, *(_row(status, now) for status in screen.statuses)]
     widths = [max(map(cell_len, column)) for column in zip(*cells, strict=True)]
@@ -286,7 +285,7 @@ def _details(status: ServerStatus, words: str) -> list[Text]:
     details = []
     if status.last_error is not None:
         details.append(Text(f"  error: {at_the_command_line(problem_of(status.last_error))}", "red"))
-    elif status.state != "connecting":  # the reason of that is the last line of its stderr
+    elif status.state != "connecting":  # its reason repeats the last line of stderr
         details.append(Text(f"  reason: {plain_text(status.reason)}", "red"))
     if words:
         details.append(Text(f"  stderr: {plain_text(words)}", "dim"))

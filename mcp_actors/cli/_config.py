@@ -88,7 +88,7 @@ def _variables(value: object) -> set[str]:
 
 
 def _written(source: str, data: bytes) -> dict[str, tuple[str, Any, str]]:
-    """Return, by a server's name here: the place, the entry, and the list that disables the server."""
+    """Return server → the place of the entry, the entry, and the list that disables the server, if any."""
     found: dict[str, tuple[str, Any, str]] = {}
     document = parse_file(source, decode(source, data))
     for section, entries in find_sections(source, document):
@@ -101,7 +101,7 @@ def _written(source: str, data: bytes) -> dict[str, tuple[str, Any, str]]:
 
 
 def _origin(server: str, place: str, entry: Any, off: str, key: str) -> str:
-    """Return the environment variable, the list or the key that sets a value; else the entry."""
+    """Return the environment variable, the list or the key that sets a value; for a default, the entry."""
     if off and key == "enabled":
         return off
     field, _, part = key.removeprefix(f"{_OWN_SECTION}.").partition(".")
@@ -126,7 +126,7 @@ def _origin(server: str, place: str, entry: Any, off: str, key: str) -> str:
 
 @attrs.frozen(kw_only=True)
 class Target:
-    """The format of another program. None means that the format cannot express it.
+    """The format of another program. None stands for a feature that the format lacks.
 
     Attributes:
         variable: the form of an environment variable.
@@ -224,7 +224,7 @@ class _Converting:
         return entry | ({_OWN_SECTION: settings} if settings else {})
 
     def _of_codex(self, entry: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-        """Replace variables by Codex's keys for their names."""
+        """Move variables to Codex's keys for names of variables."""
         if entry.pop("type", None) == "sse":
             self._refuse("type", "HTTP with SSE is not supported")
         env, headers = entry.pop("env", {}), entry.pop("headers", {})

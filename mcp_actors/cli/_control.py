@@ -1,7 +1,7 @@
 """Ask a running daemon: ``status``, ``restart`` and the like.
 
-Variables in the file identify a daemon too, and an editor's values are rarely a shell's. So each control socket of this
-user is asked, and daemons of other files decline. Nothing is started, so no trust is needed.
+The name of a daemon's socket depends on variables in the file, and an editor's values are rarely a shell's. So each
+control socket of this user is asked, and daemons of other files decline. Nothing is started, so no trust is needed.
 
 Owns: a connection to one daemon after the other.
 Writes: results and messages, through `Output`; daemons carry out the request, also after a Ctrl-C here.
@@ -23,7 +23,7 @@ from ._configuration import find_file, name_here
 from ._output import Failure, Misuse, Output, at_the_command_line
 
 DAEMON_TIMEOUT: Final = 5.0
-"""Seconds without a line after which a daemon is hung. A busy daemon sends a line each second."""
+"""Seconds without a line until a daemon counts as hung. A busy daemon sends a line each second."""
 
 _COLUMNS: Final = ("name", "state", "pid", "in_flight", "queued", "restarts", "tools")
 
@@ -67,7 +67,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
         problem += "; end its process with kill -9, and the next mcp-actors attach starts it"
         if not lines:
             raise Failure(problem)
-        output.warning(problem)  # it may be one of another file
+        output.warning(problem)  # perhaps from a daemon of another file
     return lines
 
 
@@ -101,8 +101,8 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
                 raise Failure(f"{socket} belongs to another user and was not used; remove it")
             await stream.send_all(json.dumps(request).encode() + b"\n")
             while not lines or "done" not in lines[-1]:
-                # A limit for each piece, not the answer: a reload may take minutes, and sends a line each second, but
-                # to a suspended daemon one can connect and send, and wait for ever.
+                # Limit the wait for each piece, not the answer: a reload may take minutes, with a line each second. A
+                # suspended daemon accepts connection and request, and never answers.
                 with trio.fail_after(DAEMON_TIMEOUT):
                     piece = await stream.receive_some()
                 if not piece:

@@ -1,10 +1,10 @@
 """Offer the servers of a file over HTTP: ``serve --http`` and ``ui``.
 
 Without a token, the command refuses to listen at any address but loopback. The first signal lets requests finish
-(`HttpDoor.drain`); a second one ends the command at once.
+(`HttpDoor.drain`); a second ends the command at once.
 
 Owns: the listening sockets and the metrics.
-Writes: the token file; the address to stdout, with a newly made token; opens a browser for ``ui``. Reads the file.
+Writes: the token file; the address to stdout, with a newly made token; opens a browser for ``ui``.
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 
@@ -84,7 +84,7 @@ async def serve_over_http(config: str, options: HttpOptions, control: str | None
 
 
 async def show_page(config: str | None, output: Output, *, browser: bool) -> int:
-    """Open the page of a file's daemons in a browser; without a daemon, serve the file until a signal."""
+    """Open the pages of a file's daemons in a browser; without a daemon, serve a named file until a signal."""
     pages = await pages_of_daemons(config, output)
     if not pages and config is None:
         file = find_file()
@@ -92,7 +92,7 @@ async def show_page(config: str | None, output: Output, *, browser: bool) -> int
 
     async def show(page: str, file: str) -> None:
         output.line(page)
-        if browser:  # by the file, because all users see its command line
+        if browser:  # by the file: all users see a browser's command line, and the URL has a token
             await trio.to_thread.run_sync(webbrowser.open, Path(file).as_uri(), abandon_on_cancel=True)
 
     for each in pages:
@@ -103,7 +103,6 @@ async def show_page(config: str | None, output: Output, *, browser: bool) -> int
 
 
 async def _show_file(config: str, show: Callable[[str, str], Awaitable[None]]) -> None:
-    """Serve the page of a file until a signal."""
     log_to_stderr()
     async with serving() as daemon:
         loaded, naming = load(config)
@@ -131,7 +130,7 @@ def _check_names(options: HttpOptions) -> None:
 
 
 def _parts_of(given: str) -> tuple[str, str, str]:
-    """Return scheme, host and port, as an origin has them."""
+    """Return scheme, host and port in the form of an origin."""
     scheme, host, port = found.groups() if (found := _ADDRESS_GIVEN.match(given.lower())) else (None, None, None)
     return scheme or "https", host or "gw.example.com", port or ""
 
@@ -150,7 +149,7 @@ async def _listen(options: HttpOptions) -> list[socket.socket]:
 
 
 def _access(config: str, options: HttpOptions) -> tuple[Access, str, str]:
-    """Return the rules, the token file, and the token if newly made."""
+    """Return the rules, the token file and a newly made token; the last two may be empty."""
     names = frozenset(name.lower() for name in options.host_names)
     if options.no_token:
         return Access({}, names, frozenset(options.origins)), "", ""
@@ -164,7 +163,7 @@ def _access(config: str, options: HttpOptions) -> tuple[Access, str, str]:
 
 
 async def _reload(door: HttpDoor, file: str, own: Sequence[ServerConfig], each: Sequence[ServerConfig]) -> None:
-    """Read the tokens again, and apply changes of tokens and of servers of sessions and identities.
+    """Read the tokens again, and apply changes of tokens, and of the servers of each session and identity.
 
     Raises:
         ConfigError: the tokens are not valid, or need a restart. Nothing is changed.

@@ -1,7 +1,7 @@
 """Print results, stop on signals, and define the errors of commands.
 
-A terminal gets plain text, without escape sequences of servers and without binary data; programs get all unchanged.
-``--help`` imports this file too, so neither the SDK nor another folder is imported at first.
+A terminal gets plain text, without escape sequences of servers and without binary data; a program gets everything
+unchanged. ``--help`` imports this file too, so the SDK and other folders are imported only when needed.
 
 Owns: the two consoles, and the text at the end of a terminal.
 Writes: results to stdout or a file, messages to stderr; handlers of signals, for a block.
@@ -47,14 +47,14 @@ _REWORDED: Final = {
     r"; set (\w+) only in Python": r"; a file cannot set \1",
     r" \(servers\[.*\]\.stderr_tail has more until it is started again\):": ":",
 }
-"""Remedies of messages that are for programs → those at the command line."""
+"""Remedies in messages for Python programs → remedies at the command line."""
 
 _LONGEST_TEXT: Final = 1024 * 1024  # characters of one text on a terminal
 
 
 @attrs.frozen
 class Binary:
-    """A part of a result that is not text: the MIME type, as the server says, and the data."""
+    """A part of a result that is not text: the MIME type according to the server, and the data."""
 
     kind: str
     base64: str
@@ -110,14 +110,14 @@ class Output:
             self._waits.stop()
             self._waits = None
         if text and self.messages.is_terminal:
-            # Without auto_refresh, which takes a thread. A new one each time: a second start would erase lines above.
+            # No auto_refresh, which takes a thread. A new Live each time: a second start would erase lines above.
             self._waits = Live(Text(text, "dim"), console=self.messages, auto_refresh=False, transient=True)
             self._waits.start(refresh=True)
 
     def line(self, *parts: str | tuple[str, str], wrap: bool = False) -> None:
         """Print one line of a result, in pieces with optional styles. Never shortened.
 
-        With `wrap`, a terminal breaks between words, and indents further lines.
+        With `wrap`, lines on a terminal break between words, and further lines are indented.
         """
         if not self.as_json:
             styled = [part if isinstance(part, tuple) else (part, "") for part in parts]
@@ -216,7 +216,7 @@ class Output:
         self.messages.print(Text(_on_one_line(text), style="dim"), soft_wrap=True)
 
     def without(self, kind: str, servers: Iterable[str], listed: Iterable[Mapping[str, Any]]) -> None:
-        """Note each server without an item; an empty output looks like a failure."""
+        """Print a note for each server without items: empty output looks like a failure."""
         having = {each["server"] for each in listed}
         for server in servers:
             if server not in having and not self.as_json:
@@ -303,7 +303,7 @@ async def until_signalled(take: Callable[[int], bool] = lambda _: False, *more: 
             nursery.start_soon(listen)
             yield
             nursery.cancel_scope.cancel("the command is done")
-    # Not raised by the task itself: in a nursery it would be part of a group, together with errors of the block.
+    # Raised by `listen`, the exception would be part of a group, together with errors of the block.
     if received:
         raise Signalled(received[0])
 
@@ -316,7 +316,7 @@ class Failure(Exception):
 
 
 EXIT_UNUSABLE: Final = os.EX_CONFIG
-"""The exit code of a command that serves, if a file cannot be used. A new start does not help."""
+"""The exit code of a command that serves, if a file cannot be used: another start would not help."""
 
 
 class UnusableFile(Failure):
@@ -335,7 +335,7 @@ def check_exclusive(**given: object) -> None:
 
 
 def unknown(problem: str, name: str, known: Collection[str], kind: str) -> Misuse:
-    """Return the error for an unknown name, with the nearest name, or with all.
+    """Return the error for an unknown name, with the nearest known name, or else with all.
 
     `problem` has no remedy yet; `kind` is a plural noun.
     """

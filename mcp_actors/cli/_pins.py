@@ -1,7 +1,7 @@
 """Review changed tools: ``pins show``, ``approve`` and ``reject``.
 
-A program with a ``catalog_store`` keeps there each server's last listing, and the pins of accepted tools. A running
-program reads new pins at the next start. No server is started, so no trust is needed. Hidden characters may be the
+A program with a ``catalog_store`` keeps each server's last listing there, and the pins of accepted tools. New pins
+count from the program's next start. No server is started, so no trust is needed. Hidden characters may be the
 change, so they are printed as escapes.
 
 Owns: nothing.
@@ -140,7 +140,7 @@ def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfi
 
 
 def _reviewed(store: CatalogStore, config: ServerConfig, output: Output) -> _PinReview | None:
-    """Compare a server's last listing with the accepted tools."""
+    """Compare a server's last listing with the accepted tools; return None without a listing."""
     with _errors_of(store):
         remembered = store.load(_key(config))
     if remembered is None:

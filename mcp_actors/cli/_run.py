@@ -91,8 +91,8 @@ def run(words: Sequence[str]) -> int:
     try:
         return _outcome(words, output)
     except OSError as error:
-        # Of the output: errors of files and servers have classes of their own. The stream still holds bytes, and Python
-        # would write them again at exit, fail again and print a traceback, so they go to the null device.
+        # The output failed: errors of files and servers have other classes. The stream still holds bytes. At exit,
+        # Python would write these again, fail again and print a traceback, so discard them.
         _discard(sys.stdout)
         if not isinstance(error, BrokenPipeError):  # the reader, such as `head`, has ended
             try:
@@ -133,7 +133,7 @@ def _run(words: Sequence[str], output: Output) -> int:
     file = "_http" if bound.arguments.get("http") is not None else EXAMPLES[command][0]
     with exit_on_interrupt():
         import_module(f".{file}", __package__)
-    gc.freeze()  # or each full collection traverses all that was imported: a tenth of a second, in which nothing runs
+    gc.freeze()  # or each full collection would traverse all imports, and stop the program for a tenth of a second
     code: Any
     try:
         code = trio.run(partial(command, *bound.args, **bound.kwargs))
@@ -146,13 +146,13 @@ def _run(words: Sequence[str], output: Output) -> int:
 
 
 def _with_stdin(words: Sequence[str]) -> list[str]:
-    """Replace the ``-`` of ``call`` by ``@-``, because it would be an option without a name."""
+    """Replace the ``-`` of ``call`` by ``@-``, because the parser takes ``-`` as an option without a name."""
     end = [*words, "--"].index("--") if words and words[0] == "call" else 0
     return ["@-" if word == "-" and place < end else word for place, word in enumerate(words)]
 
 
 def _with_typed_command(words: Sequence[str]) -> list[str]:
-    if "--" not in words or words[0] == "__complete":  # which the scripts of `completion` run
+    if "--" not in words or words[0] == "__complete":  # run by the scripts of `completion`
         return list(words)
     with exit_on_interrupt():
         from ._configuration import typed
@@ -161,7 +161,7 @@ def _with_typed_command(words: Sequence[str]) -> list[str]:
 
 
 def _misuse(words: Sequence[str], error: CycloptsError) -> str:
-    """Describe the mistake in a command line, and where its help is, in one line."""
+    """Describe the mistake in a command line, with a remedy or the command for help, in one line."""
     command, *_ = words
     if command.startswith("-"):
         return f"option {command} before the command; write the command first, for example: {EXAMPLE_OF['check']}"
@@ -188,7 +188,7 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
 
 
 def _separated(words: Sequence[str]) -> str | None:
-    """Return a command line with ``--`` before the command of a server, if there is one."""
+    """Return the command line with ``--`` before the command of a server; None without a command."""
     start = next(
         (place for place, word in enumerate(words) if word in SERVER_RUNNERS or ("mcp" in word and which(word))), 0
     )

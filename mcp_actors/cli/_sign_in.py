@@ -1,6 +1,6 @@
 """Sign in to servers by OAuth: ``login``, ``logout`` and ``whoami``.
 
-No server is started, and ``servers`` is not imported, because that takes a while. ``whoami`` sends no request.
+No server is started, and ``servers`` is not imported, because the import is slow. ``whoami`` sends no request.
 
 Owns: the browser's task, and a thread that reads a pasted URL from stdin.
 Writes: the tokens, through ``auth``; results and messages, through `Output`.
@@ -45,8 +45,8 @@ async def sign_in_to_server(server: str, config: str | None, output: Output) -> 
             nursery.start_soon(_try_browser, url)
             if sys.stdin.isatty():
                 output.note("If the browser cannot reach this machine, paste the URL that it ends at:")
-                # The redirect cancels this wait, but a thread cannot be interrupted in a read, so it is abandoned. Then
-                # the sign-in completes at once, and a line that is typed later is lost.
+                # The redirect cancels this wait. A thread cannot be interrupted in a read, so abandon the thread: the
+                # sign-in completes at once, and a line typed later is lost.
                 pasted = await trio.to_thread.run_sync(_pasted, abandon_on_cancel=True)
             if pasted is not None:
                 nursery.cancel_scope.cancel("the URL was pasted")
@@ -95,7 +95,7 @@ async def show_sign_ins(names: Sequence[str], config: str | None, output: Output
 
 
 async def describe_sign_in(server: ServerConfig) -> str | None:
-    with suppress(ConfigError, ConnectFailed):  # the server has the same error
+    with suppress(ConfigError, ConnectFailed):  # the check of the server reports the same error
         for _, exchange, found in await _each([server], signed_in):
             return None if found is None else _described(found, exchange)
     return None
