@@ -1,8 +1,8 @@
 """Move servers of another program here, and back: ``config attach``.
 
-In the file of that program, the host, one entry replaces the text of the moving servers; all else stays, comments
-included. So the new text is parsed and compared before anything is written. An undo needs only a copy of the host's
-file, so no further state can be lost or wrong.
+The other program is the *host*; *our file* gets its servers. In the host's file, one entry replaces their text, and all
+else stays, comments included. The new text is parsed and compared before anything is written. An undo needs only a copy
+of the host's file, so no further state can be lost or wrong.
 
 Owns: nothing.
 Writes: the host's file, a copy in the same folder, and our file with the servers, each as a whole.
@@ -76,7 +76,7 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
     entry = {"command": python, "args": ["-I", "-S", attach, "--config", ours]}
     entry = entry if now.is_toml else {"type": "stdio", **entry}
     if now.attached_to == ours:
-        entry = {**now.entries[ENTRY_NAME], **entry}  # the host may have added keys, such as what it asks no more
+        entry = {**now.entries[ENTRY_NAME], **entry}  # the host may have added keys, such as approvals
     text = now.replaced({*moved, ENTRY_NAME}, now.as_members({ENTRY_NAME: entry}))
     now.check(text, {name: each for name, each in now.entries.items() if name not in moved} | {ENTRY_NAME: entry})
     before, document = _read_ours(ours)
@@ -94,7 +94,7 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
 
 
 def detach_host(host: str, file: str | None, output: Output) -> int:
-    """Move the servers of a host back. Servers that other hosts use stay in our file too."""
+    """Move the servers of a host back. Our file keeps servers that other hosts use."""
     now = HostFile(host, file)
     ours = now.attached_to
     if ours is None:
@@ -103,8 +103,8 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
     kept = document.get(now.section, {})
     now.text_of_ours()
     copies = _copies_of(now)
-    # The newest copy first, because an older one lacks later changes of the file. A copy whose servers have been moved
-    # back already is used only if our file is lost.
+    # The newest copy first, because an older one lacks later changes. A copy whose servers are gone from our file has
+    # been moved back already, and counts only if no other fits.
     fitting = [each for each in reversed(copies) if each.became(now)]
     before = next((each for each in fitting if each.moved_to(now).keys() & kept.keys()), next(iter(fitting), None))
     if before is not None:
@@ -157,7 +157,7 @@ def _used_by_others(now: HostFile, ours: str, kept: Collection[str]) -> dict[str
 
 
 def _names_in(copies: Collection[HostFile], kept: Collection[str]) -> Collection[str]:
-    """Return the servers that a host's file had, by its copies."""
+    """Return the servers in the copies of a host's file; without copies, all in our file."""
     return {name for each in copies for name in each.entries} if copies else kept
 
 
@@ -176,7 +176,7 @@ class Span(NamedTuple):
 class HostFile:
     """The file of a host, the usual one by default: content, servers, and their places in the text.
 
-    `project` is the project's folder, if the path does not say. Its servers get that as ``cwd`` when they move.
+    `project` is the project's folder, by default from the path. Moved servers start there.
     """
 
     def __init__(self, host: str, file: str | None, project: str | None = None) -> None:
@@ -222,7 +222,7 @@ class HostFile:
             return "it has a date, which JSON does not have"
         if variable is not None:
             return f"only the host knows {variable[0]}"
-        # Without these it stays the same server, and the host asks for more approvals.
+        # Without these keys the server is the same, and the host asks for more approvals.
         needed = entry.keys() - {"timeout", "alwaysAllow", "autoApprove", "trust"}
         if unknown := sorted(key for key in needed if is_not_done(key, entry[key])):
             return f"only the host knows what {unknown[0]!r} does"
@@ -381,14 +381,14 @@ def _write_all(*changes: tuple[str, bytes | None, bytes | None]) -> None:
     done: list[tuple[str, bytes | None]] = []
     try:
         for path, old, new in changes:
-            # Nothing locks these files, and a host writes its own whenever it likes. So the look comes directly before
-            # the write, and a change seen here wins. The order counts too: servers are in their new file before they
-            # leave the old one, so a process killed in between loses none, and the next run completes the move.
+            # Nothing locks these files, and a host may write its own at any time. So compare directly before the write,
+            # and let a change by the host win. The order counts too: servers are in their new file before they leave
+            # the old one, so a process killed in between loses none, and the next run completes the move.
             if (read_bytes(path)[0] if os.path.lexists(path) else None) != old:
                 raise Failure(f"{path} was changed meanwhile; nothing was changed; run it again")
             done.append((path, old))
             _put(path, new)
-    # Also after a Ctrl-C. An interrupted write may have replaced its file, so `done` has each file before the write.
+    # Restore also after a Ctrl-C. An interrupted write may have replaced a file, so `done` has the file before.
     except BaseException as error:
         for path, old in reversed(done):
             with suppress(OSError):
@@ -404,5 +404,5 @@ def _put(path: str, data: bytes | None) -> None:
     if data is None:
         Path(path).unlink(missing_ok=True)
     else:
-        # A new file may have credentials of the host's in it, so others cannot read it. One that exists keeps its mode.
+        # A new file may contain credentials of the host, so only its owner can read it. An old file keeps its mode.
         replace_file(Path(path), data, private=not os.path.lexists(path))

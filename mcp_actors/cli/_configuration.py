@@ -54,7 +54,7 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
         output: prints the name of a found file.
 
     Raises:
-        ConfigError: the file cannot be read or parsed.
+        ConfigError: the file is missing, or cannot be read or parsed.
         Misuse: the file has no such server.
         Failure: a found file must not be used.
     """
@@ -68,10 +68,10 @@ def load_tool(
 ) -> tuple[LoadedConfig, list[str]]:
     """Load the server of a tool: SERVER TOOL, SERVER/TOOL, or the tool's public name.
 
-    `lists` accepts names of servers alone too. Errors are those of `load`.
+    With `lists`, words may be servers alone. Errors are as for `load`.
 
     Returns:
-        The configuration of all servers that the words fit, and the words left, the tool first.
+        The configuration of all servers that the words may mean, and the remaining words, the tool first.
     """
     first, *rest = words or [""]
     if not words or (_is_typed(first) and lists and (len(rest) != 1 or _is_typed(rest[0]))):
@@ -105,15 +105,15 @@ def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
     if named := [name for name, prefix in prefixes.items() if word.startswith(_ILLEGAL.sub("_", prefix))]:
         return named, [word]
     if not nearest(name_here(word), known) and not _no_name(word):
-        word = word.partition("/")[0]  # for the error about a server that is unknown
+        word = word.partition("/")[0]  # for the error about an unknown server
     return [word], []
 
 
 def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | None:
     """Return the server and the tool in ``SERVER`` or ``SERVER/TOOL``; None without a known server.
 
-    A dot or a colon, as in other programs, is as good as the slash. Names may have a slash in them. The longest name of
-    a server counts.
+    A dot or a colon may replace the slash, as in other programs. Names may contain a slash, so the longest name of a
+    server wins.
     """
     if name_here(word) in known:
         return word, None
@@ -133,7 +133,7 @@ def _load_named(file: str, content: Content | None, names: Sequence[str]) -> Loa
 def survey(file: str | None, names: Sequence[str] = (), content: Content | None = None) -> LoadedConfig:
     """Load a configuration to look at, without asking for inputs or trust. Do not start the servers.
 
-    Arguments and errors are as for `load`; `content` is the file's, if read already.
+    Arguments and errors are as for `load`; `content` is that of the file, if read already.
     """
     return _load(file or str(find_file()), names, lambda asked: asked.options[0] if asked.options else "…", content)
 
@@ -169,7 +169,7 @@ class FollowedFile:
         self._names = names
         self._answers: dict[str, str | None] = {}
         self._asks = sys.stdin.isatty()
-        # With only some servers loaded, variables that override values of the rest would be errors.
+        # With only some servers loaded, variables that override values of the rest would be errors. CODE permits them.
         self.rank = Rank.CODE if names else Rank.FILE
         self._accepted = None if content is None else content[0]
         self.loaded = _load(self._file, names, self._answer, content)
@@ -304,7 +304,7 @@ def find_file() -> Path:
 
 
 def name_here(name: str, known: Container[str] = ()) -> str:
-    """Return a server's name here, for that name or the name in the file. `known` has all names here."""
+    """Return a server's name in this package, given this name or that in the file. `known` has all names here."""
     *others, usual = _forms(name)
     return next((each for each in others if each in known), usual)
 
@@ -348,8 +348,8 @@ def _answer(prompt: str, *, hidden: bool) -> str:
 # Any user who can write a configuration can run programs as the user of this command. ``--config`` is the user's own
 # choice. A file in the current folder may have come with a foreign project, or the folder may belong to another user.
 #
-# The file is read once. The user accepts these bytes, and the command uses them: a second read would let a file pass
-# that was replaced between the question and the start.
+# The file is read once. The user accepts these bytes, and the command uses them: with a second read, a file replaced
+# between the question and the start would pass.
 
 
 _TERMINAL: Final = "/dev/tty"
@@ -440,15 +440,15 @@ class _FileReview:
             return question.options[0] if question.options else "…"
 
         servers = load_servers(str(found), note, content=content).servers
-        # Once more by their names: disabled servers have inputs too, and are used if they are named.
+        # Load once more by name: disabled servers have inputs too, and are used if a command names them.
         named = frozenset(server.name for server in servers)
         return cls(load_servers(str(found), note, named, content=content).servers, inputs)
 
     def __str__(self) -> str:
-        """Return all as ASCII JSON, with long runs of spaces as a number between dots.
+        """Return the servers as ASCII JSON, with a number for each long run of spaces.
 
-        So no text of the file can act on the terminal, forge a line, reorder or hide characters, imitate others, or
-        fill the screen with blanks.
+        So no text of the file can act on the terminal, forge a line, reorder, hide or imitate characters, or fill the
+        screen with blanks.
         """
         document = dump_config(self.servers, literals=True)
         if "inputs" in document:

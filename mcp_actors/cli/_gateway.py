@@ -60,13 +60,14 @@ async def serve_file(
 ) -> int:
     """Serve a file until the client over stdin has left, or until no client came for `idle` seconds.
 
-    The first SIGTERM or SIGINT lets calls in flight finish.
+    The first SIGTERM or SIGINT lets calls in flight finish. With `stdio`, return `EXIT_UNUSABLE` if no server can be
+    loaded.
 
     Raises:
-        Misuse: neither stdin nor a socket is to be served, or an address is invalid or has no secret.
-        Unusable: no server can be loaded, or the file of the secret cannot be used.
+        Misuse: neither stdin nor a socket is given, or an address is invalid or has no secret.
+        UnusableFile: no server can be loaded, without `stdio`; or the file of the secret cannot be used.
         Failure: the socket cannot be made.
-        Signalled: a second signal ended the command.
+        Signalled: a second signal or a closed terminal ended the command.
     """
     if not stdio and socket is None:
         raise Misuse(
@@ -127,11 +128,11 @@ def listening_at(place: str | None) -> Iterator[None]:
 
 
 async def _bound_log(socket: str) -> None:
-    """Keep the log next to a daemon's socket short, if stderr goes there."""
+    """Keep a daemon's log short, if stderr goes there."""
     log = f"{socket.removesuffix('.sock')}.log"
     while True:
         await trio.sleep(SOCKET_POLL)
-        with suppress(OSError):  # there is no such log, or it is only written to
+        with suppress(OSError):  # there is no such log, or descriptor 2 cannot be read
             if os.path.samestat(os.stat(log), os.fstat(2)):
                 cut_log(2)
 
@@ -178,7 +179,7 @@ class Daemon:
             return False
         else:
             if is_closed and 2 in self._terminals:
-                # First, because writing to a closed terminal fails: the next line, and Python's flush at exit.
+                # Writes to a closed terminal fail: the log in the next line, and Python's flush at exit.
                 os.dup2(os.open(os.devnull, os.O_WRONLY), 2)
             self.end(f"{name}; {'the terminal was closed' if is_closed else 'calls in flight are finished first'}")
             self.stop.set()
@@ -190,7 +191,8 @@ async def serving() -> AsyncIterator[Daemon]:
     """Receive the signals of a process that serves, for a block, and log why the process ends.
 
     Raises:
-        Signalled: a second signal ended the block, or the end of its terminal.
+        UnusableFile: a `ConfigError` ended the block.
+        Signalled: a second signal or a closed terminal ended the block.
     """
     ignored = [each for each in (SIGHUP, SIGINT) if getsignal(each) is SIG_IGN]
     daemon = Daemon(terminals=() if SIGHUP in ignored else [*filter(os.isatty, (0, 2))])
@@ -200,7 +202,7 @@ async def serving() -> AsyncIterator[Daemon]:
         except Exception as exc:
             if isinstance(failure := collapse(exc), ConfigError):
                 raise UnusableFile(str(failure)) from None
-            if not isinstance(failure, Failure):  # which the command prints
+            if not isinstance(failure, Failure):  # the command prints a Failure
                 daemon.end(f"{type(failure).__name__}: {failure}")
             raise
 
@@ -214,7 +216,7 @@ class ServedFile:
         per_identity: servers that each identity has alone; none unless there are `several` identities.
         on_reload: called with the new servers of each session and each identity, before any change; a `ConfigError`
             rejects the reload.
-        page: the address of the page for people, with a token, and a file that leads there.
+        page: the address of the page for people, with a token, and a file that opens it.
     """
 
     gateway: Gateway
@@ -232,12 +234,13 @@ class ServedFile:
             raise Failure("the servers are being stopped")
 
     async def reload(self) -> ReloadSummary:
-        """Read the file again, and apply the changes. New clients get new servers of their own.
+        """Read the file again, and apply the changes. Servers of sessions change for new sessions only.
 
         **Cancellation**: ends the wait. The change is completed by a task of its own.
 
         Raises:
-            Failure: the end has begun, or the file cannot be used.
+            ConfigError: the file cannot be used, or `on_reload` refused.
+            Failure: the servers are being stopped.
         """
         self.check_open()
         done = trio.Event()
@@ -253,7 +256,7 @@ class ServedFile:
                 done.set()
 
         # Not in the caller's task: a client of the control socket, or a browser, may leave at any time, and half a
-        # reload would leave servers removed whose successors never start. If the gateway ends first, this task is
+        # reload would remove servers without starting their successors. If the gateway ends first, the new task is
         # cancelled and `found` stays empty.
         self.nursery.start_soon(run)
         await done.wait()
@@ -275,7 +278,7 @@ class ServedFile:
             self.gateway.per_session, self.per_identity, front.files = own, per_identity, (_status_of(loaded),)
             start_eager(self.nursery, front, shared.servers)
             new = [front.group[name] for name in (*done.added, *done.changed) if name in front.starting]
-            await fan_out(start, new, "reload")  # so that the outcome names those that cannot be connected
+            await fan_out(start, new, "reload")  # so that the outcome names failed servers
             await front.wait_complete()  # so that a client that hears of the reload finds the new tools
             logger.info("reload: %s", in_words(done, front.failed_in(done)))
             return done
@@ -331,7 +334,7 @@ async def opened(
 
 
 async def _open_page(found: ServedFile) -> dict[str, str]:
-    """Serve the page for people once."""
+    """Serve the page for people, unless served already."""
     from ..gateway.http import serve_page  # few daemons show it
 
     found.check_open()
@@ -401,12 +404,12 @@ def expanded(config: str) -> str:
 
 
 def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
-    """Load a file with all enabled servers, or with the server named after ``#``.
+    """Load a file, or the server named after ``#``; return the pattern of tool names too.
 
     With `again`, a file is loaded even if all entries have mistakes.
 
     Raises:
-        ConfigError: the file cannot be read, or has no such server.
+        ConfigError: the file cannot be read, or has no enabled server (of this name).
     """
     path, only = file_and_server(config)
     loaded = with_overrides(refuse_ourselves(load_servers(path, None)))
@@ -416,7 +419,7 @@ def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
         loaded = evolve(loaded, failed=failed, errors=(*failed.values(),), required=loaded.required & failed.keys())
     usable = any(server.enabled for server in loaded.servers) or (again and loaded.errors)
     if usable and loaded.source not in loaded.failed:
-        return loaded, "{tool}" if only else "{server}_{tool}"  # hosts put a prefix before it, and have limits
+        return loaded, "{tool}" if only else "{server}_{tool}"  # hosts add a prefix, and limit the length
     names = ", ".join(server.name for server in loaded.servers) or "none"
     problem = f"has no server {only!r} that is enabled; its servers: {names}" if only else "has no enabled server"
     raise ConfigError("; ".join(map(str, loaded.errors)) or f"{path} {problem}", source=path)
