@@ -299,7 +299,6 @@ def _is_unwell(status: ServerStatus) -> bool:
 
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> Text:
-    """Join cells to a row of columns."""
     line = Text(no_wrap=True)
     for cell, width in zip(cells, widths, strict=True):
         text = Text(cell)

@@ -167,8 +167,8 @@ class Daemon:
     def take(self, number: int) -> bool:
         """Act on a signal. Return False if it ends the process at once."""
         name, hangup = name_of(number), number == SIGHUP
-        # SIGHUP means both "reload" and "your terminal was closed". In the second case the kernel has already hung up
-        # the terminal, so isatty() tells them apart. A reload instead would leave a process behind that no user sees.
+        # SIGHUP means both "reload" and "your terminal was closed". In the second case, isatty() is False already. A
+        # reload instead would leave a process behind that no user sees.
         is_closed = hangup and self._terminals and not any(map(os.isatty, self._terminals))
         if number in (SIGUSR1, SIGUSR2) or (hangup and self.gateway.refusal):
             logger.info("%s is ignored", name)
@@ -188,7 +188,7 @@ class Daemon:
 
 @asynccontextmanager
 async def serving() -> AsyncIterator[Daemon]:
-    """Receive the signals of a process that serves, for a block, and log why the process ends.
+    """Receive the signals of a serving process for a block, and log why the process ends.
 
     Raises:
         UnusableFile: a `ConfigError` ended the block.

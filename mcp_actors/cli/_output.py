@@ -235,7 +235,6 @@ class Output:
 
 
 def at_the_command_line(text: str) -> str:
-    """Return a message with remedies for a command line."""
     for pattern, replacement in _REWORDED.items():
         text = re.sub(pattern, replacement, text)
     return text

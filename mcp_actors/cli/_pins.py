@@ -87,7 +87,7 @@ def _print(review: _PinReview, tool: str, what: str, output: Output) -> None:
 async def decide(
     words: Sequence[str], config: str | None, directory: str | None, output: Output, *, approve: bool
 ) -> int:
-    """Approve or reject tools. All words are checked before anything is written."""
+    """Check all words, then approve or reject tools."""
     store, loaded = _store(directory), survey(config)
     decisions = [_decision(store, server, tools, output, approve=approve) for server, tools in _named(words, loaded)]
     for review, tools in decisions:

@@ -48,7 +48,7 @@ T = TypeVar("T")
 
 @attrs.frozen(kw_only=True)
 class CallbackContext:
-    """The server and the message that a callback is called for.
+    """The server and the message for which a callback is called.
 
     Attributes:
         server: the server's configured name.
@@ -133,10 +133,10 @@ class Callbacks:
         message: ``(context, message)``: receive any notification of the server and any error of its transport, after
             this library has handled it.
         log_level: the lowest level to request. Lower messages are dropped, also from a server without levels. Needs
-            ``logging`` or ``message``, of the server or the group. None (default) uses that of the group, or ``"info"``
+            ``logging`` or ``message``, of the server or the group. None (default) uses the group's level, or ``"info"``
             with a ``logging`` callback.
         sampling_capabilities: what ``sampling`` supports beyond a plain message (tools, context), to announce.
-        timeout: seconds for one call; `math.inf` disables the limit. None (default) uses that of the group, or 300.
+        timeout: seconds for one call; `math.inf` disables the limit. None (default) uses the group's limit, or 300.
 
     Raises:
         ConfigError: a value is not valid; the message names the field, the value and the remedy.
@@ -179,17 +179,17 @@ class EffectiveCallbacks:
 def effective_callbacks(
     own: Callbacks | None, default: Callbacks | None = None, *, server: str = ""
 ) -> EffectiveCallbacks:
-    """Merge a server's own callbacks with the group's: the server's win, and defaults fill the rest.
+    """Merge a server's own callbacks with the group's; the server's own take precedence.
 
     Raises:
-        ConfigError: there is a log level, and no callback to receive the messages.
+        ConfigError: there is a log level, but no callback to receive log messages, and ``logging`` is not False.
     """
     effective: dict[str, Any] = {}
     for callbacks in (default, own):
         if callbacks is not None:
             effective |= attrs.asdict(callbacks, recurse=False, filter=lambda _, value: value is not None)
     declines = effective.get("logging") is False
-    # False has disabled the group's callback, and is no longer needed.
+    # A False has disabled the group's callback, and is no longer needed.
     effective = {name: value for name, value in effective.items() if value is not False}
     if "logging" in effective:
         effective.setdefault("log_level", "info")
@@ -205,7 +205,7 @@ def effective_callbacks(
 
 
 Adapt: TypeAlias = Callable[[Any], Any]
-"""Return a function to use instead of another."""
+"""Return the replacement of a function."""
 
 
 def to_extensions(value: Iterable[ClientExtension]) -> tuple[ClientExtension, ...]:
@@ -221,7 +221,6 @@ _check_tuple: Final = check.tuple_of(
 def check_extensions(
     instance: Any, attribute: attrs.Attribute[tuple[ClientExtension, ...]], value: tuple[ClientExtension, ...]
 ) -> None:
-    """Refuse anything but a tuple of compatible extensions."""
     _check_tuple(instance, attribute, value)
     try:
         # The SDK validates extensions only when a client is made, so make one that is never used.
@@ -231,9 +230,9 @@ def check_extensions(
 
 
 class AdaptedExtension(ClientExtension):
-    """An extension with other functions, async or not, in place of its own.
+    """An extension with replaced functions, by default async versions of its own.
 
-    Declarations are read once, by ``__init__``; the SDK would read them at every connect.
+    Declarations are read once, by ``__init__``; the SDK would read declarations at every connect.
     """
 
     def __init__(
@@ -304,7 +303,7 @@ def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
         if not isinstance(answer, Result):
             if iscoroutine(answer):
                 answer.close()  # or Python would warn that it was never awaited
-            own = unwrap(middleware)  # the bridge and `sync` wrap it
+            own = unwrap(middleware)  # the bridge and `sync` wrap functions
             write = f"{'await ' if iscoroutinefunction(own) else ''}call_next(request)"
             raise TypeError(
                 f"server {request.server!r}: middleware {getattr(own, '__name__', type(own).__name__)} returned "

@@ -1,7 +1,7 @@
 """Read servers from a file, or from a directory of YAML manifests.
 
 Only a strict part of YAML is read, and a change must be noticed even if two fall into one tick of the clock. `look` and
-`read` block on files, and `look` may sleep up to a tenth of a second; a group calls both in threads.
+`read` block on files, and `look` may sleep up to a tenth of a second for each file; a group calls both in threads.
 
 Owns: nothing.
 Writes: nothing.
@@ -65,7 +65,7 @@ def seconds_of(interval: object, where: str) -> float:
 # YAML guesses types: ``no`` is false, ``1.10`` is 1.1, and ``12:30:00`` is 45000. Here a plain scalar is a string, but
 # below `TYPED_KEYS` it may be ``true``, ``false``, ``null`` or a number of JSON.
 #
-# Refused, each with its line: doubled keys, of which only the last would count; aliases, by which a short file becomes
+# Refused, each with its line: repeated keys, of which only the last would count; aliases, by which a short file becomes
 # gigabytes; tags, which call constructors.
 
 
@@ -88,7 +88,7 @@ def read_documents(source: str, text: str) -> list[Document]:
     """Return the documents of a file. Below `TYPED_KEYS`, values may be numbers, booleans or null.
 
     Raises:
-        ConfigError: the text is not valid YAML, or refused; the message has the line. Or PyYAML is not installed.
+        ConfigError: the text is not valid YAML or refused (the message has the line), or PyYAML is not installed.
     """
     try:
         import yaml
@@ -161,7 +161,7 @@ class _YamlBuilder:
 
 
 def _scalar(event: Any, *, typed: bool) -> Any:
-    """Return text in quotes as text, and an empty plain scalar as None."""
+    """Return quoted text as a str, and an empty plain scalar as None."""
     plain, text = event.implicit[0], event.value
     if plain and text == "":
         return None
@@ -281,7 +281,7 @@ class _Manifest:
         return bad(self.source, path, problem)
 
     def _set(self, path: str, settings: dict[str, Any], name: str, value: object) -> None:
-        """Set an option, unless None. Refuse an option that ``mcp_actors`` sets too."""
+        """Set an option, unless None. Refuse an option that the key ``mcp_actors`` sets too."""
         if value is None:
             return
         if name in settings:
@@ -302,7 +302,7 @@ class _Manifest:
         return entry
 
     def _provider(self, provider: object, entry: dict[str, Any]) -> None:
-        """Take the transport from a provider such as ``http`` or ``mcp-http``; any other is a label."""
+        """Take the transport from a provider such as ``http`` or ``mcp-http``; ignore other providers."""
         if not isinstance(provider, str | None):
             raise self.wrong("spec.provider", provider, "a string")
         transport = (provider or "").removeprefix("mcp-")
@@ -327,7 +327,7 @@ class _Manifest:
         marks, header, secret = {"type"}, "header", "key"
         if "credentials" in given:
             self.mapping(path, given, ("type", "credentials"))
-            # In here, ``key`` is the name of the header. Next to ``type`` it is the secret.
+            # In ``credentials``, ``key`` is the name of the header; next to ``type``, the secret.
             path, given = f"{path}.credentials", given["credentials"]
             marks, header, secret = set(), "key", "value"
         keys = {"bearer": ("token",), "api-key": (header, secret), "none": ()}[kind]
@@ -354,7 +354,7 @@ class _Manifest:
         self._set(path, settings, "request_timeout", seconds)
 
     def _retries(self, retries: object, settings: dict[str, Any]) -> None:
-        """``initialDelay`` is in milliseconds."""
+        """Set ``retry``; ``initialDelay`` is in milliseconds."""
         if retries is None:
             return
         path = "spec.configuration.retries"
@@ -373,7 +373,7 @@ class _Manifest:
                 raise self.wrong(f"{path}.initialDelay", delay, "a number of milliseconds")
             factor = 2.0 if growth == "exponential" else 1.0
             first = delay / 1000
-            # The jitter is that of `RetryPolicy`.
+            # The default jitter of `RetryPolicy`.
             policy["backoff"] = {"first": first, "initial": first * factor, "factor": factor, "jitter": 0.5}
         self._set(path, settings, "retry", policy)
 
@@ -416,7 +416,7 @@ class _Manifest:
             yield {**{key: value for key, value in tool.items() if key != "parameters"}, "inputSchema": schema}
 
     def _schema(self, path: str, parameters: object) -> dict[str, Any]:
-        """Return the schema of an object; each parameter says whether it is required."""
+        """Return a JSON schema; each parameter may have the flag ``required``."""
         if not isinstance(parameters, Mapping):
             raise self.wrong(path, parameters, "an object with the parameters")
         properties, required = {}, []
@@ -439,17 +439,17 @@ TICK: Final = 0.02
 Stamp: TypeAlias = tuple[int, int, int, int, int]
 """Device, inode, size, and the times of the last change of the content and of anything else.
 
-Changes when a file is written, replaced, or gets other permissions.
+Differs after a file was written, replaced, or given other permissions.
 """
 
 
 def stamp_of(path: str) -> Stamp | None:
-    """Return the stamp of a file, or None. Sleeps up to a tenth of a second if the file has just changed."""
+    """Return the stamp of a file, or None without a file. Sleep up to a tenth of a second after a change."""
     try:
         status = os.stat(path)
         # A file changed in this tick may change once more with the same times and size, after this look: the second
         # change would have the stamp of the first, and never be noticed. So wait until the tick is over, but not
-        # forever for a file that is always written. A clock set back makes the age negative: do not wait for it.
+        # forever for a file that is always written. A clock set back makes the age negative: do not wait.
         for _ in range(5):
             if not 0 <= time.time() - status.st_ctime < TICK:
                 break
@@ -465,7 +465,7 @@ def stamp_of(path: str) -> Stamp | None:
 
 MAX_FILES: Final = 1000
 MAX_MANIFEST_BYTES: Final = 256 * 1024
-"""Bytes of one file. The parser is written in Python and takes about a second for them."""
+"""Bytes of one file. The parser is written in Python, and takes about a second."""
 
 
 class _PathSource:
@@ -495,24 +495,24 @@ class DirectorySource(_PathSource):
         path: the directory, in which ``~`` is expanded.
 
     Raises:
-        ConfigError: this is not a path.
+        ConfigError: `path` is not a path.
     """
 
     rank = Rank.DIRECTORY
 
     def look(self) -> Hashable:
-        """Return the identity, size and time of each file.
+        """Return the path and stamp of each file.
 
         Raises:
-            ConfigError: the directory cannot be read.
+            ConfigError: the directory cannot be read, or has too many files.
         """
         return tuple((file, stamp_of(file)) for file in self._files())
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        """Load the files. An invalid file is an error in the result, the rest is loaded.
+        """Load the files. An invalid file is an error in the result; the rest is loaded.
 
         Raises:
-            ConfigError: the directory cannot be read.
+            ConfigError: as for `look`.
         """
         return tuple(map(_load, self._files()))
 
@@ -558,7 +558,7 @@ class FileSource(_PathSource):
         env_file: as for `load_config`; a changed file counts as a changed configuration.
 
     Raises:
-        ConfigError: this is not a path.
+        ConfigError: `path` or `env_file` is not a path.
     """
 
     rank = Rank.FILE
@@ -571,13 +571,13 @@ class FileSource(_PathSource):
         self._env_file = None if env_file is None else os.path.abspath(file_name(env_file, "FileSource: env_file"))
 
     def look(self) -> Hashable:
-        """Return the identity, size and time of the files; None for a missing file."""
+        """Return the stamps of the files; None for a missing file."""
         return stamp_of(self._path), None if self._env_file is None else stamp_of(self._env_file)
 
     def read(self) -> tuple[LoadedConfig, ...]:
         """Load the file.
 
         Raises:
-            ConfigError: the file cannot be read.
+            ConfigError: the file cannot be read, or `env_file` is not valid.
         """
         return (load_config(self._path, ask=self._ask, env_file=self._env_file),)

@@ -1,8 +1,8 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
 Each call opens a connection and closes it: calls are rare, and a kept connection would have to be checked. A call
-blocks a thread of the group, and must end in time whatever the database, the network or the file does. No program
-writes to ``mcp_servers``: it would notice its own changes.
+blocks a thread of the group, and must end in time whatever the database, the network or the file does. Rows of
+``mcp_servers`` are only read: a group would notice its own changes.
 
 Owns: one connection per call.
 Writes: the table ``mcp_server_status``, through `write_status`; both tables, through `create_tables`.
@@ -32,7 +32,7 @@ SERVERS: Final = "mcp_servers"
 STATUS_TABLE: Final = "mcp_server_status"
 
 MAX_ROWS: Final = 1000
-"""Rows of a table, as servers in a file."""
+"""Rows in a table, like servers in a file."""
 
 MAX_SPEC: Final = 64 * 1024
 """Characters of one entry. The longest that people write have a few thousand."""
@@ -94,7 +94,7 @@ class TableSource(ABC):
         """Write the states of servers under the name of this instance; None removes a server. Blocks.
 
         Raises:
-            ConfigError: the database cannot be reached, or does not allow it.
+            ConfigError: the database cannot be reached, or does not allow the change.
         """
 
     @abstractmethod
@@ -105,7 +105,7 @@ class TableSource(ABC):
         """Return a hash of the rows.
 
         Raises:
-            ConfigError: the database cannot be reached.
+            ConfigError: the database cannot be read, or there are too many rows.
         """
         return hashlib.sha256(repr(self._bounded()).encode(errors="replace")).hexdigest()
 
@@ -113,7 +113,7 @@ class TableSource(ABC):
         """Return the servers in the table. An invalid row is an error in the result.
 
         Raises:
-            ConfigError: the database cannot be reached.
+            ConfigError: as for `look`.
         """
         return (load_entries(self.name, map(self._entry, self._bounded())),)
 
@@ -161,7 +161,7 @@ def _parsed(source: str, place: str, spec: object) -> object:
 
 
 def _is_enabled(source: str, place: str, enabled: object) -> bool:
-    if enabled in (0, 1):  # SQLite has no other truth values
+    if enabled in (0, 1):  # SQLite has no booleans
         return bool(enabled)
     raise bad(source, place, f"found {found(enabled)}; write true or false (1 or 0)")
 
@@ -178,7 +178,7 @@ class PostgresSource(TableSource):
 
     Args:
         conninfo: the database, as for ``psycopg.connect``: ``"postgresql://user@host/database"`` or
-            ``"host=… dbname=…"``. Leave the password to ``PGPASSWORD`` or ``~/.pgpass``; neither is ever shown.
+            ``"host=… dbname=…"``. Leave the password to ``PGPASSWORD`` or ``~/.pgpass``; no password is shown.
         refresh_interval: as for `SqliteSource`.
         instance: as for `SqliteSource`. The table ``mcp_server_status`` must exist.
 
@@ -203,7 +203,7 @@ class PostgresSource(TableSource):
         """Create the two tables if they do not exist. Blocks.
 
         Raises:
-            ConfigError: the database cannot be reached, or does not allow it.
+            ConfigError: the database cannot be reached, or does not allow the change.
         """
         with self._connect() as connection:
             for statement in tables_of("jsonb", "boolean NOT NULL DEFAULT true", "timestamptz"):
@@ -259,7 +259,7 @@ class PostgresSource(TableSource):
 
 
 def _reason(error: Exception) -> str:
-    """Return PostgreSQL's message in one line; an error of the connect has one for each address."""
+    """Return PostgreSQL's message in one line; an error of the connect has a line for each address."""
     said = getattr(getattr(error, "diag", None), "message_primary", None) or str(error)
     lines = [line.strip() for line in str(said).splitlines() if line.strip()]
     return f"PostgreSQL failed: {lines[0] if lines else type(error).__name__}; check the database and its permissions"
@@ -336,8 +336,8 @@ class SqliteSource(TableSource):
             with closing(sqlite3.connect(uri, uri=True, timeout=TABLE_TIMEOUT)) as connection:
                 connection.text_factory = _text
                 # SQLite's own timeout covers locks only. A view or a huge table could keep the thread busy for hours,
-                # and a group can only abandon the thread. So the statement itself looks at the clock, after 10 000
-                # steps of SQLite's virtual machine, far below a millisecond.
+                # and a group can only abandon the thread. So check the clock after each 10 000 steps of SQLite's
+                # virtual machine, far below a millisecond.
                 connection.set_progress_handler(lambda: time.monotonic() > until, 10_000)
                 with connection:
                     yield connection
@@ -348,7 +348,7 @@ class SqliteSource(TableSource):
 
 
 def _text(data: bytes) -> str | bytes:
-    """Return text, or bytes that are not UTF-8: these fail their row alone. The error of `sqlite3` would quote them."""
+    """Return text; bytes that are not UTF-8 fail only their row. An error of `sqlite3` would quote the bytes."""
     try:
         return data.decode()
     except UnicodeDecodeError:

@@ -62,7 +62,7 @@ def _names(value: Iterable[str]) -> tuple[str, ...]:
     try:
         return tuple(dict.fromkeys(value))
     except TypeError:
-        return value  # type: ignore[return-value]  # it is refused by the validator
+        return value  # type: ignore[return-value]  # refused by the validator
 
 
 def _names_or_none(value: Iterable[str] | None) -> tuple[str, ...] | None:
@@ -136,7 +136,7 @@ def _matcher(patterns: Iterable[str]) -> re.Pattern[str] | None:
 @check.brief
 @attrs.frozen(kw_only=True)
 class ToolFilter:
-    """A filter for the tools of a server. Without arguments it shows all.
+    """A filter for the tools of a server. Without arguments, all tools are shown.
 
     Names are the server's own names, and case-sensitive. A tool is shown if
 
@@ -232,7 +232,7 @@ async def permitted(
 
     Names and patterns are not checked again; they were applied when the catalogue was made.
 
-    **Cancellation**: as of the predicates. Without async predicates this is not a checkpoint.
+    **Cancellation**: ends the listing. Without async predicates this is not a checkpoint.
 
     Args:
         tools: tools of a catalogue.
@@ -257,9 +257,9 @@ async def permitted(
             if await answer_of(server_filter.predicate(tool, context)):
                 shown.append(tool)
         except Exception as exc:
-            # Of the user's code, which may raise anything. Failing the listing would take the tools of all servers
-            # from the agent, so the tool is hidden and the error logged, once per server. Cancelled is not an
-            # Exception, and ends the listing.
+            # The user's code may raise anything. Failing the listing would take the tools of all servers from the
+            # agent, so hide the tool, and log the error once per server. Cancelled is not an Exception, and ends the
+            # listing.
             failures.setdefault(tool.server, []).append((tool.name, exc))
     for server, failed in failures.items():
         _log_failures(server, failed)
@@ -285,7 +285,7 @@ def to_static_tools(value: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ..
     """Convert mappings to tools; `check_static_tools` refuses the rest."""
     tools: Any = check.as_tuple(value)
     if not isinstance(tools, tuple):
-        return tools  # type: ignore[no-any-return]  # it is refused by the validator
+        return tools  # type: ignore[no-any-return]  # refused by the validator
     return tuple(_to_tool(number, each) for number, each in enumerate(tools, start=1))
 
 
