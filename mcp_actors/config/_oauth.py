@@ -43,8 +43,8 @@ def is_loopback(host: str) -> bool:
 def is_not_public(host: str) -> bool:
     """Return whether `host` is an address outside the public Internet, or a name of this machine.
 
-    True for loopback, private, shared (100.64.0.0/10), link-local and unspecified addresses, also within an IPv6
-    address, and for an IPv4 address in any form that connects: ``127.1``, ``0x7f000001``. Other names are not resolved.
+    True for loopback, private, shared (100.64.0.0/10), link-local, multicast and unspecified addresses, also within an
+    IPv6 address, and in any form of IPv4 that connects: ``127.1``, ``0x7f000001``. Other names are not resolved.
     """
     name = unquote(host).partition("%")[0].rstrip(".").lower()  # without the zone of a link-local address
     try:
@@ -52,7 +52,7 @@ def is_not_public(host: str) -> bool:
     except ValueError:
         try:
             address = ipaddress.IPv4Address(socket.inet_aton(name))
-        except (OSError, ValueError):  # of a null character
+        except (OSError, ValueError):  # ValueError: a null character
             # Names, or ends of names, that mean this machine wherever they are resolved.
             return name.rpartition(".")[2] in ("localhost", "localdomain", "ip6-localhost", "ip6-loopback")
     if isinstance(address, ipaddress.IPv6Address):
@@ -67,8 +67,8 @@ def is_not_public(host: str) -> bool:
 
 
 SignInCallback: TypeAlias = Callable[[str], Awaitable[str | None] | str | None]
-"""A function, async or not, that shows a URL to a person. It returns the code, or the URL that the person was
-redirected to, if pasted by the person; or None to wait for the redirect.
+"""A function, async or not, that shows a URL to a person. Returns the code, or the URL that the person was redirected
+to, if the person pastes either; or None to wait for the redirect.
 """
 
 SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]+")  # RFC 6749, 3.3

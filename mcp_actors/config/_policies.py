@@ -37,7 +37,7 @@ class BreakerPolicy:
 
     Args:
         failures: consecutive failures that open the breaker. Default 5.
-        reset_after: seconds for which it stays open. Default 30.
+        reset_after: seconds for which the breaker stays open. Default 30.
 
     Raises:
         ConfigError: a value is out of range.
@@ -69,13 +69,13 @@ class HealthPolicy:
     """How a connected server is checked, and what consecutive failures lead to.
 
     A check is a request that every server answers: ``ping``, or ``server/discover`` since 2026-07-28. Without an answer
-    within `timeout` it fails, and the next check follows at once. A request that times out without a byte from the
+    within `timeout` a check fails, and the next follows at once. A request that times out without a byte from the
     server is a failure too, followed by a check at once. Any answer resets the count.
 
-    A server that executes one request at a time looks frozen meanwhile. So a merely silent server becomes
+    A server that executes one request at a time looks frozen while busy. So a merely silent server becomes
     ``unhealthy``, but is restarted only after `silence`, and not before the deadline of an earlier request. A stopped
-    process (SIGSTOP) is restarted without these conditions, and so is a gateway behind a `Socket`: it always answers at
-    once.
+    process (SIGSTOP) is restarted without these conditions, as is a gateway behind a `Socket`, because a gateway always
+    answers at once.
 
     Args:
         interval: seconds between successful checks; None disables checks. Default 60.
@@ -129,11 +129,11 @@ class Limits:
         max_message_values: JSON values in a message, approximately (commas, colons, opening brackets and braces outside
             of strings are counted; a key is a value too). A response with more fails its request; over stdio and HTTP
             with SSE, any other message with more ends the connection. Default 250000.
-        max_notifications: notifications per second. A server that sends more than six times as many is read no faster
-            than that, and no faster than 12 KiB a second for each. Default 500.
+        max_notifications: notifications per second that callbacks get. Unrequested messages are read no faster than at
+            six times this rate (3000 per second or more), with 2 KiB for each. Default 500.
         max_requests: unanswered requests of the server (sampling, elicitation, roots, pings), and requests sent at
-            once. Thirty more are earned per second, and ten for each request received. A server that sends more loses
-            its connection. Default 500.
+            once. The server earns thirty more per second, and ten for each request to it. A server that sends more
+            loses its connection. Default 500.
 
     Raises:
         ConfigError: a value is out of range.
@@ -174,8 +174,8 @@ class RestartPolicy:
     server is parked as ``failed`` (or the group ends, see ``ServerConfig.on_failure``): by default after five attempts
     in a row, after 0, 1, 2, 4 and 8 seconds, without a minute of serving in between.
 
-    A parked server is retried every `park_retry` seconds, and so recovers by itself after any outage; except for
-    failures that a retry cannot fix (``ConnectFailed.hopeless``, HTTP statuses 401 and 403) and after `ServerRef.stop`.
+    A parked server is retried every `park_retry` seconds, and so recovers by itself after any outage. Exceptions
+    are failures that a retry cannot fix (``ConnectFailed.hopeless``, HTTP statuses 401 and 403), and `ServerRef.stop`.
 
     Args:
         max_restarts: allowed restarts; 0 disables restarting. Default 5.
@@ -267,7 +267,7 @@ class RetryPolicy:
     ``Retry-After`` replaces the delay.
 
     Args:
-        attempts: how often a request is sent, with the first time, over all pages of a list and all connections. 1
+        attempts: how often a request is sent, including the first time, over all pages of a list and all connections. 1
             disables retrying. Repeating a request that was provably not sent is not counted. Default 3.
         backoff: the delays before the retries. Default ``Backoff(first=0.1, initial=0.5, maximum=10, factor=2,
             jitter=0.5)``.

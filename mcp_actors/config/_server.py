@@ -58,12 +58,12 @@ def _check_name(instance: ServerConfig, attribute: attrs.Attribute[Any], value: 
 
 
 def _startup_timeout(config: ServerConfig) -> float | None:
-    """Return the default of ``startup_timeout``: 300, or a short or very long ``connect_timeout``."""
+    """Return the default of ``startup_timeout``: 300, or a ``connect_timeout`` below 30 or above 300."""
     connect = config.connect_timeout
     if connect is None or not check.is_positive(connect):  # the validator refuses an invalid value
         return None
-    # Less than the default asks for an answer soon. Downloading, unpacking and starting a package over a slow line
-    # takes up to 300 s.
+    # Below 30 s, the default, the user wants an answer soon. Downloading, unpacking and starting a package over a slow
+    # line takes up to 300 s.
     return connect if connect < 30 else max(300.0, connect)
 
 
@@ -136,7 +136,7 @@ class ServerConfig:
             the group's.
         middleware: functions ``(request, call_next)`` around every tool call, the first outermost. They run in the task
             of the caller, within the time of the request, take none of `max_in_flight`, and run again at each `retry`.
-        protocol: the protocol era: ``"auto"`` (default) detects and remembers it for restarts; ``"legacy"`` and
+        protocol: the protocol era: ``"auto"`` (default) detects the era and remembers it for restarts; ``"legacy"`` and
             ``"2026-07-28"`` require one.
 
     Other Parameters:
@@ -145,7 +145,7 @@ class ServerConfig:
         on_failure: after all restarts, ``"park"`` (default) leaves the server ``failed`` and retries every
             ``RestartPolicy.park_retry`` seconds; ``"raise"`` ends the group.
         startup_timeout: seconds from the start of a process until it has read its input. None disables the limit.
-            Default 300, or `connect_timeout` if below 30.
+            Default 300, or `connect_timeout` if below 30, above 300 or None.
         progress_timeout: seconds a sent request may go without answer or progress notification, within
             `request_timeout`. None (default) disables the limit.
         idle_timeout: seconds without a request or subscription (up to a tenth longer, to spread the stops) until the
@@ -163,7 +163,7 @@ class ServerConfig:
         health: how a connected server is checked. Default ``HealthPolicy()``.
         breaker: when requests fail at once, unsent. None (default) disables the circuit breaker.
         validate: ``"required"`` (default) checks before each tool call that required arguments are present, and
-            compares the first result of each tool on a connection with its output schema (a difference is logged as a
+            compares the first result of each tool on a connection with the output schema (a difference is logged as a
             warning); ``"schema"`` validates arguments and results against the tool's schemas; ``"off"``, nothing.
         trust_annotations: True trusts the server's annotations: a read-only or idempotent tool may be called again
             after a failure. Default False, as the specification recommends.
@@ -180,12 +180,12 @@ class ServerConfig:
         isolation: for ``mcp-actors serve``, ignored by a group: ``"shared"`` (default) is one process for all clients;
             ``"per-session"`` one for each client, which sees the client's roots and may ask it; ``"per-identity"`` one
             for each token over HTTP, and as ``"shared"`` elsewhere.
-        extensions: ``mcp.client.ClientExtension`` objects, announced to the server, whose answers and messages they
-            receive. One object serves all connections.
+        extensions: ``mcp.client.ClientExtension`` objects. Announced to the server, they receive its answers and
+            messages. One object serves all connections.
         client_info: the client's name and version, for the server. None (default) takes the group's, by default this
             library's.
-        source: where this was written, for people: the path of a file, set by `load_config`. Ignored in comparisons.
-            Default None.
+        source: the path of the configuration file, for people, set by `load_config`. Ignored in comparisons. Default
+            None.
 
     Raises:
         ConfigError: a value is not valid; the message names the server, the field, the value and the remedy.
@@ -316,7 +316,7 @@ class Source(Protocol):
         name: names the source in errors, logs and ``ServerConfig.source``, without credentials; unique in the group.
         rank: the precedence over sources with a server of the same name.
         interval: seconds between two looks.
-        settles: whether to await two equal looks in a row after a change, because writers write in pieces.
+        settles: whether to await two equal looks in a row after a change, because files are written in pieces.
     """
 
     @property

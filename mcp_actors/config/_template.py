@@ -1,8 +1,8 @@
 """Make and resolve transports; list their variables and secrets.
 
-A file may have ``${…}`` where Python code is taken literally, as in commands and URLs. A transport holds such a text as
-`Written`, and every connect resolves a copy. To mask a server's output, all values that may be credentials are needed,
-in each form that a server may print.
+A file may have ``${…}`` where a str from Python is taken literally, as in commands and URLs. A transport holds the text
+from a file as `Written`, and every connect resolves a copy. To mask a server's output, all values that may be
+credentials are needed, in each form that a server may print.
 
 Owns: nothing.
 Writes: nothing.
@@ -50,7 +50,7 @@ def _python() -> str:
 
 
 INTERPRETERS: Final[Mapping[str, str]] = {".py": _python(), ".js": "node", ".cjs": "node", ".mjs": "node", ".sh": "sh"}
-"""Suffix of a script → interpreter. Python scripts run in the environment of this program, if there is one."""
+"""Suffix of a script → interpreter. A Python script gets the interpreter of this program, if known."""
 
 Transport: TypeAlias = Stdio | Http | Sse | InProcess | Socket
 """The ways to reach a server."""
@@ -155,7 +155,7 @@ def speaks_sse(transport: Transport, environ: Mapping[str, str]) -> bool:
 # --- List the values to mask ------------------------------------------------------------------------------------------
 
 # No list of secret-looking names is complete, so every value of ``env``, ``headers`` and ``auth`` counts, and every
-# variable. Exceptions are short values and those that every program knows.
+# variable. Exceptions are short values, and values that every program knows.
 
 
 INHERITED: Final = (
@@ -200,7 +200,7 @@ def _placed(field: str, value: object) -> Iterator[tuple[str, str]]:
 
 
 def texts_in(value: object) -> Iterator[tuple[Any, str]]:
-    """Yield the strings in the value of a field, with their keys or indices; None for a plain str."""
+    """Yield the strings in the value of a field, each after its key or index, or after None for a plain str."""
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, tuple | list) else ()
     return ((key, each) for key, each in pairs or [(None, value)] if isinstance(each, str))
 
@@ -215,7 +215,7 @@ def _value_of(reference: Reference, known: Mapping[str, str], environ: Mapping[s
 
 
 def secrets_in(value: str, *, own_url: bool = False) -> Iterator[str]:
-    """Yield a value, and parts that a server may print alone. Host and path of the server's own URL are not secret."""
+    """Yield a value, and parts that a server may print alone. Skip host and path of the server's own URL."""
     if not own_url:
         yield value
         yield from value.splitlines()
@@ -266,6 +266,8 @@ def _of_url(url: str, own: bool) -> Iterator[str]:
 
 
 class SourceFile(str):
+    """A file's path, with the place of an entry."""
+
     entry: str = ""
 
 

@@ -1,7 +1,7 @@
 """Transports as data: `Stdio`, `Http`, `Sse`, `Socket`, `InProcess`, and `Sandbox`.
 
-The hard part is what an error or a ``repr`` may show: a token given as a URL, a header written as one string or an
-argument may be a credential. No command is looked up, no variable expanded and nothing connected here.
+The hard part is what an error or a ``repr`` may show: an argument, a token given as a URL, or a header written as one
+string may be a credential. No command is looked up, no variable expanded and nothing connected here.
 
 Owns: nothing.
 Writes: nothing.
@@ -162,7 +162,7 @@ def _check_auth(instance: _HttpFields, attribute: attrs.Attribute[Any], value: o
     if not isinstance(value, str | Secret) and not check.is_function(value):
         remedy = "give a bearer token (a str, a Secret, or a function that returns a str), OAuth() or an httpx2.Auth"
         raise check.refused_type(owner, "auth", value, remedy)
-    if isinstance(value, str) and value.lower() == "oauth":  # as files and other clients have it
+    if isinstance(value, str) and value.lower() == "oauth":  # the word in files and other clients
         raise check.refused(owner, "auth", f"auth={value!r} would be sent as a token; give auth=OAuth() to sign in")
     token = value.reveal() if isinstance(value, Secret) else value
     if isinstance(token, str) and (problem_of_token := token_problem(token)):
@@ -241,7 +241,7 @@ class Http(_HttpFields):
             applied to every request. Default None. Variables and functions, here and in `headers`, are resolved again
             if the server answers 401 after accepting their values.
         http_client: a function that makes the `httpx2.AsyncClient` of one connection and is called once for each. The
-            client is closed with the connection. Its default timeout of 5 seconds is ignored, any other is used.
+            client is closed with the connection. A timeout of 5 seconds (the default) is ignored; any other is used.
             Default None: a client made from the options below.
         verify: an `ssl.SSLContext`, or the path of a file of CA certificates. None (default) or True uses the
             certificates of this machine. False disables verification, and requires `allow_insecure`.
@@ -249,7 +249,7 @@ class Http(_HttpFields):
             or ``max_in_flight + 4`` if greater.
         keepalive: seconds to keep an unused connection. Default 60.
         max_body_bytes: the longest response or event, in bytes after decoding. Default 64 MiB.
-        allow_insecure: True allows ``http://…`` to other machines; anyone on the network can read and change it all.
+        allow_insecure: True allows ``http://…`` to other machines; anyone on the network can read and alter traffic.
 
     Raises:
         ConfigError: a value is not valid. The message contains no credential and no header value.
@@ -269,7 +269,7 @@ class Http(_HttpFields):
 @check.brief
 @attrs.frozen
 class HttpOrSse(Http):
-    """An `Http` of a file whose URL has variables: an `Sse` if the expanded path ends in ``/sse``."""
+    """An `Http` from a file, with variables in its URL. Becomes an `Sse` if the expanded path ends in ``/sse``."""
 
 
 @explained
@@ -388,8 +388,8 @@ class Sandbox:
     Args:
         read: files and folders to read, with everything below. ``~`` is expanded. Default: none.
         write: files and folders to read and change. Default: none.
-        tcp: ports to connect to or listen on. None does not restrict TCP. Default: none, and no socket can listen, not
-            even a unix socket.
+        tcp: ports to connect to or listen on. None does not restrict TCP. Default ``()``: no port, and no socket can
+            listen, not even a unix socket.
         signals: True allows signals to all processes of the user. Default False.
 
     Raises:
@@ -508,8 +508,8 @@ class Stdio:
 
     The child inherits HOME, LOGNAME, PATH, SHELL, TERM, USER; LANG, LC_ALL, LC_CTYPE, TZ, TMPDIR; SSL_CERT_FILE,
     SSL_CERT_DIR, NODE_EXTRA_CA_CERTS; for ``docker`` and ``podman`` DOCKER_HOST and DOCKER_CONTEXT. `env_from` and
-    `env` add more; nothing else is passed, but for ``LC_CTYPE=C.UTF-8`` if no locale is set and the system has it. The
-    command is looked up when the process is started.
+    `env` add more; nothing else is passed, but for ``LC_CTYPE=C.UTF-8`` if no locale is set and the system has C.UTF-8.
+    The command is looked up when the process is started.
 
     ``repr`` shows no value of `env` and masks arguments that look like credentials; pass credentials in `env`.
 
@@ -520,7 +520,7 @@ class Stdio:
         env_from: names of variables of this process to pass on. An unset variable is left out.
         cwd: the directory to start in. None (default) uses that of this process.
         max_line_bytes: the longest message to accept, in bytes. Default 64 MiB.
-        sandbox: limits for the process. Default None: everything its user may.
+        sandbox: limits for the process. Default None: no limits.
         trust_outcomes: True for a gateway of this package (``mcp-actors serve --stdio``), perhaps behind ``ssh``: its
             errors become those of this package, with their ``outcome``. Default False: a foreign server could make this
             program repeat an action already carried out.
@@ -534,7 +534,7 @@ class Stdio:
     env: Mapping[str, ConfigValue] = attrs.field(default=NamedValues({}), converter=_to_env, kw_only=True)
     env_from: tuple[str, ...] = attrs.field(default=(), converter=_to_env_from, validator=_check_env_from, kw_only=True)
     cwd: str | None = attrs.field(default=None, converter=_to_cwd, kw_only=True)
-    # More than any honest message, and it still fits into memory.
+    # More than any honest message, and still little memory.
     max_line_bytes: int = attrs.field(default=64 * 1024 * 1024, validator=_check_bytes, kw_only=True)
     sandbox: Sandbox | None = attrs.field(default=None, converter=to_sandbox, validator=check_sandbox, kw_only=True)
     trust_outcomes: bool = attrs.field(default=False, validator=check.flag, kw_only=True)
@@ -545,7 +545,7 @@ class Stdio:
 
 _HOST_AND_PORT: Final = re.compile(r"(?:\[(?P<v6>[0-9A-Za-z:.%]+)\]|(?P<host>[^\s:/@\[\]]+)):(?P<port>[0-9]{1,5})")
 SERVER_NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}")
-"""The names of servers, here and behind a gateway."""
+"""Valid names of servers, here and behind a gateway."""
 
 
 def parse_address(address: str) -> str | tuple[str, int]:
@@ -615,8 +615,8 @@ def _check_proof(instance: Socket, attribute: attrs.Attribute[str | None], value
 class Socket:
     """A server behind a gateway of this package, run by another process or machine (``mcp-actors serve``).
 
-    A connection carries this server alone, under its own names. Errors of the gateway become those of this package,
-    with their ``outcome``. Over a network, both sides first prove that they know the secret; messages are not
+    A connection carries this server alone, with its own names of tools. Errors of the gateway become errors of this
+    package, with their ``outcome``. Over a network, both sides first prove that they know the secret; messages are not
     protected, so on a shared network use ``ssh``, a VPN or a mesh.
 
     ``repr`` does not show `secret`.
@@ -624,7 +624,7 @@ class Socket:
     Args:
         address: the path of a unix socket (``"/run/x.sock"``, ``"~/x.sock"``) of the same user as this process;
             ``"host:port"``; or an async function without arguments that returns either, called for each connect.
-        server: the name of the server at the gateway. Default None: that of its `ServerConfig`.
+        server: the name of the server at the gateway. Default None: the name of the `ServerConfig`.
         secret: the secret of the gateway, 16 characters or more; resolved at each connect. Required for a host, unless
             `secret_file` is given; not used for a path.
         secret_file: the path of a file with the secret, unreadable for other users; read at each connect.

@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Validator(Protocol):
-    """A validator of attrs. With `Any` as the type of the value, ty forgets the converter of the field."""
+    """A validator of attrs. With `Any` instead of a type variable, ty forgets the converter of the field."""
 
     def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
 
@@ -38,7 +38,7 @@ def shown(value: object) -> str:
     if isinstance(value, float) or value is None:
         return repr(value)
     if isinstance(value, int) and value.bit_length() > 256:
-        return f"<int of {value.bit_length()} bits>"  # Python refuses to write the longest ones
+        return f"<int of {value.bit_length()} bits>"  # Python refuses to print very long numbers
     if isinstance(value, (str, int)):
         text = repr(value)
         return text if len(text) <= _SHOWN_VALUE else f"{text[:_SHOWN_VALUE]}…"
@@ -58,7 +58,7 @@ def a_type(value: object) -> str:
 def brief(cls: type[Value]) -> type[Value]:
     """Let the ``repr`` of an attrs class be the call that makes the object, without arguments that are defaults.
 
-    Each field decides how to show its argument, which hides credentials.
+    The ``repr`` of each field shows its argument, and can hide credentials.
     """
     cls.__repr__ = _brief_repr  # type: ignore[method-assign, assignment]  # of an attrs class
     return cls
@@ -106,7 +106,7 @@ def refused(owner: str, field: str, problem: str) -> ConfigError:
 
 
 def refused_type(owner: str, field: str, value: object, remedy: str) -> ConfigError:
-    """Return the error for a value of another type, which is not shown."""
+    """Return the error for a value of a wrong type; the value is not shown."""
     if isinstance(value, type):
         remedy = f"write {field}={made(value)}"
     return refused(owner, field, f"{field} is {a_type(value)}; {remedy}")
@@ -182,8 +182,7 @@ def flag(instance: Any, attribute: attrs.Attribute[Value], value: Value) -> None
 def kind(*types: type, remedy: str = "", more: str = "") -> Validator:
     """Make a validator for an instance of one of `types`. An error shows only the type of the value.
 
-    NoneType as the last type makes the value optional. The default remedy is an object of the first type; `more`
-    follows.
+    NoneType as the last type makes the value optional. The default remedy names the first type; `more` is added.
     """
     remedy = (remedy or f"give a {types[0].__name__}(...){', or None' if len(types) > 1 else ''}") + more
 
@@ -211,7 +210,7 @@ def check_function(instance: Any, field: str, value: object, parameters: tuple[s
 
 
 def name_of(value: object) -> str:
-    """Return the name of a function; the `repr` of a method would show its object."""
+    """Return the name of a function. The `repr` of a method would show the object."""
     return getattr(value, "__qualname__", None) or type(value).__name__
 
 

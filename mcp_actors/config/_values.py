@@ -31,10 +31,10 @@ from ._validators import a_type, refused, refused_type
 
 
 MAX_DEFAULT_DEPTH: Final = 16
-"""Nesting depth of defaults. Four are rare; more could exhaust the stack."""
+"""Nesting depth of defaults. Four levels are rare; deep nesting could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
-"""Characters of an expanded string. Linux accepts an eighth as one argument."""
+"""Characters of an expanded string. Linux accepts an eighth of this in one argument."""
 
 MAX_REFERENCES: Final = 1000
 """References in one string, including defaults; parsing a million takes half a minute."""
@@ -43,7 +43,7 @@ _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 FROM_FILE: Final = "env:"
-"""Prefix of names in ``variables`` for environment variables: their values count if the variable is not set."""
+"""Prefix of names in ``variables`` whose values replace environment variables that are not set."""
 
 INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
 _OF_EDITOR: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")
@@ -63,7 +63,7 @@ Part: TypeAlias = str | Reference
 
 @final
 class Written(str):
-    """A text with references, as a file has it; `variables` are the values known only from the file.
+    """A text with references from a file; `variables` are values known only from the file.
 
     Used in a transport where a str would be taken literally. Equal texts with different variables differ.
     """
@@ -87,7 +87,7 @@ class Written(str):
 
 
 def variables_in(text: str) -> Mapping[str, str]:
-    """Return the values known only from the file of a text."""
+    """Return the `Written.variables` of a text, if any."""
     return text.variables if isinstance(text, Written) else {}
 
 
@@ -265,8 +265,8 @@ class ExpandedUrl(str):
 def mask_url(url: str) -> str:
     """Return `url` without user-info and fragment, all query values masked and variables as written.
 
-    All values, because no list of secret-looking names is complete. A malformed URL loses everything up to its last
-    ``@`` and from its first ``?`` or ``#`` on.
+    All query values, because no list of secret-looking names is complete. A malformed URL loses everything up to the
+    last ``@``, and from the first ``?`` or ``#`` on.
     """
     if isinstance(url, ExpandedUrl):
         url = url.written
@@ -294,7 +294,7 @@ def hidden_args(args: Iterable[str]) -> Iterator[HiddenArg]:
             inner = _part(each.hidden)  # the token of "Authorization: Bearer …"
             if inner.shown and inner.hidden:
                 yield HiddenArg(index, inner.hidden.strip(), inner.is_url)
-            if each.is_url and mask_url(each.hidden).startswith(f"{MASK}@"):  # malformed, so nothing finds its parts
+            if each.is_url and mask_url(each.hidden).startswith(f"{MASK}@"):  # malformed: nothing else finds this
                 user_info = each.hidden.partition("://")[2].rpartition("@")[0]
                 yield HiddenArg(index, user_info, is_url=False)
                 yield HiddenArg(index, user_info.partition(":")[2], is_url=False)
@@ -505,7 +505,7 @@ async def resolve(value: ConfigValue, environ: Mapping[str, str], *, where: str)
     try:
         text: object = await answer_of(value())
     except Exception as exc:
-        # The user's code may raise anything; Cancelled passes, as it is not an Exception. The text of an error may hold
+        # The user's code may raise anything; Cancelled is not an Exception, and passes. The text of an error may hold
         # the credential just read, so only the type goes into the message, which is logged and shown in status.
         problem = f"the function for this value raised {type(exc).__name__} (see the cause of this error)"
         raise _bad(where, problem) from exc
@@ -572,7 +572,7 @@ async def _resolve_checked(
 
 
 def env_problem(text: str) -> str | None:
-    """Return why a text cannot be an environment value, or None. Like the next three, it never shows the text."""
+    """Return why a text cannot be an environment value, or None. No ``*_problem`` shows the text."""
     problem = system_problem(text)
     return None if problem is None else f"the value {problem}"
 
