@@ -60,7 +60,7 @@ Seconds: TypeAlias = Annotated[float | None, Parameter(name="--timeout")]
 
 
 async def check(*servers: Server, config: ConfigFile = None, json: AsJson = False, verbose: Verbose = False) -> int:
-    """Connect to all servers, and report for each its version, or its error with a remedy.
+    """Connect to all servers, and report the version of each, or the error with a remedy.
 
     Args:
         servers: Servers to check. Default: all that are enabled.
@@ -83,7 +83,7 @@ async def tools(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
         servers: Servers whose tools to list. Default: all that are enabled. Or one tool: SERVER TOOL, SERVER/TOOL, or
             its public name.
         config: The configuration file.
-        json: Print JSON; of one tool, as MCP has it.
+        json: Print JSON; for one tool, in the form of MCP.
         verbose: Print what the servers write to stderr, as it comes.
     """
     from ._call import list_tools
@@ -108,9 +108,9 @@ async def call(
     Args:
         server: Name of the server in the configuration, before the name of the tool. Or both as SERVER/TOOL, or the
             public name of the tool.
-        arguments: key=value, of the type in the tool's schema: text, number, true or false, or JSON. Or all as one JSON
-            object, in a file as @FILE, or on the standard input as -.
-        output: Save the result to this file, above all pictures, sound and other binary parts.
+        arguments: key=value, of the type in the tool's schema: text, number, true or false, or JSON. Or one JSON object
+            with all; @FILE reads the object from a file, and - from the standard input.
+        output: Save the result, for example a picture or sound, to this file.
         seconds: Seconds for the call. Default: the request_timeout of the server, which is 60.
         config: The configuration file.
         json: Print JSON.
@@ -279,7 +279,7 @@ async def start(*servers: Server, config: ConfigFile = None, json: AsJson = Fals
 
 
 async def reload(*, config: ConfigFile = None, json: AsJson = False) -> int:
-    """Read the file of the daemon again. Servers whose entries are the same notice nothing.
+    """Read the file of the daemon again. Servers with unchanged entries notice nothing.
 
     Args:
         config: The configuration file.
@@ -292,8 +292,8 @@ async def ui(*, config: ConfigFile = None, browser: Annotated[bool, Parameter(sh
     """Open a page that shows the servers of a daemon live, restarts them and calls their tools.
 
     Args:
-        config: The configuration file. If no daemon runs, name it: its servers are started, until Ctrl-C.
-        browser: Open the page in a browser; --no-browser prints its address only.
+        config: The configuration file. Required if no daemon runs: its servers are started, until Ctrl-C.
+        browser: Open the page in a browser; --no-browser prints the address only.
     """
     from ._http import show_page
 
@@ -309,8 +309,8 @@ async def _control(do: str, servers: Sequence[str], config: str | None, *, as_js
 async def login(server: Server, /, *, config: ConfigFile = None) -> int:
     """Sign in to a server by OAuth, for all programs of this user.
 
-    The page is opened in a browser and its URL is printed. Where the browser cannot reach this machine (over ssh, in a
-    container), paste the URL that it ends at.
+    The page is opened in a browser, and its URL is printed. If the browser cannot reach this machine (over ssh, in a
+    container), paste the URL at which the browser ends.
 
     Args:
         server: Name of the server in the configuration.
@@ -329,7 +329,7 @@ async def logout(*servers: Server, config: ConfigFile = None) -> int:
         config: The configuration file.
 
     Returns:
-        0, or 1 if an entry is not valid or a server that is named has no sign-in.
+        0, or 1 if an entry is not valid or a named server has no sign-in.
     """
     from ._sign_in import sign_out_of_servers
 
@@ -345,8 +345,8 @@ async def whoami(*servers: Server, config: ConfigFile = None, json: AsJson = Fal
         json: Print JSON.
 
     Returns:
-        0 if all servers that need a sign-in have one, 3 otherwise; 1 if an entry is not valid or a server that is named
-        has no sign-in.
+        0 if all servers that need a sign-in have one, 3 otherwise; 1 if an entry is not valid or a named server has no
+        sign-in.
     """
     from ._sign_in import show_sign_ins
 
@@ -354,7 +354,7 @@ async def whoami(*servers: Server, config: ConfigFile = None, json: AsJson = Fal
 
 
 async def config_show(*servers: Server, config: ConfigFile = None, json: AsJson = False) -> int:
-    """Show the servers as they will be run: each value, and the key or the environment variable that it is from.
+    """Show the servers as they will be run: each value, and the key or the environment variable that sets it.
 
     Starts no server. Values of variables are not shown, and credentials are masked.
 
@@ -376,14 +376,14 @@ async def config_convert(
     output: Annotated[str | None, Parameter(name=["--output", "-o"], show_default=False)] = None,
     literals: Annotated[bool, Parameter(negative="", show_default=False)] = False,
 ) -> int:
-    """Write the servers in the format of another program. If that cannot express one, nothing is written.
+    """Write the servers in the format of another program, or nothing if the format cannot express a server.
 
     Args:
         form: The program.
         servers: Servers to convert. Default: all in the file.
         config: The configuration file.
         output: The new file. Default: stdout.
-        literals: Write credentials that are not variables too.
+        literals: Also write credentials that are not variables.
     """
     from ._config import convert_config
 
@@ -393,13 +393,13 @@ async def config_convert(
 async def config_attach(
     host: Host, /, *, file: Path = None, to: Path = None, undo: Annotated[bool, Parameter(negative="")] = False
 ) -> int:
-    """Move the servers of a program to a file of ours, and leave one entry there that runs mcp-actors attach.
+    """Move the servers of a program to a file of mcp-actors, and replace them by one entry, for mcp-actors attach.
 
-    Servers with variables that only the program knows stay. A copy of its file is kept next to it.
+    Servers with variables that only the program knows stay. A copy of the program's file is kept in the same folder.
 
     Args:
         host: The program.
-        file: Its file. Default: the one for all projects of this user.
+        file: The program's file. Default: the file for all projects of this user.
         to: The file to move the servers to. Default: ~/.config/mcp-actors/HOST.json.
         undo: Move the servers back.
     """
@@ -413,7 +413,7 @@ async def config_attach(
 
 
 async def pins_show(*servers: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False) -> int:
-    """Show which tools differ from the accepted ones, as the programs that use the file have remembered them.
+    """Show which tools differ from the accepted tools, as remembered by the programs that use the file.
 
     Starts no server.
 
@@ -424,7 +424,7 @@ async def pins_show(*servers: Server, store: Store = None, config: ConfigFile = 
         json: Print JSON.
 
     Returns:
-        0 if all listed tools are accepted, 1 if one is not, or if nothing is remembered.
+        0 if all listed tools are accepted, 1 if any is not, or if nothing is remembered.
     """
     from ._pins import show_pins
 
@@ -434,11 +434,11 @@ async def pins_show(*servers: Server, store: Store = None, config: ConfigFile = 
 async def pins_approve(
     tool: Server, /, *tools: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False
 ) -> int:
-    """Accept changed tools as they are remembered, and show them. Programs use them from their next start.
+    """Accept changed tools as remembered, and show them. Programs use the tools from their next start.
 
     Args:
         tool: SERVER/TOOL, or SERVER for all its tools.
-        tools: More of them.
+        tools: More tools.
         store: The catalog_store.
         config: The configuration file.
         json: Print JSON.
@@ -451,11 +451,11 @@ async def pins_approve(
 async def pins_reject(
     tool: Server, /, *tools: Server, store: Store = None, config: ConfigFile = None, json: AsJson = False
 ) -> int:
-    """Accept no definition of tools any more, not even an earlier one. Programs hide them from their next start.
+    """Accept no definition of tools any more, not even an earlier one. Programs hide the tools from their next start.
 
     Args:
         tool: SERVER/TOOL, or SERVER for all its tools that have changed.
-        tools: More of them.
+        tools: More tools.
         store: The catalog_store.
         config: The configuration file.
         json: Print JSON.
@@ -482,23 +482,23 @@ async def serve(
     """Serve all servers of a file as one MCP server, each as one process for all clients.
 
     Args:
-        config: The file, or FILE#SERVER for one server of it under its own names. It is not searched for.
+        config: The file, or FILE#SERVER for one server, whose tools keep their names. There is no default.
         stdio: Serve one client over stdin and stdout.
-        socket: Serve any number of clients over a unix socket at this path; or at HOST:PORT, for groups on other
-            machines that have this process as a Socket.
+        socket: Serve any number of clients over a unix socket at this path; or at HOST:PORT, for programs on
+            other machines that reach this process by a Socket.
         secret_file: The file with the secret that clients at HOST:PORT must prove. Other users must not be able to
             read it.
         control: Also listen for the commands status, restart, stop and so on, at this path.
-        idle: Seconds without a client after which it ends. Default: never. Only with --socket.
-        http: Serve over HTTP at HOST:PORT, or on the socket of systemd if this is the word systemd.
-        token_file: A file with the tokens of clients, each on a line of its own, perhaps behind a name. It is made if
-            it is missing. Default: a file of this user, whose token is printed.
+        idle: Seconds without a client until the command ends. Default: never. Only with --socket.
+        http: Serve over HTTP at HOST:PORT, or with the word systemd, on the socket of systemd.
+        token_file: A file with the tokens of clients, each on a line of its own, perhaps behind a name. A missing
+            file is created. Default: a file of this user, whose token is printed.
         no_token: Let everybody on this machine in.
         host_name: A public name of the gateway, as in the URL of clients. May be given several times.
         origin: The origin of pages that may send requests, such as https://example.com. May be given several times.
 
     Returns:
-        0, also after a first SIGTERM or Ctrl-C; 78 if a file cannot be used, 1 if it cannot listen.
+        0, also after a first SIGTERM or Ctrl-C; 78 if a file cannot be used, 1 if the address cannot.
     """
     for other in ({"socket": socket}, {"idle": idle}, {"secret_file": secret_file}):
         check_exclusive(stdio=stdio, http=http, **other)
@@ -515,12 +515,12 @@ async def serve(
 
 
 async def attach(*, config: Annotated[str, Parameter(name=["--config", "-c"], completer=files_for)]) -> int:
-    """Connect a client over stdin and stdout to the process that serves a file to all clients; start that if needed.
+    """Connect a client over stdin and stdout to the daemon of a file, which serves all clients; start it if needed.
 
-    For editors that can only start a server themselves: each session of each then has the same servers.
+    For editors that can only start a server themselves: all sessions of all editors then have the same servers.
 
     Args:
-        config: The absolute path of the file, or that and #SERVER for one server of it. It is not searched for.
+        config: The absolute path of the file, with #SERVER behind it for one server. There is no default.
 
     Returns:
         0 when the client has closed stdin.
@@ -532,7 +532,7 @@ async def attach(*, config: Annotated[str, Parameter(name=["--config", "-c"], co
 async def completion(shell: Literal["bash", "zsh", "fish"], /) -> int:
     """Print a script that completes commands, options and the names of servers in a shell.
 
-    The names are those in the configuration file, which is only read; no server is started.
+    Names come from the configuration file, which is only read; no server is started.
 
     Args:
         shell: The shell.
@@ -622,7 +622,7 @@ def make_app() -> App:
 
 
 def path_of(command: Callable[..., Any]) -> list[str]:
-    """Return the words of a command: ``pins_show`` is ``pins show``."""
+    """Return the words of a command, such as ``pins show``."""
     return command.__name__.split("_")
 
 

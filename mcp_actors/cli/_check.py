@@ -57,6 +57,8 @@ class Finding:
 
 @frozen
 class Stopwatch:
+    """Measures the first connect of each server."""
+
     began: dict[str, float] = field(factory=dict)
     took: dict[str, float] = field(factory=dict)
 

@@ -256,7 +256,7 @@ _WEB_URL: Final = re.compile(r"https?://", re.IGNORECASE)
 _ADDRESS: Final = re.compile(r"[\w.-]+:\d+(/|$)|[\w-]+(\.[\w-]+)*\.[a-z]{2,}/", re.IGNORECASE)
 
 _ILLEGAL: Final = re.compile(r"[^A-Za-z0-9_-]")
-"""Characters that are ``_`` in public names of tools."""
+"""Characters that public names of tools replace by ``_``."""
 
 
 def _no_name(word: str) -> str | None:
@@ -383,7 +383,7 @@ def require_trust(found: Path, output: Output) -> Content:
 
 
 def _paths_to_check(found: Path) -> Iterator[tuple[str, Path, os.stat_result]]:
-    """Yield all paths that decide on the content: the file, a link, and all folders."""
+    """Yield the paths that decide on the content: the file, the target of a link, and the folders."""
     real = Path(os.path.realpath(found))
     yield "the file", found, os.lstat(found)
     yield "the file", real, os.stat(real)

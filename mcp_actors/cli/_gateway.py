@@ -370,7 +370,7 @@ def _network(socket: str | None, secret_file: str | None) -> Network | None:
 
 
 def _accepting(control: str | None) -> AbstractContextManager[Acceptor | None]:
-    """Accept commands like ``status`` at a path, if any."""
+    """Accept commands at a path, if any."""
     if control is None:
         return nullcontext()
     with listening_at(control):

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import NoReturn
 
 INTERRUPTED = 130
+"""The exit code after Ctrl-C."""
 
 
 @contextmanager

@@ -273,6 +273,8 @@ def _on_one_line(text: str) -> str:
 
 
 class Signalled(Exception):
+    """A signal has ended the command."""
+
     def __init__(self, number: int) -> None:
         super().__init__(signal.strsignal(number) or str(number))
         self.number = number
