@@ -388,7 +388,7 @@ def _write_all(*changes: tuple[str, bytes | None, bytes | None]) -> None:
                 raise Failure(f"{path} was changed meanwhile; nothing was changed; run it again")
             done.append((path, old))
             _put(path, new)
-    # Restore also after a Ctrl-C. An interrupted write may have replaced a file, so `done` has the file before.
+    # Restore also after a Ctrl-C. An interrupted write may have replaced its file, so `done` names the file before.
     except BaseException as error:
         for path, old in reversed(done):
             with suppress(OSError):
