@@ -2,11 +2,11 @@
 
 One budget bounds three sums for all gateways of a run of Trio:
 
-- **Bytes waiting for clients** are counted exactly. Over the limit, log messages are dropped; then clients that have
-  read nothing for a while are disconnected, the longest first; then new requests are refused. The identity with the
-  most is hit first. The result of a request may also use room left by requests.
+- **Bytes waiting for clients** are counted exactly. Over the limit, the identity with the most bytes, then the next,
+  loses log messages, then clients that have read nothing for a while, the longest first. If too many bytes still wait,
+  new requests are refused. A result may also use the room that requests in flight leave.
 - **Bytes of requests in flight** are counted anew, from all sources, whenever `Budget.room` is used up. A plain call
-  costs one subtraction, nothing is given back, and a mistake cannot add up.
+  costs one subtraction, its end nothing, and a mistake cannot add up.
 - **Processes of servers for single sessions.** Over the limit, the longest idle session ends.
 
 Of several identities, none may hold more of the last two sums than remains free for others.
@@ -36,27 +36,26 @@ logger = Log("mcp_actors.gateway")
 WAITING: Final = 256 * 1024 * 1024  # bytes that wait for clients
 IN_FLIGHT: Final = 256 * 1024 * 1024  # bytes of memory for unanswered requests
 COPIES: Final = 4  # of a request in memory: two in the gateway, two for the server
-OF_A_CALL: Final = 4096  # bytes of memory besides
+OF_A_CALL: Final = 4096  # bytes per request besides the copies
 PROCESSES: Final = 64  # of servers that sessions have for themselves
 STALLED: Final = 3.0  # seconds in which any reading client takes something, even over a slow network
 REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
-    """The budget of a run. Every participant has the ``identity`` of its client: "" without several.
+    """The budget of a run. Every participant has the ``identity`` of a client, "" unless there are several.
 
-    ============  ======================================  ===========================================
+    ============  ======================================  =================================================
     participant   counted                                 asked to
-    ============  ======================================  ===========================================
-    holder        bytes for a client (``waiting``)        drop some (``give_back``), by ``moved``
+    ============  ======================================  =================================================
+    holder        bytes for a client (``waiting``)        drop bytes (``give_back``), least ``moved`` first
     source        bytes of requests (``in_flight``)       nothing
-    owner         a session's ``processes``               end, by its outlet, if ``idle_since`` exists
-    ============  ======================================  ===========================================
+    owner         a session's ``processes``               end (``outlet.end``) if ``idle_since`` is finite
+    ============  ======================================  =================================================
 
     Attributes:
         waiting: bytes waiting for clients.
         room: bytes for further requests before all are counted again. Each request subtracts its size.
-        sources: all sources.
     """
 
     def __init__(self) -> None:
@@ -88,7 +87,7 @@ class Budget:
             self._dropped = 0
 
     def make_room(self, more: int = 0) -> None:
-        """Make holders give back bytes, until `more` bytes fit or none has any to give."""
+        """Make holders give back bytes, until `more` bytes fit or no holder has any to give."""
         for identity, _ in _sums(self._holders, "waiting").most_common():
             holders = sorted((each for each in self._holders if each.identity == identity), key=lambda each: each.moved)
             for gently in (True, False):
@@ -135,7 +134,7 @@ class Budget:
     def reserve(self, owner: Any) -> bool:
         """Reserve a session's processes, ending idle sessions if needed. Return False if there are too many."""
         while self._left(PROCESSES, held := _sums(self._owners, "processes"), owner.identity) < owner.processes:
-            hit = max((owner.identity, *held), key=held.__getitem__)  # itself, if among those with the most
+            hit = max((owner.identity, *held), key=held.__getitem__)  # the owner's, if among those with the most
             found = [each for each in self._owners if each.identity in (hit, owner.identity)]
             idle = [each for each in found if getattr(each.outlet, "idle_since", math.inf) < math.inf]
             if not idle:

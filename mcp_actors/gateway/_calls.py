@@ -60,7 +60,7 @@ CLIENT_QUESTIONS: Final = {
 """Question of a server → the capability of a client that answers."""
 
 ASKED: Final = frozenset(CLIENT_QUESTIONS.values())
-"""Capabilities that servers use during a request. For others, `NotSupported` is raised before sending."""
+"""Capabilities that servers use during a request. A `NotSupported` about another is raised before sending."""
 
 SERVER_ERROR: Final = -32000
 
@@ -70,7 +70,7 @@ MAX_ERROR_TEXT: Final = 1024 * 1024
 """Characters of an exception's text for a client. Errors of this package are shorter."""
 
 LARGE_TEXT: Final = 256 * 1024
-"""Characters of a text or blob. A task writes larger results, so that others get a turn first."""
+"""Characters of a text or blob. A task writes larger results, after other tasks had a turn."""
 
 
 @frozen
@@ -83,7 +83,7 @@ class Malformed:
 
 
 def parsed(text: bytes) -> Any:
-    """Return the message in a text: `Malformed` for invalid JSON, or an answer with an error for an answer."""
+    """Return the message in a text. Invalid JSON gives `Malformed`, or, from an answer, an answer with an error."""
     try:
         return from_json(text)
     except ValueError as exc:
@@ -177,7 +177,7 @@ def error_of(exc: Exception, *, begun: bool = False) -> Json:
                 error["data"] = {key: value for key, value in exc.data.items() if key != OUTCOME_MEMBER}
         return error
     message, error_name = words_of(exc, limit=MAX_ERROR_TEXT), type(exc).__name__
-    if not isinstance(exc, McpActorsError):  # foreign attributes mean something else
+    if not isinstance(exc, McpActorsError):  # attributes of foreign exceptions mean something else
         return our_error(SERVER_ERROR, message, "unknown", error_name)
     invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
     refused = invalid or (isinstance(exc, NotSupported) and exc.capability not in ASKED)
@@ -293,7 +293,7 @@ class RelayedRequest:
 
     Args:
         prepare: prepares the request, again for each round of questions.
-        passing: the parts that belong to this client; None for requests without questions.
+        passing: the parts that belong to this client; None for a completion, which asks nothing.
 
     Attributes:
         level: the least severe log messages wanted meanwhile; None for none.
@@ -379,7 +379,7 @@ class RelayedRequest:
     async def _answer_in_time(self, method: str, params: Json) -> Json:
         """Ask one question, within the time for a callback, and ten times as long for all questions of a request.
 
-        The server has no request meanwhile, so no other limit holds.
+        The server has no open request meanwhile, so no other limit holds.
         """
         timeout, began = self.ref._record.callbacks.timeout, trio.current_time()
         self._left = min(self._left, MAX_ROUNDS * timeout)
@@ -424,8 +424,8 @@ class RelayedRequest:
 
     def _end(self) -> bool:
         """Remove the call from the session; return False if cancelled."""
-        # Ids are reused: after a cancellation, `calls` may have another request under this id. Comparing the object and
-        # not the id keeps a late result from answering the newer request, whose own answer would then be dropped.
+        # Ids are reused: after a cancellation, `calls` may have another request under this id. Compare the object, or a
+        # late result would answer the newer request, whose own answer would then be dropped.
         if self._session.calls.get(self.id) is not self:
             return False
         del self._session.calls[self.id]

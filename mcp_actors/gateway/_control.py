@@ -1,7 +1,7 @@
 """Answer ``mcp-actors status``, ``restart`` and the like in a daemon.
 
 Commands have their own socket: a program in a sandbox gets the clients' socket only, and can stop or reload nothing. A
-connection is one request, a line such as ``{"do": "restart", "file": "/home/me/mcp.json", "servers": ["docs"]}``.
+connection carries one request, a line such as ``{"do": "restart", "file": "/home/me/mcp.json", "servers": ["docs"]}``.
 Without names a request is about all servers, and a ``stop`` about the daemon. The answer is lines, then the connection
 ends:
 

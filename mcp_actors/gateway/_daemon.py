@@ -1,8 +1,8 @@
 """Find the files of a daemon, connect to it, or start it.
 
 Two hundred clients may start at once and be killed at any moment, yet one daemon must run. A daemon inherits an
-exclusive lock, which lasts as long as its process. The name of its files is a hash of the user, the configuration file,
-the version, and the values of the variables in the file.
+exclusive lock, which lasts as long as the daemon. The name of its files is a hash of the user, the configuration file
+with ``#server``, the version, and the values of the variables in the file.
 
 `attach` runs this without the package, once per session of each editor, so imports are few. The daemon and the command
 line import the package's copy.
@@ -45,7 +45,7 @@ class DaemonRefused(OSError):
 class Names:
     """The files of one daemon: sockets for clients and for commands, log, and lock.
 
-    `config` is a real path, perhaps with ``#server``; `folder`, the folder of the file, is the working directory.
+    `config` is a real path, perhaps with ``#server``. The daemon works in `folder`, the folder of the file.
     """
 
     def __init__(self, file: str, server: str, base: str) -> None:
@@ -61,7 +61,7 @@ def folder() -> str:
     """Return the folder of the user's daemons; make it if missing.
 
     Raises:
-        Refused: the folder cannot be made, or others could have put files there.
+        DaemonRefused: the folder cannot be made, or others could have put files there.
     """
     parent = os.environ.get("XDG_RUNTIME_DIR", "")
     if not (os.path.isabs(parent) and os.path.isdir(parent) and os.stat(parent).st_uid == os.geteuid()):
@@ -87,7 +87,7 @@ def names_for(config: str) -> Names:
     """Return the files of a configuration's daemon; `config` is an absolute path, perhaps with ``#server``.
 
     Raises:
-        Refused: the path is not absolute, the file cannot be read, or there is no place for the daemon's files.
+        DaemonRefused: the path is not absolute, the file cannot be read, or the daemon's files have no place.
     """
     file, server = file_and_server(config)
     if not os.path.isabs(file):
@@ -206,7 +206,7 @@ def open_daemon(
         names: the files of the daemon.
         command: starts the daemon.
         former: the process id of a daemon that has closed its connection. A killed process closes connections before
-            its listening socket, which is not used for half a second while the process has the lock.
+            its listening socket: if the lock file names that process, no socket is used for half a second.
         look: called repeatedly while waiting. May raise.
 
     Raises:
@@ -277,7 +277,7 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
             return connection  # started meanwhile; on NFS the lock may not be inherited
         noted = os.pread(lock, 8192, 0)
         if noted and not noted.isdigit() and began <= os.fstat(lock).st_mtime <= time.time() + 1:
-            # Another client has just failed to start the daemon. Two hundred clients would take turns.
+            # Another client has just failed. Otherwise two hundred clients would try in turn.
             raise DaemonRefused(noted.decode(errors="replace"))
         for path in (names.socket, names.control):
             if check_socket(path):

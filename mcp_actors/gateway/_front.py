@@ -265,7 +265,7 @@ class Front:
         return "\n\n".join(f"# {name}\n\n{text}" for name, text in given) or None
 
     def has_changed(self, kind: Changed) -> bool:
-        """Return True if a change in the group may matter here: clients have seen a list before."""
+        """Return True if a change may matter: clients have seen a list."""
         return self.listed
 
     @property
@@ -382,7 +382,7 @@ class Front:
         try:
             found = tuple(map(json_of, await getattr(self.group[server], LIST_METHODS[kind])()))
         except MCPError as exc:
-            if exc.code != METHOD_NOT_FOUND:  # otherwise the list is empty
+            if exc.code != METHOD_NOT_FOUND:  # a server without the method has an empty list
                 raise
         if found != getattr(kept, kind):
             setattr(kept, kind, found)
@@ -406,7 +406,7 @@ class OneServer(Front):
 
     @property
     def ref(self) -> ServerRef:
-        """The server, or `ServerUnavailable` if removed from the gateway."""
+        """The server. Raises `ServerUnavailable` if removed from the gateway."""
         found = self.group._roster.members.get(self._name)
         if found is None:
             gone = f"server {self._name!r} was removed from the gateway; nothing was sent; add it there again"
@@ -425,7 +425,7 @@ class OneServer(Front):
         return self.ref
 
     def _shown(self) -> tuple[Iterable[ServerRef], Iterable[tuple[CatalogTool, str]]]:
-        # Each session has such a front, and looks here at each change of the group, so don't look at all tools.
+        # Each session of one server has a front, and calls this at each change of the group: don't look at all tools.
         found = self.group.get(self._name)
         return [] if found is None else [found], ((tool, tool.name) for tool in self.group.tools.of(self._name))
 
@@ -445,7 +445,7 @@ class OneServer(Front):
         kinds = ("resources", "templates") if kind == "resources" else (kind,)
         now = [getattr(self, each)() for each in kinds]
         before, self._seen[kind] = self._seen.get(kind), now
-        return now != before and all(map(self._has, kinds))  # otherwise clients wait, and have seen no list
+        return now != before and all(map(self._has, kinds))  # clients still wait for a first list
 
     @property
     def complete(self) -> bool:

@@ -282,7 +282,7 @@ async def drain(
     Args:
         stopping: set first, so that sessions refuse new requests (`Gateway.stopping`).
         acceptors: closed, after accepting the waiting connections.
-        connections: the open connections; updated by the caller. One that begins later ends by itself.
+        connections: the open connections; updated by the caller. Later connections end themselves.
     """
     stopping.set()
     for acceptor in acceptors:

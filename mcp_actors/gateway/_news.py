@@ -2,8 +2,8 @@
 
 The eras differ. A legacy client subscribes to each resource, sets one log level, and hears of changed lists once
 initialized. Since 2026-07-28 a client opens streams of notifications, and names a log level in each request.
-Subscriptions and streams are tasks of the session; a client can open and close them without end, so `Latest` and the
-limits bound them.
+Subscriptions, streams and log levels are tasks of the session. A client can begin any number, so limits and `Latest`
+bound the tasks.
 
 Owns: the subscriptions, streams, log level and awaited pages of one client.
 Writes: notifications, through the session; the log levels of servers.
@@ -145,7 +145,7 @@ class News:
         while len(self._pages) > MAX_WATCHED:
             del self._pages[next(iter(self._pages))]
         for notice in ref._record.done.latest.values():
-            self._pass_done(ref.name, notice)  # perhaps together with the error
+            self._pass_done(ref.name, notice)  # a notice may have come with the error
 
     def _pass_done(self, server: str, notice: ElicitCompleteNotification) -> None:
         page = notice.params.elicitation_id
@@ -159,7 +159,7 @@ class News:
         """Set the level of a legacy client, and ask `servers` for the `lowest` level of all clients.
 
         Raises:
-            Refused: there is no such level.
+            RequestRefused: there is no such level.
         """
         if level not in LOG_LEVELS:
             raise RequestRefused(INVALID_PARAMS, f"unknown level {level!r:.80}; known: {', '.join(LOG_LEVELS)}")
@@ -190,7 +190,7 @@ class News:
         except (ServerUnavailable, ConnectionLost):
             self._levels.pop(ref, None)  # asked again once connected
         except (McpActorsError, MCPError):
-            pass  # no log
+            pass  # a server without log messages
 
     def wants_log(self, level: str) -> bool:
         if self._session.modern is False and self._session.initialized.is_set():
@@ -216,7 +216,7 @@ class News:
         **Cancellation**: ends the subscription, unless it is established or another request waits for it.
 
         Raises:
-            Refused: the client has too many subscriptions.
+            RequestRefused: the client has too many subscriptions.
             McpActorsError, mcp.MCPError: the server could not be asked, or has refused.
         """
         watch = self._watched.get(uri)
@@ -286,7 +286,7 @@ class News:
 
     async def stream(self, refs: Mapping[str, ServerRef], request_id: Id, wishes: Json) -> None:
         """Keep a stream of notifications until cancelled. Raises `RequestRefused` for too many subscriptions."""
-        await trio.lowlevel.checkpoint_if_cancelled()  # see `Session._dispatch_after`
+        await trio.lowlevel.checkpoint_if_cancelled()  # see `GatewaySession._dispatch_after`
         self._check_watched(list(refs))
         honored: Json = {name: True for _, name in LIST_CHANGES.values() if wishes.get(name) is True}
         if refs:

@@ -43,7 +43,7 @@ class Heart:
 
     Attributes:
         gap: when the last gap was noticed; minus infinity before the first.
-        silence: seconds that the event loop did not run then.
+        silence: seconds of the last gap.
     """
 
     def __init__(self) -> None:
@@ -70,7 +70,7 @@ class Heart:
 
 
 class Late(GracefulConnection, Protocol):
-    """A connection, whose unread data may be late."""
+    """A connection whose unread data may be late."""
 
     def note_gap(self) -> None:
         """Note that the event loop did not run."""
@@ -106,7 +106,7 @@ class DescriptorWriter:
         self.budget: Budget = budget()
         self.budget.sources.add(self)
         self.in_flight: int = 0
-        self._is_counted = False  # once the client has not taken something at once
+        self._is_counted = False  # True once the client has not taken something at once
         self._out: deque[bytes | memoryview] = deque()
         self._writer: trio.lowlevel.Task | None = None
         self._drained = trio.Event()
@@ -115,7 +115,7 @@ class DescriptorWriter:
         self.moved: float = 0.0
 
     def write(self, data: bytes | memoryview, *, at_once: bool = True) -> None:
-        """Write data behind waiting data; if there is none, at once, or with more data in the next turn."""
+        """Write data behind all waiting data. If nothing waits, write `at_once`, or with more data in the next turn."""
         if self.closed:
             return
         # Write directly only if nothing waits, or lines would overtake each other. The kernel may take a part: the rest

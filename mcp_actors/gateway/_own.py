@@ -112,7 +112,7 @@ async def serve_own(
 
 
 def _legacy_in_process(server: ServerConfig) -> ServerConfig:
-    """Return a server in this process with the legacy era, unless configured: both eras would share one link."""
+    """Give a server in this process the legacy era, unless an era is configured: both eras would share one link."""
     both = isinstance(server.transport, InProcess) and server.protocol == "auto"
     return attrs.evolve(server, protocol="legacy") if both else server
 
@@ -120,7 +120,7 @@ def _legacy_in_process(server: ServerConfig) -> ServerConfig:
 def _callbacks_for(owner: Client, capabilities: dict[str, Any]) -> Callbacks:
     def answering(method: str) -> Callable[..., Awaitable[Any]]:
         async def answer(context: CallbackContext, params: Any = None) -> Any:
-            await owner.initialized.wait()  # before that, a client takes no questions
+            await owner.initialized.wait()  # before, a client takes no questions
             try:
                 asked = {} if params is None else json_of(params)
                 answer = await owner.ask(method, asked, server=context.server)

@@ -49,7 +49,7 @@ class Line:
         state: the part of the session that the line sets, or, after ``-``, removes; empty for none.
         again: if unanswered, the next daemon gets the line too.
         own: only the present daemon gets the line.
-        former: the line that set the part before, until this line is answered.
+        former: the previous line for the part, until this line is answered.
         written: a daemon may have read the line.
         cancelled: the client does not wait for the answer.
     """
@@ -153,14 +153,14 @@ class RelaySession:
         self._waiting = self._sent = 0  # bytes in _to_daemon; written bytes of the first line
         self._requests: dict[bytes, Line] = {}  # the client's, unanswered
         self._state: dict[str, Line] = {}  # goes to the next daemon first
-        self._repeated: set[bytes] = set()  # ids of that; drop the answers
+        self._repeated: set[bytes] = set()  # ids of `_state` lines sent again; drop the answers
         self._asked: dict[bytes, bytes] = {}  # requests of daemons: the client's id → the daemon's
         self._questions = 0
         self._fences: list[bytes] = []
         self._failure, self._retry_at = "", 0.0
         self._connects: list[float] = []
         self._ends_at = 0.0  # set once the client has closed stdin
-        self._left_at = 0.0  # set once that was noticed while a daemon starts
+        self._left_at = 0.0  # set once the client leaves while a daemon starts
         self._poll, self._watched = select.poll(), [(-1, 0)]
 
     def run(self) -> None:
@@ -232,7 +232,7 @@ class RelaySession:
     def _connect(self) -> None:
         now = time.monotonic()
         self._connects = [each for each in self._connects if now - each < LOSS_WINDOW]
-        if len(self._connects) > 3:  # limits restarts within WINDOW
+        if len(self._connects) > 3:  # limits restarts within LOSS_WINDOW
             problem = f"the daemon of {self._config} has ended {len(self._connects)} times within {LOSS_WINDOW:.0f} s"
             raise DaemonRefused(f"{problem}: {end_of(self._log)}; fix that and try again")
         names = names_for(self._config)
@@ -292,7 +292,7 @@ class RelaySession:
         again = []
         # `written` is set once the kernel has taken the last byte of a line, and only then can the daemon have read a
         # whole message. Such a request must not go to the next daemon, or it could be carried out twice, unless it
-        # is safe to repeat (`again`). All others are still in `_to_daemon`, and go there unchanged.
+        # is safe to repeat (`again`). All other requests are still in `_to_daemon`.
         for line in [each for each in self._requests.values() if each.written]:
             line.written = False
             if line.again:
@@ -433,7 +433,7 @@ class RelaySession:
         ):
             message = _parse(line)
             if not message:
-                return  # clients take invalid JSON for the end
+                return  # invalid JSON may end a client
             id = _id(message)
             follows = b',"method":' if "method" in message else b',"error":{' if "error" in message else b""
             if message.get("method") == CANCELLED:

@@ -1,10 +1,9 @@
 """Take the messages of one client, and answer them.
 
-A session takes each message in the step of the reader, and never waits or raises. Tool calls are passed on without a
-task, and the server's answer is written unchanged. Only a call whose first attempt failed, a question to a legacy
-client and an incomplete list take a task.
+A session takes each message in the step of the reader, and never waits or raises. A request for a server is passed on
+without a task, unless servers must connect first. Lists, new subscriptions and streams take a task.
 
-Some members belong to one hop and are not passed on: ids, progress tokens, the ``_meta`` of
+Requests and results are passed on unchanged, except for members of one hop: ids, progress tokens, the ``_meta`` of
 ``io.modelcontextprotocol``, result types and cache times. Errors of servers lose only the member of ``data`` for
 outcomes.
 
@@ -290,7 +289,7 @@ class GatewaySession:
         wanted = [each for each in self._gateway.per_session if self.only in (None, each.name)]
         if not wanted:
             self._front = self._shown(shared)
-        # A client that names one of its own servers sees no other server, so even these methods need that server.
+        # A client that names one of its own servers sees no other, so even `SHARED_ONLY` methods need that server.
         if not wanted or method == "initialize" or (method in SHARED_ONLY and self.only is None):
             return self._front or self._shown(shared)
         self.processes = sum(each.replicas for each in wanted if isinstance(each.transport, Stdio))
@@ -519,7 +518,7 @@ class GatewaySession:
         else:
             for member in ("resultType", "ttlMs", "cacheScope"):  # unknown to legacy clients
                 result.pop(member, None)
-        # One bad description must not hide the lists of all other servers. The text of a result is not changed.
+        # One bad description must not hide the lists of all other servers, so `written` may replace lone surrogates.
         return written(result) if method in LISTING_METHODS else to_json(result, inf_nan_mode="null")
 
     def fail(self, request_id: Id, exc: Exception, *, begun: bool = False) -> None:
@@ -594,7 +593,7 @@ class GatewaySession:
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def cancel(self, request_id: Id) -> None:
-        """Withdraw a request: the client has left. No answer follows."""
+        """Withdraw a request. No answer follows."""
         call = self.calls.pop(request_id, None)
         if isinstance(call, RelayedRequest):
             call.withdraw()
@@ -602,7 +601,7 @@ class GatewaySession:
             call.cancel("the client has cancelled the request")
 
     def is_too_late(self, message: Json, seconds: float) -> bool:
-        """Return True if the client has given up a request: `seconds` are longer than its ``request_timeout``."""
+        """Return True if the client has given up a request: `seconds` reach the ``request_timeout``."""
         timeout: float | None = 60.0  # without a tool: the default of `ServerConfig`
         front, params = self._front or self._gateway.front, message.get("params")
         if message["method"] == "tools/call" and front is not None and type(params) is dict:

@@ -1,10 +1,9 @@
 """Connect a client over stdio to the daemon of a file.
 
-Editors that speak MCP over stdio only run ``python -I -S …/attach.py --config FILE`` instead of servers, once per
-session. Importing the package would take ten times the memory and time, so this program makes a package of its folder
-and runs ``_relay`` there. Nothing else is in this file: Python compiles a program at each start, but caches the
-bytecode of imports, which saves 2 MB and 10 ms. The daemon and the command line import its functions for the files of a
-daemon.
+An editor that speaks MCP over stdio runs ``python -I -S …/attach.py --config FILE`` once per session, in place of
+servers. Importing ``mcp_actors`` would take ten times the memory and time, so this program makes a package of its
+folder and runs ``_relay`` there. The rest is not in this file, because Python compiles a program at each start, but
+caches the bytecode of imports, which saves 2 MB and 10 ms. The command line imports functions of ``_daemon`` from here.
 """
 
 from __future__ import annotations
