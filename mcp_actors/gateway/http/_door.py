@@ -1,10 +1,10 @@
-"""Accept HTTP connections, find what answers a path, and end gracefully.
+"""Accept HTTP connections, route requests by path, and end gracefully.
 
 Each identity has its own `Gateway` and its own ``per-identity`` servers, so no log message, change or subscription
 crosses identities. With several identities, log messages of shared servers reach no client.
 
-The end has three parts (`HttpDoor.drain`): balancers read ``/readyz`` and send no new requests; then no connection is
-accepted, and everything begun is finished; then all connections are closed.
+The end has three parts: balancers read ``/readyz`` and send no new requests; then no connection is accepted, and
+everything begun is finished; then all connections are closed. `HttpDoor.drain` has the first two.
 
 Owns: the listeners, the selector of all connections, and the servers of each identity.
 Writes: the tokens of `Access`; replies to probes.
@@ -171,7 +171,7 @@ class HttpDoor:
 
         Sessions of a removed identity end, and so do streams begun with a former token. Other requests finish.
 
-        **Cancellation**: either all tokens hold or the former ones; servers may be as before.
+        **Cancellation**: either the new tokens are valid or the former ones; servers may be as before.
 
         Args:
             tokens: identity → token.
@@ -190,7 +190,7 @@ class HttpDoor:
         self.on_tokens()
         if changed := {name for name, token in before.items() if tokens.get(name) != token}:
             for connection in tuple(self.connections):
-                connection.forget(changed | {ANYBODY})  # of pages, too: their cookie may be of such a token
+                connection.forget(changed | {ANYBODY})  # `ANYBODY`: a page's cookie may be of a changed token
         for gateway in tuple(gateways.values()):
             gateway.per_session, front = own, gateway.front
             if front is not None and front is not self.front:

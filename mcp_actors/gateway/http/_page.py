@@ -128,7 +128,7 @@ class Page:
     Args:
         source: where the servers are configured, for people.
         actions: False lets people only look.
-        alone: True without other identities. Shared servers of several may be called, but not changed.
+        alone: True without other identities. With others, shared servers may be called, but not changed.
         reload: reads the configuration again; None disables the action.
     """
 
@@ -185,7 +185,7 @@ class Page:
 
         Args:
             server: the server to detail.
-            known: tools that the page has already. They may be megabytes, so leave them out.
+            known: tools that the page has. If unchanged, tools are left out: they may be megabytes.
         """
         ref = self._find(server)
         return {
@@ -292,7 +292,7 @@ def _pending(ref: ServerRef) -> Mapping[str, KnownTool]:
 
 
 async def _review(ref: ServerRef, tool: str, pin: str, *, approve: bool) -> Json:
-    """Return the definition of a tool with a hash, or approve it. Raises `Problem` if another waits, or none."""
+    """Return a tool's changed definition, or approve it. Raises `Problem` unless the change has the hash `pin`."""
     known = _pending(ref).get(tool)
     if known is None or known.pin != pin:
         raise Problem("this tool has changed again since, or was approved; look at it once more")
@@ -480,7 +480,7 @@ def add_page(door: HttpDoor, source: str, reload: Callable[[], Awaitable[object]
 async def serve_page(
     nursery: trio.Nursery, gateway: Gateway, source: str, reload: Callable[[], Awaitable[object]]
 ) -> tuple[str, str, HttpDoor]:
-    """Serve the page of servers that clients reach otherwise, on a port of this machine.
+    """Serve the page on a port of this machine, for servers whose clients connect elsewhere.
 
     `nursery` runs the page. `source` and `reload` are as for `add_page`; another task keeps the lists of `gateway` up
     to date.

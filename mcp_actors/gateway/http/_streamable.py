@@ -3,7 +3,7 @@
 A POST carries one message, whose headers or ``_meta`` say the era. The eras differ in almost everything:
 
 ========================  ========================================  ==============================================
-                          since 2026-07-28 (`RequestPipeline`)             before (`ClientHttpSession`)
+                          since 2026-07-28 (`RequestPipeline`)      before (`ClientHttpSession`)
 ========================  ========================================  ==============================================
 a request                 is alone; its headers must match it       names the session begun by ``initialize``
 messages about a request  stream on its reply                       stream on its reply
@@ -67,7 +67,7 @@ MAX_KEPT: Final = 1000
 """Messages kept for a closed stream. More drop the oldest."""
 
 MAX_KEPT_BYTES: Final = 1024 * 1024
-"""Bytes of these messages."""
+"""Bytes of messages kept for a closed stream."""
 
 VERSION_HEADER: Final = "mcp-protocol-version"
 SESSION: Final = "mcp-session-id"
@@ -179,7 +179,7 @@ class ClientHttpSession:
                     for fn in self._first:
                         self._nursery.start_soon(fn)
                     await trio.sleep_forever()
-        except Exception:  # of its own servers; other sessions go on
+        except Exception:  # of the session's own servers; other sessions go on
             logger.exception("a session over HTTP ends: a defect of the gateway")
         finally:
             self.gateway.sessions.discard(self.session)
@@ -262,7 +262,7 @@ class ClientHttpSession:
         return len(kept)
 
     def listen(self, reply: HttpAnswer) -> None:
-        """Send all messages without a request on a reply, and end the stream before."""
+        """Send all messages without a request on a reply, and end the former stream."""
         if self._stream is not None:
             self._stream.end()
         self._stream = reply
@@ -351,7 +351,7 @@ class Mcp:
             if head.headers.get(VERSION_HEADER) not in MODERN_PROTOCOL_VERSIONS:
                 _reject(reply, None, UNSUPPORTED_PROTOCOL_VERSION, "this protocol version is not supported")
             else:
-                reply.send(202)  # clients may notify of nothing
+                reply.send(202)  # no notification has an effect
             return
         if not is_id(request_id) or type(message.get("method")) is not str:
             _reject_malformed(reply, message)
@@ -403,7 +403,7 @@ class Mcp:
             self._end(session)
 
     def _session(self, head: Head) -> ClientHttpSession:
-        """Return the session named by a request, or raise `HttpRefused` without a name, or for another identity's."""
+        """Return the session named by a request, or raise `HttpRefused` without a name, or if the identity has none."""
         name = head.headers.get(SESSION)
         if name is None:
             raise HttpRefused(400, "a request of this protocol version needs the Mcp-Session-Id of its session")

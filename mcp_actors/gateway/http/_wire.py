@@ -1,8 +1,8 @@
 """Read requests from one HTTP connection, and write the reply to each.
 
-One task of the site watches all connections with a selector. A request that arrives whole is taken in a step of that
-task, so most calls wake no other. Everything else (half a request, chunks, pipelining, errors) goes to the connection's
-own task, which starts with the first bytes: a flood of silent connections costs no tasks.
+One task of the `Site` watches all connections with a selector. A request that arrives whole is taken in a step of that
+task, so most calls wake no other task. Everything else (half a request, chunks, pipelining, errors) goes to a task of
+the connection, which starts with the first bytes: a flood of silent connections costs no tasks.
 
 Before a request begins, and while a reply is due, the connection checks whether the client has left, even behind unread
 bytes. A head with the same bytes as the last is not parsed again. No connection has a timer: `HttpConnection.check`,
@@ -55,7 +55,7 @@ READ_SECONDS: Final = 60.0
 """Seconds for a client to read some of the waiting bytes."""
 
 REPLY_HEARTBEAT: Final = 15.0
-"""Seconds of silence before a reply says something, or a proxy might drop the connection."""
+"""Seconds of silence before a reply says something, because a proxy might drop the connection."""
 
 REFUSAL_LINGER: Final = 1.0
 """Seconds for a refused client to go on sending: closing at once could destroy the reply."""
@@ -276,7 +276,7 @@ class Site(Protocol):
     """Answers the requests of all connections.
 
     Attributes:
-        selector: calls `HttpConnection.take_ready`.
+        selector: watches the connections.
         strangers: connections without an admitted token, longest idle first.
         date: the Date header.
     """
@@ -481,7 +481,7 @@ class HttpConnection:
             return b""
         except OSError:
             data = b""
-        if self.site.heart.look():  # after the read, see `_serve.Connection`
+        if self.site.heart.look():  # after the read, see `_serve.ClientConnection`
             self.late = self.site.heart.silence
         if not data:
             self._scope.cancel("the client has left")
