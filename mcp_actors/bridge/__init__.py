@@ -5,8 +5,8 @@ view (``Asyncio…``) whose methods are awaited on asyncio. In a Trio program, `
 yields an `AsyncioLoop`.
 """
 
-# Begin to read in ``_open``. Files here import asyncio and trio-asyncio only in functions, or for type checkers: to
-# import trio-asyncio changes asyncio for the process. (The SDK, which some files import, loads asyncio.)
+# Begin to read in ``_open``. Files here import asyncio and trio-asyncio only in functions, or for type checkers:
+# importing trio-asyncio changes asyncio for the process. (The SDK, which some files import, loads asyncio.)
 
 from __future__ import annotations
 

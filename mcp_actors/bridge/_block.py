@@ -1,13 +1,13 @@
 """Run Trio around a block of asyncio code.
 
-A block ends by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. The opened thing
-decides which exception leaves, as on Trio; a cancellation that came meanwhile may replace it.
+A block ends by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. The opened
+servers or supervisor decide which exception leaves, as on Trio; a cancellation meanwhile may replace the exception.
 
 | the block | the Trio run |
 |---|---|
-| is left | ends first |
-| is dropped | ends without its block, at the latest in the exit handler; a guest only in its own thread |
-| fails after the end of the task that entered it | ends without its block |
+| is left | ends before ``__aexit__`` returns |
+| is dropped | ends without the block, at the latest in the exit handler; a guest only in its own thread |
+| is not left by its task after a failure on Trio's side | ends without the block |
 | is left in a forked process | goes on in the parent |
 
 Owns: the Trio run, with its thread or turns; the lanes; an exit handler.
@@ -58,7 +58,7 @@ class TrioRun(ABC):
 
     Args:
         bridge: ``to_trio`` and ``to_loop`` are set here.
-        block: the main task.
+        block: has the main task.
         on_ended: called on the event loop's side with the exception that left the run.
     """
 
@@ -76,7 +76,7 @@ class TrioRun(ABC):
 
     @abstractmethod
     def abort(self) -> None:
-        """End the run before its block has begun. Called on the event loop's side."""
+        """End the run of a block that never began or was dropped."""
 
     def watch_signals(self) -> None:
         """Wake the event loop at signals, and end a long start at SIGINT and SIGTERM."""
@@ -93,7 +93,7 @@ class TrioRun(ABC):
             self.bridge.to_trio(self.bridge.hurry)
 
     def abandon(self) -> None:
-        """End the run after its event loop. Any thread may call this."""
+        """End the run of a dropped block. Any thread may call this."""
         if not self.bridge.is_copy:
             self.abort()
 
@@ -137,8 +137,8 @@ class ThreadRun(TrioRun):
         atexit.register(self.at_exit)
 
     def abort(self) -> None:
-        # The flag before the token: the thread sets its token and then reads `unwanted`. So the token is here, or the
-        # thread still finds the flag. In the opposite order an abort between the two would be lost.
+        # The flag before the token: the thread sets its token, then reads `unwanted`. So the token is here, or the
+        # thread still finds the flag. In the opposite order an abort in between would be lost.
         self.block.unwanted = True
         if self._token is not None:
             with suppress(trio.RunFinishedError):
@@ -178,7 +178,7 @@ class ThreadRun(TrioRun):
 class GuestRun(TrioRun):
     """A Trio run in the thread of an event loop, with a callback of the loop for each turn.
 
-    After the loop, the dropped block or the exit handler gives the last turns.
+    After the end of the loop, `abandon` takes the last turns, for a dropped block or at the exit.
     """
 
     def __init__(self, bridge: Bridge, block: BlockProxy[Any], on_ended: OnEnded) -> None:
@@ -199,7 +199,7 @@ class GuestRun(TrioRun):
             raise RuntimeError(f"host='guest': {problem}; {remedy}")
         self.bridge.to_loop = self.bridge.to_trio = self._interrupts.step
         self.watch_signals()
-        self._interrupts.install()  # last: replaced by another handler, it would count as uninstalled
+        self._interrupts.install()  # last: below another handler, it would stay installed
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
             self._main,
@@ -215,7 +215,7 @@ class GuestRun(TrioRun):
 
     def abandon(self) -> None:
         if self.bridge.is_copy or threading.get_ident() != self._thread:
-            return  # only its own thread can run its turns
+            return  # only its own thread can take turns
         self.block.abort()
         if not self.bridge.loop.is_running():
             self._take_all_turns()
@@ -228,7 +228,7 @@ class GuestRun(TrioRun):
 
     def _take_turn(self) -> None:
         if not self._turns:
-            return  # `_take_all_turns` has run it since
+            return  # `_take_all_turns` has taken the turn
         try:
             self._interrupts.take(self._turns.popleft())
         except BaseException as exc:
@@ -241,8 +241,8 @@ class GuestRun(TrioRun):
     def _take_all_turns(self) -> None:
         while not self._ended:
             self._turn_due.wait()
-            # Cleared before the look: Trio's I/O thread may schedule a turn at any moment, which is found below or sets
-            # the event again. Cleared after the look, the event would be lost, and the exit would hang.
+            # Clear, then look: a turn that Trio's I/O thread schedules at any moment is found below, or sets the event
+            # again. Cleared after the look, the event would be lost, and the exit would hang.
             self._turn_due.clear()
             while self._turns:
                 self._take_turn()
@@ -281,17 +281,17 @@ class BlockOwner(Protocol[T_contra]):
         """Start the block."""
 
     def on_failing(self) -> None:
-        """Cancel the block, because the opened thing has failed. The proxy waits for its end."""
+        """Cancel the block, because the opened thing has failed. The proxy waits until the block ends."""
 
 
 class BlockProxy(Generic[T]):
     """Acts for an asyncio block in the Trio run.
 
     The main task enters the ``async with`` of the opened thing. There it raises the exceptions of the block, and passes
-    cancellations on to the block. So the code of a Trio program decides which exception leaves.
+    cancellations on to the block. So, as in a Trio program, the thing decides which exception leaves.
 
     Args:
-        bridge: the nursery encloses everything.
+        bridge: gets a nursery around everything.
         opening: not entered yet.
 
     Attributes:
@@ -316,7 +316,7 @@ class BlockProxy(Generic[T]):
             self._left.set()
 
     def abort(self) -> None:
-        """Cancel the opening, or close the thing: the block never began, or its event loop has ended."""
+        """Cancel the opening, or close the thing: the block never began, or was dropped."""
         self._scope.cancel("the block has gone")
         self.leave(None)
 
@@ -390,7 +390,7 @@ class AsyncioDoor(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
     One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or a failing
-    ``__aenter__``) returns; then a cancellation is raised. Only a `GeneratorExit` does not wait.
+    ``__aenter__``) returns; then a cancellation during the wait is raised. Only after a `GeneratorExit`, nothing waits.
 
     Args:
         name: of the function that returns the door: ``"open_servers"``.
@@ -493,12 +493,12 @@ class AsyncioDoor(Block[V_co], Generic[T, V_co]):
 
     def _abandon(self) -> None:
         """End the Trio run without waiting: a dropped task or generator cannot await."""
-        # From here on `on_failing` must not cancel the task that entered the block: it may run other code.
+        # Keep `on_failing` from cancelling the task that entered the block, which may run other code.
         self._leaving = self._abandoned = True
         self._run.abandon()
 
     def _is_ours(self, exc: BaseException | None) -> bool:
-        """Return True if `on_failing` has cancelled the block, and no other code its task."""
+        """Return True if `on_failing` has cancelled the block, and no other code has cancelled its task."""
         import asyncio
 
         task = _current_task()
@@ -538,7 +538,7 @@ class AsyncioDoor(Block[V_co], Generic[T, V_co]):
     def on_failing(self) -> None:
         if self._opened.done() and not self._leaving and not self._cancelled_block:
             self._cancelled_block = self._task.cancel("what this block uses has failed")
-            # The task may end, or have ended, without leaving the block, and the run would go on forever.
+            # The task may end, or have ended, without leaving the block: the run would go on forever.
             self._task.add_done_callback(self._on_task_ended)
 
     def _on_task_ended(self, _: asyncio.Task[Any]) -> None:
@@ -548,7 +548,7 @@ class AsyncioDoor(Block[V_co], Generic[T, V_co]):
                 self._bridge.to_trio(partial(self._block.leave, None))
 
     def on_ended(self, error: BaseException | None) -> None:
-        self.on_failing()  # in case Trio itself has failed while the block runs
+        self.on_failing()  # if Trio itself has failed while the block runs
         self._bridge.end(error)
         for task in self._bridge.callbacks:
             task.cancel("the Trio run has ended")
@@ -577,5 +577,5 @@ def _current_task() -> asyncio.Task[Any]:
     import asyncio
 
     task = asyncio.current_task()
-    assert task is not None  # `check_flavor` has found one
+    assert task is not None  # see `check_flavor`
     return task

@@ -15,8 +15,8 @@ Theory of operation
 Between threads, each side posts functions through a `ThreadLane`. In a shared thread, `run_now` or the interrupt guard
 of a guest calls the functions.
 
-The nursery outlives the actors and servers of a block, so they can still answer. Then `Bridge.end` fails the other
-requests; on trio-asyncio `Bridge.abandon` withdraws them after the loop has closed.
+The nursery outlives the actors and servers of a block, so they can answer while they stop. Then `Bridge.end` fails all
+requests without an answer; on trio-asyncio, once the loop has closed, `Bridge.abandon` withdraws these requests.
 
 Owns: the requests of a bridge; the eventfd of a lane; the task that reads a stream.
 Writes: the log; the state of a `Bridge`, which ``_block`` writes too.
@@ -193,7 +193,7 @@ class Bridge:
                 request.fail(request.ended_error())
 
     def abandon(self) -> None:
-        """Withdraw all waiting requests after the end of an event loop in the same thread, where no caller can."""
+        """Withdraw all waiting requests. After the end of an event loop on trio-asyncio, no caller can."""
         self.serving = False
         for request in tuple(self._waiting):
             request.cancel()
@@ -211,7 +211,7 @@ class _BridgeRequest(ABC, Generic[T]):
     def __init__(self, bridge: Bridge, asker: Asker, fn: Callable[[], Any]) -> None:
         self._bridge = bridge
         self._fn = fn
-        self._context = contextvars.copy_context()  # which posting a function does not carry along
+        self._context = contextvars.copy_context()  # posting a function does not carry the context along
         self.asker: Asker = asker
         self.future: asyncio.Future[T] = bridge.loop.create_future()
         self.answered: bool = False
@@ -250,7 +250,7 @@ class _BridgeRequest(ABC, Generic[T]):
     def begin(self) -> None:
         """Start the request. Exactly one answer follows."""
         try:
-            # Read on the side that writes it, in one step with the start: a request posted just before the end enters
+            # Read `serving` on its own side, in one step with the start: a request posted just before the end enters
             # the open nursery or fails here. `Bridge.ended` is set later, on the other side: in the gap, a request
             # would meet a closed nursery, and its caller the RuntimeError of Trio.
             if not self._bridge.serving:
@@ -296,7 +296,7 @@ class _TaskRequest(_BridgeRequest[T]):
                 self._answer(partial(self.fail, exc))
             except BaseException:
                 # The caller has left, and drops this answer. Or the nursery ends: on trio-asyncio nothing else would
-                # answer, and the caller would wait forever; on other hosts `Bridge.end` would, later.
+                # answer, and the caller would wait forever; on other hosts `Bridge.end` answers later.
                 self._answer(partial(self.fail, self.ended_error()))
                 raise
 
@@ -309,7 +309,7 @@ class _MessageRequest(_BridgeRequest[T]):
         call.on_answer(self._on_answer)
 
     def _on_answer(self, answer: outcome.Value[T] | outcome.Error) -> None:
-        self._pending = None  # which refers to this request
+        self._pending = None  # the call refers to this request
         if isinstance(answer, outcome.Value):
             self._answer(partial(self.succeed, answer.value))
         else:
@@ -327,7 +327,7 @@ class _ServerRequest(_TaskRequest[T]):
 
     def _on_answer(self, answer: outcome.Value[T] | None) -> None:
         assert self._pending is not None
-        pending, self._pending = self._pending, None  # which refers to this request
+        pending, self._pending = self._pending, None  # `pending` refers to this request
         if answer is None:
             # A context cannot be entered twice, and `_begin` may call this within it.
             self._context.copy().run(self._start, pending.finish)
@@ -370,7 +370,7 @@ class ThreadLane:
         """Schedule a function on the other side.
 
         Raises:
-            RuntimeError: the other side has ended, and the function does not run, unless it has run in the last moment.
+            RuntimeError: the other side has ended, and the function does not run, unless it ran in the last moment.
         """
         # Both sides share the deque and the flag without a lock. Here the step is appended before the flag is read, and
         # `run` lowers the flag before it counts the steps. So the run under way counts the step, or the other side is
@@ -446,7 +446,7 @@ class _Bell:
             os.eventfd_read(self._fd)
             run()
 
-        with suppress(NotImplementedError):  # an event loop may do without
+        with suppress(NotImplementedError):  # by an event loop without `add_reader`
             loop.add_reader(self._fd, hear)
             self._loop, self._heard = loop, True
 
@@ -466,9 +466,9 @@ def run_now(step: Step) -> None:
 
 
 class AsyncioStream(Handle, Generic[T]):
-    """A stream as an async iterator for one reader on an asyncio event loop.
+    """A stream as an async iterator on an asyncio event loop.
 
-    The stream ends with the block that opened it, or with its group or supervisor. Several readers share the items.
+    The stream ends with the block that opened it, or with its group or supervisor. Each item goes to one reader.
     """
 
     def __init__(self, bridge: Bridge, opener: Asker, stream: AsyncIterator[T]) -> None:

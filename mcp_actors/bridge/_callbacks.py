@@ -78,7 +78,7 @@ def on_loop(bridge: Bridge, fn: Callable[P, Awaitable[R] | R]) -> Callable[P, Co
             raise RuntimeError(f"{_name(fn)}: cannot be called, because its event loop is closed") from exc
         return await callback.wait()
 
-    return call if callable(fn) else fn  # type: ignore[redundant-expr]  # it is refused later, as on Trio
+    return call if callable(fn) else fn  # type: ignore[redundant-expr]  # another object is refused later, as on Trio
 
 
 class _LoopCallback(Reply[R], Generic[R]):
@@ -93,7 +93,7 @@ class _LoopCallback(Reply[R], Generic[R]):
         self._task: asyncio.Task[R] | None = None
 
     def abandoned(self) -> None:
-        """Cancel the task on the event loop after the waiting task. Called on Trio's side."""
+        """Cancel the task on the event loop; the waiting task was cancelled. Called on Trio's side."""
         with suppress(RuntimeError):  # a closed event loop has nothing to cancel
             self._bridge.to_loop(partial(self._bridge.loop.call_soon, self._cancel))
 
@@ -354,7 +354,7 @@ def _transport(bridge: Bridge, transport: Any) -> Any:
 
 
 def adapted_transport(wrap: Wrap, transport: Any) -> Any:
-    """Wrap the functions of a transport that return a value."""
+    """Wrap the functions given to a transport instead of values."""
     match transport:
         case Stdio():
             return attrs.evolve(transport, env=_values(wrap, transport.env))

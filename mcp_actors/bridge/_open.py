@@ -1,8 +1,8 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-An `AsyncioDoor` opens the thing by the function of the same name for Trio programs, with the program's functions and
-signals adapted by ``_callbacks``. Actors are not adapted. `open_asyncio_loop` needs no `AsyncioDoor`, as both sides
-share a thread, and joins the failures of the loop and the block.
+`open_servers` and `open_supervisor` return an `AsyncioDoor`, which calls the function of the same name for Trio
+programs. ``_callbacks`` adapts the functions and signals of the program, but not actors. In `open_asyncio_loop`
+both sides share a thread, without an `AsyncioDoor`; failures of the loop and the block are joined.
 
 Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests.
 Writes: the log. To import trio-asyncio changes asyncio for the process.
@@ -206,7 +206,7 @@ def _import_trio_asyncio() -> Any:
         remedy = "write 'import trio_asyncio' at the top of the program"
         raise RuntimeError(f"open_asyncio_loop(): {problem}, so AnyIO would not find this event loop; {remedy}")
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # it uses names that Python 3.14 removes
+        warnings.simplefilter("ignore", DeprecationWarning)  # trio-asyncio uses names that Python 3.14 removes
         import trio_asyncio
     return trio_asyncio
 

@@ -73,7 +73,7 @@ class InterruptGuard:
             self._late = False
             self._pass_on(signal.SIGINT, None)
             if signal.getsignal(signal.SIGINT) is not self._handler:
-                self._found = None  # it was uninstalled in the turn
+                self._found = None  # this guard was uninstalled in the turn
 
     def step(self, step: Step) -> None:
         """Run a step of the bridge, then the delayed handler; takes the place of a lane."""
@@ -85,7 +85,7 @@ class InterruptGuard:
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
         # Trio decides by the frames of the interrupted code, which are below this one, so it must be asked here and not
-        # later. Trio calls the host's code protected too, hence `_in_guest`: after the host's code nothing would run a
+        # later. To Trio, the host's code is protected, too, hence `_in_guest`: after that code nothing would run a
         # delayed handler soon, and the program would ignore Ctrl-C.
         if self._in_guest and trio.lowlevel.currently_ki_protected():
             self._late = True
@@ -144,7 +144,7 @@ class SignalWakeup:
 
 
 class StopNotes:
-    """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's own.
+    """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's handlers.
 
     A web server's handler notes the signal, and acts only after the start of its application.
 

@@ -97,7 +97,7 @@ class View(Handle, Asker, Generic[T_co]):
 class AsyncioActorRef(View[ActorRef[Any]], Receives[M_contra]):
     """A `mcp_actors.kernel.ActorRef` for asyncio programs; ``AsyncioActorRef[Add | Get]`` takes these messages.
 
-    Each member is like the member of the same name there.
+    Each member is like the `ActorRef` member of the same name.
     """
 
     __slots__ = ()
