@@ -2,7 +2,7 @@
 
 Give `OAuth()` to `mcp_actors.Http` as ``auth``. `sign_in` and ``mcp-actors login`` ask a person; tokens are kept in a
 store, by default in files that the processes of a user share, and are refreshed by one process at a time. `sign_out`
-removes them, and revokes them where the authorization server offers that.
+removes tokens, and revokes them if the authorization server offers revocation.
 """
 
 # Begin to read in ``_tokens`` (a connection) or ``_sign_in`` (a person). Only ``_exchange`` is imported with the

@@ -2,7 +2,8 @@
 
 An authorization server is not trusted. An answer may be endless, be malformed, or quote credentials, and metadata may
 name addresses that nothing should be sent to. An `AuthorizationClient` checks the URL, limits time and size, masks
-credentials and repairs common deviations; an error shows only an answer's ``error`` and ``error_description``.
+credentials and repairs common deviations; an error shows only the ``error``, ``error_description`` and status of an
+answer.
 
 Owns: nothing; the caller owns the httpx2 client that an `AuthorizationClient` uses.
 Writes: `AuthorizationClient.last`; new credentials, to the callback ``learn``, so that they are masked.
@@ -62,7 +63,7 @@ class SignInRequired(ConnectFailed, ServerUnavailable):
         outcome: Literal["not_sent", "unknown"] = "unknown",
     ) -> None:
         ServerUnavailable.__init__(self, message, server=server, state="needs_auth", outcome=outcome)
-        # Not by its `__init__`, which would call that of ServerUnavailable again.
+        # `ConnectFailed.__init__` would call that of ServerUnavailable again.
         self.phase: ConnectPhase = "open"
         self.exit_code: int | None = None
         self.stderr_tail: str = ""
@@ -153,7 +154,7 @@ def members_in(body: bytes | bytearray) -> dict[str, Any]:
 def said_by(response: httpx2.Response, mask: Callable[[str], str]) -> tuple[str, str]:
     """Return the error code in an answer, or ``""``; and the answer in words, for errors.
 
-    The rest of a body is not shown, and may have a code, a token or a secret.
+    The rest of a body is not shown, because it may have a code, a token or a secret.
     """
     body = members_in(response.content)
     code, description = (each if isinstance(each := body.get(name), str) else "" for name in _EXPLAINED)
@@ -171,7 +172,7 @@ def remedy_for(said: str, oauth: OAuth) -> str:
     """Return the remedy for an answer as the end of a sentence, or ``""``."""
     if "invalid_client" in said:
         return "; check client_id and client_secret"
-    # RFC 8707; and of Microsoft Entra ID, AADSTS901002: "The 'resource' request parameter is not supported."
+    # RFC 8707, and AADSTS901002 of Microsoft Entra ID: "The 'resource' request parameter is not supported."
     if oauth.send_resource and ("invalid_target" in said or "'resource'" in said):
         problem = "if it refuses the parameter 'resource', as Microsoft Entra ID does"
         return f"; {problem}, set scopes and send_resource=False"
@@ -237,7 +238,7 @@ class AuthorizationClient:
         """Send a request; `to` names the receiver in errors.
 
         Raises:
-            Refused: `check_url` refuses the URL, or the answer or an issued credential is too long.
+            AuthorizationRefused: `check_url` refuses the URL, or the answer or an issued credential is too long.
             Unreachable: no answer within `AUTH_TIMEOUT`, or the server cannot answer now.
         """
         self.check_url(request.url)
@@ -339,7 +340,7 @@ class AuthorizationClient:
     def check_page(self, url: str) -> None:
         page = httpx2.URL(url)
         self.check_url(page)
-        if page.fragment:  # the parameters of the sign-in would be in it, unseen by the server
+        if page.fragment:  # the sign-in's parameters would be there, unseen by the server
             raise AuthorizationRefused(
                 "invalid_metadata", "the metadata name an authorization endpoint with a fragment ('#')"
             )
@@ -367,7 +368,7 @@ _OPTIONAL: Final = ("_at", "_documentation", "_endpoint", "_in", "_uri")
 
 
 def _plain(body: bytes) -> bytes:
-    """Return an answer in the form of the specifications, where another form has one meaning only."""
+    """Return an answer in the form of the specifications, if a deviation has only one meaning."""
     body = body.removeprefix(codecs.BOM_UTF8)
     content = members_in(body)
     meant = {name: _meant(name, value) for name, value in content.items() if value or not name.endswith(_OPTIONAL)}
@@ -428,7 +429,7 @@ class BearerChallenge:
         return self.error == _MORE_SCOPES
 
     def refusal(self, request: httpx2.Request, scope: str | None) -> httpx2.Response:
-        """Return the refusal of a request for the SDK, with the scopes to ask for."""
+        """Return a refusal for the SDK, with the scopes to ask for."""
         fields = {"scope": scope, "error": _MORE_SCOPES if self.wants_more_scopes else None}
         fields["resource_metadata"] = self._inert_url()
         header = ", ".join(f'{name}="{value}"' for name, value in fields.items() if value is not None)

@@ -105,10 +105,10 @@ class Person:
 async def run_person(
     exchange: AuthorizationClient, challenge: BearerChallenge, person: Person, old: SignedIn | None
 ) -> SignedIn:
-    """Let a person sign in. If the server wants more scopes, those of `old` are asked for again.
+    """Let a person sign in. If the server wants more scopes, ask again for the scopes of `old` too.
 
     Raises:
-        Refused, Unreachable: there are no tokens.
+        AuthorizationRefused, Unreachable: there are no tokens.
     """
     memory = _Memory(_registered(exchange, person.redirect))
     guard = _Guard(exchange, challenge, old)
@@ -141,7 +141,7 @@ async def run_person(
 
 
 def _name_resource(oauth: OAuth, provider: OAuthClientProvider) -> None:
-    """Leave out the parameter ``resource`` if so configured."""
+    """Leave out the parameter ``resource`` unless ``send_resource`` is set."""
     if not oauth.send_resource:
         provider.context.should_include_resource_param = lambda protocol_version=None: False  # type: ignore[method-assign]  # the SDK has no option
 
@@ -210,7 +210,7 @@ async def run_unattended(exchange: AuthorizationClient, challenge: BearerChallen
     try:
         await _run(exchange, provider, guard)
     except AuthorizationRefused:
-        # The other method: not every authorization server names its own in the metadata.
+        # Try the other method: not every authorization server names its method in the metadata.
         if exchange.secret is None or exchange.last is None or said_by(exchange.last, str)[0] != "invalid_client":
             raise
         provider = _unattended(exchange, memory, "client_secret_post", guard)
@@ -254,7 +254,7 @@ async def refresh(exchange: AuthorizationClient, old: SignedIn) -> SignedIn:
     """Exchange a refresh token for new tokens.
 
     Raises:
-        SignInNeeded: the refresh token was refused.
+        SignInNeeded: the refresh token was refused, or the answer has no usable token.
         Unreachable: no answer now, so the refresh token may still be good.
     """
     if old.metadata is None and old.protected is not None:
@@ -280,7 +280,7 @@ async def refresh(exchange: AuthorizationClient, old: SignedIn) -> SignedIn:
         problem = f"has answered a refresh without a valid token{problem_of(OAuthToken, response)}"
         raise SignInNeeded(f"the authorization server {problem}")
     if not memory.tokens.refresh_token:
-        memory.tokens.refresh_token = old.tokens.refresh_token  # an empty one replaces nothing
+        memory.tokens.refresh_token = old.tokens.refresh_token  # an empty token replaces nothing
     try:
         return evolve(_signed_in(exchange, memory, provider, old.challenge), asked=old.asked)
     except AuthorizationRefused as error:
@@ -297,7 +297,7 @@ def _without_resource(request: httpx2.Request) -> httpx2.Request | None:
 
 
 def _check_refreshed(response: httpx2.Response, exchange: AuthorizationClient) -> None:
-    """Raise an error for an answer without a token, whatever its words: the server was there."""
+    """Raise an error for an answer without a token: `SignInNeeded`, unless the server may answer later."""
     if response.is_success:
         return
     code, said = said_by(response, exchange.mask)
@@ -345,7 +345,7 @@ class _Guard:
     def adapt(self, provider: OAuthClientProvider) -> None:
         """Set what the SDK has no option for."""
         _name_resource(self.exchange.oauth, provider)
-        provider._select_authorization_server = self._select  # type: ignore[method-assign]  # its subclasses replace it
+        provider._select_authorization_server = self._select  # type: ignore[method-assign]  # subclasses in the SDK replace it
 
     def note(self, response: httpx2.Response, expected: str | None) -> httpx2.Response:
         """Note the metadata in an answer, valid or not; return the answer for the SDK.
@@ -373,7 +373,6 @@ class _Guard:
             )
 
     def check(self, context: OAuthContext) -> None:
-        """Check the metadata, their URLs and their issuer."""
         metadata, last = context.oauth_metadata, self.exchange.last
         if metadata is None and last is not None and is_busy(last):
             raise Unreachable(f"the authorization server answered {said_by(last, self.exchange.mask)[1]}")
@@ -413,13 +412,13 @@ class _Guard:
 
     @property
     def _issuer_of_secret(self) -> str | None:
-        """The issuer that the configured secret was used with; None if the secret may go to any."""
+        """The issuer that the configured secret was used with; None if the secret may go to any issuer."""
         if self.exchange.secret is None or self.old is None:
             return None
         return self.old.issuer or _origin(self.old.resource)
 
     def _check_issuer(self, metadata: OAuthMetadata | None) -> None:
-        """Refuse an authorization server other than the configured one, or the secret's."""
+        """Refuse an authorization server other than the configured issuer, or else the secret's issuer."""
         configured = self.exchange.oauth.issuer
         found = None if metadata is None else str(metadata.issuer)
         if configured is not None:
@@ -532,7 +531,7 @@ def _signed_in(exchange: AuthorizationClient, memory: _Memory, provider: Any, ch
     assert tokens is not None
     exchange.learn_credentials(tokens, client)
     if client is not None and exchange.secret is not None:
-        client = client.model_copy(update={"client_secret": None})  # it is the user's, and may come from a vault
+        client = client.model_copy(update={"client_secret": None})  # the secret is the user's, perhaps from a vault
     now = time.time()
     try:
         return SignedIn(

@@ -149,7 +149,7 @@ async def _accept(
 async def _serve(
     connection: socket.socket, judge: Judge, room: dict[anyio.CancelScope, None], scope: anyio.CancelScope
 ) -> None:
-    # Errors: it is not a browser, or it has left.
+    # Errors: the peer is not a browser, or has left.
     with connection, scope, anyio.move_on_after(RECEIVER_TIMEOUT), suppress(h11.RemoteProtocolError, OSError):
         await _answer(connection, judge)
     room.pop(scope, None)
@@ -239,7 +239,7 @@ class Receiver:
 
     Attributes:
         url: where the browser has to return to.
-        state: the state of the sign-in; every request is refused before.
+        state: the state of the sign-in; None refuses every request.
     """
 
     url: str
@@ -257,7 +257,7 @@ class Receiver:
         try:
             found = self._parameters(request)
         except AuthorizationRefused as refusal:
-            # Once for each reason: a stranger could fill the disk.
+            # Warn once for each reason: a stranger could fill the disk.
             level = logging.DEBUG if refusal.reason in self._logged else logging.WARNING
             self._logged.add(refusal.reason)
             logger.log(level, "sign-in: a request to %s was refused (%s): %s", self.url, refusal.reason, refusal)
@@ -317,7 +317,7 @@ class _FirstPage:
     """The page that the browser is started with. Leads on once.
 
     Attributes:
-        over: set once the page has led on, or without a browser.
+        over: set once the page has led on, or no browser was found.
     """
 
     _url: str

@@ -64,7 +64,7 @@ async def sign_in(
     **Cancellation**: ends the sign-in at once; nothing is stored, unless the write has begun.
 
     Raises:
-        SignInFailed: the person or the authorization server has refused, or the time is over.
+        SignInFailed: the person or the authorization server has refused, or a wait timed out.
         ConfigError: the store cannot be used.
     """
     oauth = exchange.oauth
@@ -95,7 +95,7 @@ async def sign_in(
 
 
 async def _load(store: TokenStore, key: str, exchange: AuthorizationClient) -> SignedIn | ConfigError | None:
-    """Return the stored sign-in, or a failure if the store keeps no value.
+    """Return the stored sign-in, or a failure if the store cannot be used.
 
     The failure has no traceback, whose frames would show tokens.
     """
@@ -103,7 +103,7 @@ async def _load(store: TokenStore, key: str, exchange: AuthorizationClient) -> S
         with patiently(LONGEST_WAIT + STORE_TIMEOUT):
             async with store.lock(key):
                 text = await store.load(key)
-                await store.save(key, text or " " * 1000)  # which counts as no sign-in
+                await store.save(key, text or " " * 1000)  # blanks count as no sign-in
                 kept = await store.load(key)
                 if not text:
                     await store.delete(key)
@@ -152,7 +152,7 @@ async def _with_person(
     try:
         async with AsyncExitStack() as stack:
             redirect, receiver = exchange.oauth.redirect, None
-            if urlsplit(redirect).scheme == "http":  # which is to this machine only; the receiver has no TLS
+            if urlsplit(redirect).scheme == "http":  # to this machine only; the receiver has no TLS
                 receiver = await stack.enter_async_context(open_receiver(redirect))
                 redirect = receiver.url
             visit = _Visit(show, receiver, exchange)

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 # keep a late end from doing harm:
 #
 # - A store has one thread, which runs calls in order. A hanging store costs one thread, however many wait.
-# - The same thread releases a lock, so after the calls that began under the lock.
+# - The same thread releases a lock, after the calls that began under the lock.
 # - A call that has not begun when its caller leaves is dropped, except for writes and releases.
 #
 # The locked file is never replaced or removed: another process would lock the new file. The kernel releases the lock of
@@ -58,13 +58,13 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 STORE_TIMEOUT: Final = 30.0
-"""Seconds for a call of a store: milliseconds, unless a disk hangs or a keyring asks a person."""
+"""Seconds for a call of a store, which takes milliseconds unless a disk hangs or a keyring asks a person."""
 
 LOCK_POLL: Final = 0.02
 """Seconds between attempts to lock. A blocking attempt could not be cancelled."""
 
 LONGEST_WAIT: Final = 60.0
-"""Seconds to wait for a lock. A refresh gives up after 30."""
+"""Seconds to wait for a lock. A refresh, under the lock, gives up after 30."""
 
 _HELD: Final = frozenset({errno.EWOULDBLOCK, errno.EACCES})
 
@@ -118,14 +118,14 @@ class _Job(Generic[T]):
         if self._left and not self.lasting:
             return
         found = outcome.capture(self.fn)
-        # The caller may leave at this very moment, in another thread. Under the mutex exactly one side undoes the
+        # The caller may leave at this moment, in another thread. Under the mutex exactly one side undoes the
         # result; else an opened file could stay open, or be closed twice.
         with self._mutex:
             self._found = found
             if self._left:
                 self._undo()
         if self.token is not None:
-            with suppress(trio.RunFinishedError):  # and with the run, the caller
+            with suppress(trio.RunFinishedError):  # the caller has ended, too
                 self.token.run_sync_soon(self.done.set)
 
     def leave(self) -> None:
@@ -332,7 +332,7 @@ class FileTokenStore:
         return await self._thread.run(_read, self.path(key))
 
     async def save(self, key: str, value: str) -> None:
-        """Replace the file of a key, and remove what a killed process has left.
+        """Replace the file of a key, and remove the unfinished files of killed processes.
 
         Raises:
             ConfigError: the file cannot be written.
@@ -390,7 +390,7 @@ def _check_folder(path: Path) -> None:
 
 
 def _replace(path: Path, value: str) -> None:
-    replace_file(path, value.encode(), durable=True)  # a refresh token that was replaced is worth nothing
+    replace_file(path, value.encode(), durable=True)  # the former refresh token is worth nothing
     _remove_unfinished(path)
 
 
@@ -400,7 +400,7 @@ def _remove(path: Path) -> None:
 
 
 def _remove_unfinished(path: Path) -> None:
-    """Remove the files of killed writers, with tokens. The lock is held: no other process is writing."""
+    """Remove the files of killed writers, which have tokens. The lock is held: no other process is writing."""
     for each in path.parent.glob(f"{escape(path.name)}.*{UNFINISHED}"):
         each.unlink(missing_ok=True)
 
@@ -409,7 +409,7 @@ class KeyringTokenStore:
     """Tokens in the keyring of the system (the extra ``keyring``), with locks in files.
 
     Args:
-        service: the name under which the keyring shows them. Default ``"mcp-actors"``.
+        service: the name under which the keyring shows the tokens. Default ``"mcp-actors"``.
         locks: the directory of the locks. Default None: ``mcp-actors/tokens`` in the user's data directory.
 
     Raises:
@@ -451,7 +451,7 @@ class KeyringTokenStore:
         except StoreBusy:
             raise
         except Exception as error:
-            # Not its text, nor the error as the context: they may show the value.
+            # Hide the text of the error, and the error as context: both may show the value.
             problem = f"the keyring failed ({type(error).__name__}); unlock it, or use a FileTokenStore"
         # Any failure may pass: a keyring is unlocked when its user logs in, perhaps later.
         raise of_store(problem, StoreBusy)
@@ -505,7 +505,7 @@ class SignedIn:
 
     Attributes:
         resource: the URL of the server, for people who read the file.
-        expires_at: of the access token, in seconds since 1970; None if unknown.
+        expires_at: when the access token expires, in seconds since 1970; None if unknown.
         since: when the tokens were issued, in seconds since 1970.
         protected: the metadata of the resource.
         challenge: the URL of `protected`, from the server.
@@ -531,7 +531,7 @@ class SignedIn:
 
     @property
     def renewable(self) -> bool:
-        return bool(self.tokens.refresh_token) and not self.refused  # some authorization servers send an empty one
+        return bool(self.tokens.refresh_token) and not self.refused  # some authorization servers send an empty token
 
     def expired(self, now: float) -> bool:
         return self.expires_at is not None and now >= self.expires_at

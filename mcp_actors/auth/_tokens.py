@@ -6,16 +6,17 @@ only a person can help, and `ConnectFailed` without a token for another reason.
 | answer of the MCP server | reaction |
 |---|---|
 | 401 | the request is sent once more, if another token can be got |
-| 403 for more scopes | the same for a grant without a person; `SignInRequired` with an ``on_sign_in``; else none |
-| 403 for scopes beyond the configured, or asked for in vain | none |
-| 401 where the sign-in is optional | none, without a token |
+| 401 without ``resource_metadata`` to a request without a token, if the sign-in is optional | none |
+| 403 for more scopes, by a grant without a person | as for 401 |
+| 403 for more scopes, with an ``on_sign_in`` | `SignInRequired` |
+| any other 403, as for scopes beyond the configured, or asked for in vain | none |
 
 Many authorization servers accept a refresh token once, and take a second use for a theft. Therefore:
 
 - A single task of a single process refreshes. The task takes the turn of its connection, then the lock of the store,
   and reads the store again: another process may have refreshed meanwhile.
-- A request refreshes a token about to expire, while other requests use the old token. A failure is logged, and not
-  repeated for `REFRESH_PAUSE` seconds, unless the token expires or is refused.
+- A request refreshes a token about to expire, while other requests use the old token. After a failure, which is
+  logged, the next attempt waits `REFRESH_PAUSE` seconds, unless the token expires or is refused.
 - A refresh under way belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
   program wait for the answer, for `REFRESH_GRACE` seconds at most.
 - A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
@@ -109,7 +110,7 @@ class OAuthTokens(httpx2.Auth):
         response = yield request
         if not self._refuses_token(response):
             return
-        # Closed unread: httpx2 would read all of the refusal, however long. And before the replacement: refused
+        # Close the refusal unread: httpx2 would read all of it, however long. Close before the replacement: refused
         # requests may hold all connections of the client, and the request to the authorization server would time out.
         await response.stream.aclose()  # type: ignore[union-attr]  # an AsyncClient's are async
         response.stream = httpx2.ByteStream(b"")
@@ -144,7 +145,7 @@ class OAuthTokens(httpx2.Auth):
         """Return the sign-in to use; refresh a token about to expire."""
         if not self._loaded:
             await self._load()
-        # Not by the clock of the expiry, which may be set back.
+        # Trio's clock: the clock of the expiry may be set back.
         may_try = not self._turn.locked() and trio.current_time() >= self._not_before
         if self._unsaved and may_try:
             await self._save_again()
@@ -194,8 +195,8 @@ class OAuthTokens(httpx2.Auth):
     ) -> SignedIn | None:
         failed = self._failed_last
         async with self._turn:
-            # Not by identity: a failed refresh has loaded the same token again, and its next refusal would seem to be
-            # that of a new one.
+            # Not by identity: a failed refresh has loaded the same token again, whose next refusal would seem to be of
+            # a new token.
             if _token_of(self._current) != _token_of(used):
                 return self._current
             if self._failed_last is not None and self._failed_last is not failed:
