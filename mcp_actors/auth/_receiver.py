@@ -79,7 +79,6 @@ SIGN_IN_AGAIN: Final = "sign in again; if that repeats, do not sign in to this s
 
 
 def parameters_of(query: str, state: str) -> Mapping[str, str]:
-    """Return the parameters of a redirect."""
     pairs = parse_qsl(query, keep_blank_values=True)
     found = dict(pairs)
     if len(found) != len(pairs):
@@ -317,7 +316,7 @@ class _FirstPage:
     """The page that the browser is started with. Leads on once.
 
     Attributes:
-        over: set once the page has led on, or no browser was found.
+        over: set once the page has led on, or no browser opens.
     """
 
     _url: str

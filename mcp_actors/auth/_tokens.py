@@ -9,7 +9,7 @@ only a person can help, and `ConnectFailed` without a token for another reason.
 | 401 without ``resource_metadata`` to a request without a token, if the sign-in is optional | none |
 | 403 for more scopes, by a grant without a person | as for 401 |
 | 403 for more scopes, with an ``on_sign_in`` | `SignInRequired` |
-| any other 403, as for scopes beyond the configured, or asked for in vain | none |
+| another 403, as for scopes beyond the configured or asked for in vain | none |
 
 Many authorization servers accept a refresh token once, and take a second use for a theft. Therefore:
 
@@ -20,7 +20,7 @@ Many authorization servers accept a refresh token once, and take a second use fo
 - A refresh under way belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
   program wait for the answer, for `REFRESH_GRACE` seconds at most.
 - A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
-  unless the store has got another sign-in. A refused refresh token is removed from the store.
+  unless the store has got another sign-in. A refused refresh token is marked in the store, or removed.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
 Writes: the store; the ``Authorization`` header of requests; the log.
@@ -75,7 +75,6 @@ REFRESH_PAUSE: Final = 10.0
 
 
 def store_of(oauth: OAuth) -> TokenStore:
-    """Return the store of the tokens, by default the user's files."""
     return oauth.store if oauth.store is not None else FileTokenStore()
 
 

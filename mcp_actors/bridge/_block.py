@@ -1,7 +1,9 @@
 """Run Trio around a block of asyncio code.
 
-A block ends by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop. The opened
-servers or supervisor decide which exception leaves, as on Trio; a cancellation meanwhile may replace the exception.
+An `AsyncioDoor` starts a `TrioRun`. Its main task, a `BlockProxy`, opens servers or a supervisor around the block, and
+closes the opened thing when the block ends, by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a
+closed event loop. The opened thing decides which exception leaves, as on Trio; a cancellation meanwhile may replace the
+exception.
 
 | the block | the Trio run |
 |---|---|
@@ -287,8 +289,8 @@ class BlockOwner(Protocol[T_contra]):
 class BlockProxy(Generic[T]):
     """Acts for an asyncio block in the Trio run.
 
-    The main task enters the ``async with`` of the opened thing. There it raises the exceptions of the block, and passes
-    cancellations on to the block. So, as in a Trio program, the thing decides which exception leaves.
+    Within the ``async with`` of the opened thing, the main task raises the exceptions of the block, and passes
+    cancellations on to the block.
 
     Args:
         bridge: gets a nursery around everything.

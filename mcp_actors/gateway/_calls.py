@@ -1,9 +1,9 @@
 """Forward a client's request to a server, or refuse the request.
 
 The task that reads from the client sends the call, and the task that reads from the server writes the answer; a plain
-call wakes no third task. A task of the session takes over if the first attempt fails, if the result is large, or if a
-legacy client must be asked for input. A client that is this package retries by the outcome in an error (`error_of`), so
-``not_sent`` must never describe a request already carried out.
+call wakes no third task. A task of the session takes over if the first attempt fails, the result is large, log messages
+come first, or a legacy client must be asked for input. A client that is this package retries by the outcome in an error
+(`error_of`), so ``not_sent`` must never describe a request already carried out.
 
 Owns: one request of a client, until answered or withdrawn.
 Writes: the answer, through the session of the client.
@@ -377,7 +377,7 @@ class RelayedRequest:
         return await self._pending.finish()
 
     async def _answer_in_time(self, method: str, params: Json) -> Json:
-        """Ask one question, within the time for a callback, and ten times as long for all questions of a request.
+        """Ask one question, within the timeout of callbacks, and ten times as long for all questions of a request.
 
         The server has no open request meanwhile, so no other limit holds.
         """

@@ -1,7 +1,7 @@
 """Admit clients over TCP.
 
 Strangers must not keep clients out. A connection has one try, `HANDSHAKE_SECONDS` and `MAX_LINE` bytes to prove the
-secret and name a server. At most `MAX_UNPROVEN` connections try at a time, and one more replaces the oldest: a client
+secret and name a server. At most `MAX_UNPROVEN` connections try at a time; one more replaces the oldest: a client
 with the secret needs its place for one round trip only. Admitted clients do not notice strangers.
 
 Owns: nothing.
@@ -41,7 +41,7 @@ class Network:
 
 
 def network_of(address: str, secret: str | None) -> Network:
-    """Return where to listen, or raise ValueError: no host and port, or no secret, or a short one."""
+    """Return where to listen, or raise ValueError for a path, or for a missing or short secret."""
     at = parse_address(address)
     if isinstance(at, str):
         raise ValueError(f"address {address!r} is a path; write host:port, or give it as path=…")

@@ -1,8 +1,8 @@
 """Write to clients, and notice gaps of the event loop.
 
 Bytes are written in the step that has them, as far as the client takes them. A task writes the rest in order, and the
-`Budget` counts waiting bytes; a client that does not read is disconnected once too many wait for all clients. After a
-gap (the event loop did not run for a while) everything read may be late, so the heart notifies all connections.
+`Budget` counts waiting bytes; a client that does not read is disconnected once too many bytes wait for all clients.
+After a gap (the event loop did not run for a while) everything read may be late, so the heart notifies all connections.
 
 Owns: the bytes waiting for each client.
 Writes: one descriptor for each `DescriptorWriter`; the counts of the `Budget`.

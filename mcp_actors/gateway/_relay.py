@@ -115,7 +115,7 @@ def _message(method: str, params: dict[str, Any] | None = None) -> bytes:
 
 
 def _state_of(method: str, params: Any) -> str:
-    """Return the part of the session set by a message; the next daemon gets the last message for each."""
+    """Return the part of the session set by a message; the next daemon gets the last message for each part."""
     if method in ("initialize", "notifications/initialized", "logging/setLevel"):
         return method
     if method in ("resources/subscribe", "resources/unsubscribe") and type(params) is dict:
@@ -375,7 +375,7 @@ class RelaySession:
 
     def _pass_fences(self) -> None:
         """Answer the fences, once everything written by the client so far is queued."""
-        # A fence promises the daemon that cancellations written before it have arrived. So read until stdin stays empty
+        # The answer promises the daemon that cancellations written before have arrived. So read until stdin stays empty
         # for 50 ms, in which a blocked writer refills a full pipe; an earlier answer would let the daemon begin a
         # request that is already cancelled.
         while not self._ends_at and select.select([0], [], [], 0.05)[0]:

@@ -289,8 +289,6 @@ class ClientHttpSession:
 
 
 class Mcp:
-    """The endpoint of clients."""
-
     def __init__(self, nursery: trio.Nursery, heart: Heart) -> None:
         self.gateways: dict[str, Gateway] = {}
         self._alone: dict[str, Gateway] = {}
@@ -403,7 +401,7 @@ class Mcp:
             self._end(session)
 
     def _session(self, head: Head) -> ClientHttpSession:
-        """Return the session named by a request, or raise `HttpRefused` without a name, or if the identity has none."""
+        """Return the session named by a request. Raises `HttpRefused` unless the identity has that session."""
         name = head.headers.get(SESSION)
         if name is None:
             raise HttpRefused(400, "a request of this protocol version needs the Mcp-Session-Id of its session")
