@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 # --- Calls and locks --------------------------------------------------------------------------------------------------
 
 # A keyring may wait for a person for hours. So a cancelled caller leaves at once, and its call goes on. Three rules
-# keep a late end from doing harm:
+# keep the late end of a call from doing harm:
 #
 # - A store has one thread, which runs calls in order. A hanging store costs one thread, however many wait.
 # - The same thread releases a lock, after the calls that began under the lock.

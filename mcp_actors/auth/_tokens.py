@@ -323,7 +323,7 @@ async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
         try:
             with scope:
                 found.append(outcome.Value(await fn(begin)))
-        except BaseException as error:  # no cancellation: the scope keeps its own
+        except BaseException as error:  # not of `scope`, which absorbs its cancellation
             found.append(outcome.Error(error))
         done.set()
 

@@ -105,7 +105,7 @@ class TrioRun(ABC):
     def report_end(self) -> None:
         failure, self.failure = self.failure, None
         self.on_ended(failure)
-        del failure  # whose traceback may refer to this frame
+        del failure  # the traceback may refer to this frame
 
     def finish(self) -> None:
         atexit.unregister(self.at_exit)
@@ -347,11 +347,11 @@ class BlockProxy(Generic[T]):
                 self._bridge.serving = False
                 self._bridge.nursery.cancel_scope.cancel("the block has ended")
         except BaseExceptionGroup as group:
-            failure = collapse(group)  # a KeyboardInterrupt that Trio was given has hit a request
+            failure = collapse(group)  # Trio has raised KeyboardInterrupt in a request
         try:
             return failure
         finally:
-            del failure  # whose traceback refers to this frame
+            del failure  # the traceback refers to this frame
 
     async def _hold(self) -> None:
         if self.unwanted:
@@ -379,7 +379,7 @@ class BlockProxy(Generic[T]):
             if exc is not None:
                 raise exc
         finally:
-            del exc  # whose traceback refers to this frame
+            del exc  # the traceback refers to this frame
 
 
 # --- The block on the event loop --------------------------------------------------------------------------------------
@@ -529,7 +529,7 @@ class AsyncioDoor(Block[V_co], Generic[T, V_co]):
         self._run.finish()
         self._task.remove_done_callback(self._on_task_ended)
         ended = self._ended
-        del self._ended  # whose exception has the frames of the program
+        del self._ended  # the exception has the frames of the program
         return ended.result(), interruption
 
     # --- posted by Trio's side --------------------------------------------------------------------------------------
@@ -561,7 +561,7 @@ class AsyncioDoor(Block[V_co], Generic[T, V_co]):
             self._bridge.loop.call_soon(self._raise_exit, error)
 
     def _raise_exit(self, error: BaseException) -> None:
-        if not self._leaving:  # else the exit of the block raises it
+        if not self._leaving:  # else the exit of the block raises the error
             self._ended = self._bridge.loop.create_future()  # a later exit of the block must not raise it again
             self._ended.set_result(None)
             raise error  # out of the event loop, as from the program's own handler of the signal
@@ -572,7 +572,7 @@ def reraise(error: BaseException | None) -> NoReturn:
     try:
         raise error from error.__cause__
     finally:
-        del error  # whose traceback refers to this frame
+        del error  # the traceback refers to this frame
 
 
 def _current_task() -> asyncio.Task[Any]:

@@ -74,7 +74,7 @@ class Asker(Protocol):
     def _ended_error(self, why: str | None) -> Exception:
         """Return a new error for a request that fails because Trio's side has ended.
 
-        `why` is None for the exit of the block.
+        `why` is None if the block has exited.
         """
 
 
@@ -146,7 +146,7 @@ class Bridge:
             if not request.answered:
                 request.withdraw()
             else:
-                del request.future  # whose exception may refer to frames with the request
+                del request.future  # the exception may refer to frames with the request
             del request
 
     def _post(self, request: _BridgeRequest[Any]) -> None:
@@ -436,8 +436,8 @@ class _Bell:
                 os.eventfd_read(self._fd)
                 run()
         finally:
-            # The flag before the steps: a sender that still saw the flag had put its step in before, and nothing runs
-            # the step once this task has ended. In the opposite order its request would never be answered.
+            # Lower the flag, then run the steps: a sender that still saw the flag had put its step in before, and
+            # nothing runs the step later. In the opposite order the request would never be answered.
             self._heard = False
             run()
 

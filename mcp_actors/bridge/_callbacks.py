@@ -261,7 +261,7 @@ class PostedWriter(MessageWriter):
             self._stream.send_nowait(sent)
 
     def _post_step(self, step: Step) -> None:
-        with suppress(RuntimeError):  # the event loop of the other side has ended, and the reader with it
+        with suppress(RuntimeError):  # the other side has ended, and the reader with it
             self._post(step)
 
 

@@ -79,7 +79,7 @@ def open_supervisor(
 
 
 @explained
-def open_servers(  # noqa: PLR0913  # those of the door on Trio
+def open_servers(  # noqa: PLR0913  # as for programs on Trio
     *configs: Configured,
     strict: bool = False,
     watch: bool = False,
@@ -264,7 +264,7 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
         if from_block is not None:
             raise from_block
     finally:
-        del from_block  # whose traceback refers to this frame
+        del from_block  # the traceback refers to this frame
 
 
 # --- Lists of tools ---------------------------------------------------------------------------------------------------

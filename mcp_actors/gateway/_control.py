@@ -11,7 +11,7 @@ ends:
   requests.
 - ``{"waiting": ["time"]}`` in each second without another line: slow, but not hung.
 - ``{"error": "…"}`` if the request is refused or fails as a whole.
-- ``{"done": true}`` at the end. After a ``stop`` of the daemon the connection just ends, with `serve_control`.
+- ``{"done": true}`` at the end. A ``stop`` of the daemon has no such line: the connection ends with `serve_control`.
 
 A peer that breaks a bound ends only its own connection.
 

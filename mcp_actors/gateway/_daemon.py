@@ -184,7 +184,7 @@ def peer_uid(connection: socket.socket) -> int:
 # --- Connect to the daemon, or start it -------------------------------------------------------------------------------
 
 START_SECONDS: Final = 60.0  # until a daemon listens; on a busy machine the imports take ten
-MAX_LOG: Final = 1024 * 1024  # bytes of a log; of a longer one the last half of this is kept
+MAX_LOG: Final = 1024 * 1024  # bytes of a log; a longer log is cut to half of this
 
 
 def daemon_command(names: Names) -> list[str]:

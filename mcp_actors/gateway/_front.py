@@ -350,7 +350,7 @@ class Front:
 
     def _look_again(self, server: str, *kinds: str) -> None:
         kept = self._kept.setdefault(server, ListedJson())
-        kept.asked.add("tools")  # listed by the group, before it was connected
+        kept.asked.add("tools")  # a connect ends after the list of tools
         kept.outdated.update(kinds)
         if self._nursery is not None:
             for kind in set(kinds) - kept.asking:

@@ -283,7 +283,7 @@ class GatewaySession:
         return COPIES * sum(self._sizes.values()) + OF_A_CALL * len(self.calls)
 
     def _open_own(self, shared: Front, method: str) -> Front | None:
-        """Return the lists for a method. If it needs the client's own servers, start them; None until they are open."""
+        """Return the lists for a method. Start the client's own servers if needed; None until they are open."""
         if self._opened is not None:
             return None
         wanted = [each for each in self._gateway.per_session if self.only in (None, each.name)]

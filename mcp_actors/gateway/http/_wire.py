@@ -575,8 +575,8 @@ class HttpConnection:
 
     def note_gap(self) -> None:
         """Note that the event loop did not run. Unread requests may have been given up since."""
-        self._due += self.site.heart.silence  # the client could not be heard,
-        self.output.moved += self.site.heart.silence  # nor its reading be noticed
+        self._due += self.site.heart.silence  # the client could not be heard in the gap,
+        self.output.moved += self.site.heart.silence  # and its reading not be noticed
         if self._poll.poll(0):
             self.late = self.site.heart.silence
 
