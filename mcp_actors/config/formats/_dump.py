@@ -1,8 +1,8 @@
 """Dump servers as a configuration for `load_config` (`dump_config`).
 
-No credential may be written by accident: anything but a variable is refused in ``env``, ``headers``, ``auth``, and in
-arguments and URLs where it looks like a secret. A variable of an editor (``${workspaceFolder}``) becomes its value
-where the current directory would change it.
+No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
+arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) becomes its value if the
+current directory would give another.
 
 Owns: nothing.
 Writes: nothing.
@@ -56,7 +56,7 @@ _USER_INFO: Final = re.compile(r"://(?P<text>[^/?#]*)@")
 def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> dict[str, Any]:
     """Return the configuration of servers in the form of ``mcpServers``, for `load_config` and for other programs.
 
-    Write it with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, are written as
+    Write the result with ``json.dump``. Values of ``env``, ``headers`` and ``auth``, and user-info in a URL, must be
     variables: ``${TOKEN}``, ``Bearer ${TOKEN}``, but not ``${TOKEN:-x}``, because a default is a literal. `load_config`
     returns equal servers, except that a `Secret` is then a str. Only fields that differ from their defaults are
     written. No variable is resolved.
@@ -138,7 +138,7 @@ class _Dumping:
 
     @property
     def _known(self) -> Mapping[str, str]:
-        """The variables of the file that the server came from."""
+        """The values of variables known only from the server's file."""
         texts = (text for _, text in texts_of(self.server.transport))
         return next(filter(None, map(variables_in, texts)), {})
 
@@ -149,7 +149,7 @@ class _Dumping:
         return self._unparsed(self._parsed(text)) if isinstance(text, Written) else literal(text)
 
     def _unparsed(self, parts: Iterable[Part]) -> str:
-        """Return a string in the form of a file, with the values of variables known only there."""
+        """Return a string as in a file; a variable that the current directory would change becomes its value."""
         here, known = predefined(None), self._known
         texts = []
         for part in parts:
@@ -162,7 +162,7 @@ class _Dumping:
             ):
                 texts.append(literal(known[part.text]))
             else:
-                named = map(INPUT.fullmatch, (each.text for each in references((part,))))  # also those in its default
+                named = map(INPUT.fullmatch, (each.text for each in references((part,))))  # also in the default
                 self.inputs |= {asked["id"] for asked in named if asked}
                 texts.append(f"${{{part.text}}}")
         return "".join(texts)
@@ -180,7 +180,7 @@ class _Dumping:
         return self._unparsed(parts)
 
     def _auth(self, value: object) -> object:
-        """Return a token; or how to sign in, True or an object with details."""
+        """Return a token, or the value of ``oauth``: True or an object."""
         if not isinstance(value, OAuth):
             return self._credential("auth", value)
         details = {}
@@ -202,7 +202,7 @@ class _Dumping:
 
     def _check_args(self, args: tuple[str, ...]) -> None:
         if self.literals:
-            return  # an argument without variables may hold an unclosed '${', which would not parse
+            return  # nothing is refused, and an argument without variables may not parse: an unclosed '${'
         for index, (arg, masked) in enumerate(zip(args, mask_args(args), strict=True)):
             if arg == masked:
                 continue

@@ -1,7 +1,7 @@
-"""Read a configuration file into data, within bounds of size.
+"""Read a configuration or ``.env`` file into data, within bounds of size.
 
 A file may be a pipe, a device, huge, or hostile to a parser. No error may show a value, and the errors of the parsers
-hold the whole content: new errors replace them, unchained.
+hold the whole content, so new errors replace them, unchained.
 
 Owns: the open file, while reading.
 Writes: nothing.
@@ -31,7 +31,7 @@ from .._validators import a_type, shown
 
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
-_SHOWN_OF_KEY: Final = 40  # characters of a key that is not a plain word
+_SHOWN_OF_KEY: Final = 40  # characters of a key in a message
 
 
 def child(path: str, key: object) -> str:
@@ -44,7 +44,7 @@ def child(path: str, key: object) -> str:
 
 
 def shown_key(key: object) -> str:
-    """Return a key for a message: a str in ASCII, shortened; of anything else the type."""
+    """Return a key for a message: a str in ASCII, shortened, or the type of anything else."""
     if not isinstance(key, str):
         return f"<{a_type(key)}>"
     # The text after "=" or ":" may be a credential, written where only its name belongs.
@@ -98,8 +98,8 @@ def as_object(source: str, path: str, value: object, expected: str) -> Mapping[A
 
 # --- Limit sizes ------------------------------------------------------------------------------------------------------
 
-# Some programs keep megabytes of other data in their file. A section of servers is short; far beyond anything that
-# people write, it is refused before it is processed.
+# Some programs keep megabytes of other data in their file, so sections have limits of their own, far beyond anything
+# that people write. A larger section is refused before any processing.
 
 
 MAX_SERVERS: Final = 1000
@@ -109,7 +109,7 @@ MAX_SIZE: Final = 1024 * 1024
 """Size of a section: the characters of its strings, plus `_WEIGHT` for every value and key."""
 
 _WEIGHT: Final = 16
-"""Characters that take as long to process as any value or key."""
+"""Characters that take as long to process as one value or key."""
 
 
 def check_size(source: str, path: str, section: object) -> None:
@@ -143,7 +143,7 @@ def _everything_in(value: object) -> Iterator[object]:
 
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
-"""The largest file to read. Some programs keep their history in it."""
+"""Maximum size of a file. Some programs keep their history there."""
 
 Content: TypeAlias = tuple[bytes, os.stat_result]
 """The content of a file, and its status when it was read."""
@@ -173,15 +173,15 @@ def file_name(path: object, argument: str, remedy: str = "give a path") -> str:
 
 
 _COMMAND_LINE: Final = re.compile(r"[\w-]{1,64}(?: .*)?", re.ASCII)
-"""A word without a folder and an ending, and perhaps its arguments."""
+"""A command without a folder or an ending, perhaps with arguments."""
 
 
 def read_bytes(name: str) -> Content:
-    """Read a regular file up to the size limit, without ever waiting for a writer."""
+    """Read a regular file of at most `MAX_FILE_BYTES`, without waiting for a writer."""
     try:
         # O_NONBLOCK: opening a named pipe would otherwise block this thread until a process opens it for writing, and
-        # no timeout ends that. The type is checked on the open descriptor: between a check of the path and the open,
-        # the file could be replaced.
+        # no timeout ends the wait. The type is checked on the open descriptor: between a check of the path and the
+        # open, the file could be replaced.
         descriptor = os.open(name, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     except (OSError, ValueError) as error:
         raise bad(name, "", _unreadable(error, name)) from None
@@ -249,10 +249,10 @@ _TRAILING_COMMA: Final = re.compile(r'(?P<keep>"(?:[^"\\\n]|\\.)*+"?)|,(?=[ \t\r
 _NOT_NEWLINE: Final = re.compile(r"[^\n]")
 
 MAX_COMMENTED: Final = 2 * 1024 * 1024
-"""Characters of JSON in which comments are removed, in about a second."""
+"""Maximum of characters of JSON with comments, removed in about a second."""
 
 MAX_TOML: Final = 1024 * 1024
-"""Characters of TOML to read, in about a second: the parser is written in Python."""
+"""Maximum of characters of TOML, parsed in about a second, by Python code."""
 
 _KEY_PART: Final = r"""(?:[\w-]++|"(?:[^"\\\n]|\\.)*+"|'[^'\n]*+')"""
 _LONG_KEY: Final = re.compile(rf"(?<![\w.-]){_KEY_PART}(?:[ \t]*+\.[ \t]*+{_KEY_PART}){{64}}")
@@ -282,7 +282,7 @@ def repeated_keys(mapping: Mapping[Any, Any]) -> tuple[str, ...]:
 
 
 def parse(source: str, text: str) -> Mapping[str, Any]:
-    """Return the object in a file, which is parsed by its suffix, else by its first characters."""
+    """Return the object in a file. The suffix decides the format, else the first characters."""
     suffix = source.rpartition(".")[2].lower()
     if suffix in ("yaml", "yml"):
         raise bad(source, "", "YAML is not supported here; use JSON (.json) or TOML (.toml), or a DirectorySource")
@@ -401,10 +401,10 @@ _LINE: Final = re.compile(r"(?:export[ \t]+)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)[ \
 _SINGLE: Final = re.compile(r"'(?P<text>[^']*)'[ \t]*(?:#.*)?")
 _DOUBLE: Final = re.compile(r'"(?P<text>(?:[^"\\]|\\.)*)"[ \t]*(?:#.*)?')
 _ENV_COMMENT: Final = re.compile(r"(?:^|(?<![ \t])[ \t]+)#.*")
-"""Counts blanks from the first one only; trying each of many would take quadratic time."""
+"""A comment, from the first blank in front: trying each of many blanks would take quadratic time."""
 
 _END: Final = re.compile(r"\r\n|\r|\n")
-"""The end of a line. `str.splitlines` knows more, and would cut a value in two."""
+"""The end of a line. `str.splitlines` knows further ends, and would cut a value in two."""
 
 _BACKSLASHED: Final = re.compile(r"\\(.)")
 _ESCAPES: Final = {"n": "\n", "r": "\r", "t": "\t"}

@@ -1,7 +1,7 @@
 """Ask a person, once, for values that a configuration needs.
 
-The program's ``ask`` blocks and may raise. It is called only if a server needs the input, and at most once: a person
-who declined must not be asked again by the next server.
+The program's ``ask`` blocks and may raise. It is called only for inputs that a server needs, and once for each: a
+person who declined must not be asked again by the next server.
 
 Owns: the answers and errors of one load.
 Writes: nothing.
@@ -25,7 +25,7 @@ from ._file import child, found
 _ID: Final = re.compile(r"[\w.-]{1,64}")
 _NAMED_KEYS: Final = 10  # inputs in a message
 IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
-"""The keys of an input; the last two are of an unsupported type, which has its own error."""
+"""The keys of an input. The last two are of an unsupported type with its own error."""
 
 
 @attrs.frozen(kw_only=True)
@@ -55,7 +55,7 @@ class Inputs:
     """The inputs of one file, each asked for at most once.
 
     Attributes:
-        problem: why inputs of the file are missing here, or None.
+        problem: the first mistake in the list of inputs, or None.
     """
 
     def __init__(self, described: object, ask: Ask | None) -> None:

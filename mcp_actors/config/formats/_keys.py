@@ -1,7 +1,7 @@
 """Known keys of an entry; readers of settings, sign-in and tool lists.
 
-Programs spell an option in many ways; the tables map each spelling to a field. Two keys may set the same field, and
-`Fields` remembers the key of each, for errors.
+Programs spell an option in many ways; the tables map each spelling to a field. `Fields` refuses a second key for a
+field, and remembers the place of each key for errors.
 
 Owns: nothing.
 Writes: the `Fields` passed in.
@@ -39,7 +39,7 @@ _OF_KIND: Final[Mapping[Kind, str]] = {
     "socket": "socket",
 }
 TRANSPORT_KINDS: Final[Mapping[str, Kind]] = {word: kind for kind, words in _OF_KIND.items() for word in words.split()}
-"""The values of ``type``, in lower case and without ``-`` and ``_``."""
+"""Value of ``type`` or ``transport``, in lower case and without ``-``, ``_`` and blanks → kind."""
 
 _OF_FIELD: Final = {
     **{name: name for name in ("args", "cwd", "server", "secret", "secret_file")},
@@ -80,7 +80,7 @@ SPECIAL: Final = frozenset(
         *("headersHelper", "bearer_token_env_var", "env_http_headers"),
     }
 )
-"""Keys that set a field in their own way."""
+"""Further keys, each read in its own way."""
 
 IGNORED: Final = frozenset(
     {
@@ -89,7 +89,7 @@ IGNORED: Final = frozenset(
         *("supports_parallel_tool_calls", "tags", "version"),
     }
 )
-"""Keys that do not concern the connection, but what other programs ask, show or remember."""
+"""Keys that concern only what other programs ask, show or remember."""
 
 NOT_DONE: Final[Mapping[str, str]] = {
     **dict.fromkeys(
@@ -106,7 +106,7 @@ NOT_DONE: Final[Mapping[str, str]] = {
         "some programs read it as seconds and others as milliseconds; set mcp_actors.request_timeout, in seconds"
     ),
 }
-"""Unsupported keys of other programs, each with a remedy; ``tools`` only with an object."""
+"""Unsupported key of other programs → a remedy; ``tools`` only with an object as its value."""
 
 KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
 WITH_EFFECT: Final = (KNOWN - IGNORED - NOT_DONE.keys()) | {"tools"}
@@ -144,7 +144,7 @@ class Surroundings:
         warn: called with the place and the text of a warning.
         cwd: the directory for commands and relative directories; None for the current directory.
         only: the servers to ask inputs for, disabled or not; None for the enabled servers.
-        connect_timeout: the argument of `ServerConfig` set by the environment, or nothing.
+        connect_timeout: this argument of `ServerConfig` if the environment sets one, else empty.
         of_vs_code: whether ``~`` is expanded in arguments.
         is_off: whether a list elsewhere in the file disables the server.
     """
@@ -206,7 +206,7 @@ class Fields:
         self.values[field], self.keys[field] = value, place
 
     def translated(self, error: ConfigError, server: str) -> ConfigError:
-        """Move an error of a class to the place of the key that set the value."""
+        """Return the error of a class with the place of the key that set the value."""
         below = (error.path or "").removeprefix(f"servers.{server}.")
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
@@ -253,7 +253,7 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
 
 
 def home_of(key: object) -> str:
-    """Return where a setting belongs; empty if there is none, or it may be a part of several others."""
+    """Return where a key belongs; empty if unknown, or a part of several settings."""
     if key in SETTABLE or key in IN_PYTHON:
         return "only in Python" if key in IN_PYTHON else f'as "{SETTINGS}": {{"{key}": …}}'
     if len(akin(str(key), SETTABLE)) > 1:
@@ -340,7 +340,7 @@ def read_oauth(value: object, place: str, around: Surroundings) -> OAuth | None:
     if value is True or (isinstance(value, str) and value.lower() == _WORD):
         return OAuth()
     if nearest(value, [_WORD]) is not None:
-        # A misspelled word would be sent as a token. It can hardly be a real one, so show it.
+        # A misspelled word would be sent as a token. No real token looks like "oauth", so show the word.
         problem = f'found {shown_key(value)}; write "oauth" to sign in, or a token like this in the headers'
         raise bad(around.source, place, problem)
     if not isinstance(value, Mapping):
@@ -375,7 +375,7 @@ def _redirect(source: str, place: str, port: object) -> str:
 
 
 def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
-    """Store the filter made of the lists. A tool in both is hidden."""
+    """Store the filter of shown and hidden tools. A tool in both lists is hidden."""
     shown, hidden = (_listed(entry, keys, server) for keys in (SHOWN_TOOLS, HIDDEN_TOOLS))
     if shown is None and not hidden:
         return

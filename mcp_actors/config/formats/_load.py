@@ -1,7 +1,7 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-A bad entry must not cost the rest: an error is kept under the name of its server. Loading blocks, on files and on the
-user's ``ask``. ``os.environ`` gives overrides and the connect timeout, and precedes ``.env``.
+A bad entry must not cost the rest: the error is kept under the name of the server. Loading blocks, on files and on the
+user's ``ask``. ``os.environ`` gives overrides and the connect timeout, and takes precedence over ``.env``.
 
 Owns: nothing.
 Writes: nothing.
@@ -61,8 +61,8 @@ from ._programs import (
 
 # --- Overrides (``MCP_ACTORS__…``) ------------------------------------------------------------------------------------
 
-# ``MCP_ACTORS__<SERVER>__<FIELD>`` or ``…__<FIELD>__<KEY>``: names in upper case, with ``_`` for other characters. Two
-# servers, or a server and a field, may get the same name; such a variable is refused, never applied to the first fit.
+# ``MCP_ACTORS__<SERVER>__<FIELD>`` or ``…__<FIELD>__<KEY>``: names in upper case, with ``_`` for other characters. A
+# variable may fit two servers: ``A__ENV__URL`` a server ``a`` and a server ``a__env``. `check_overrides` refuses it.
 
 
 PREFIX: Final = "MCP_ACTORS__"
@@ -82,7 +82,7 @@ _SYNONYMS: Final[Mapping[str, tuple[str, ...]]] = {
 
 @attrs.frozen
 class Override:
-    """A variable that fits a server: the field to set, and the key within (empty for the field itself)."""
+    """A variable that fits a server: the field to set (empty if unknown), and the key within (empty for all)."""
 
     variable: str
     server: str
@@ -109,7 +109,7 @@ def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dic
     """Return the error of each variable that fits no server or field, or more than one.
 
     Args:
-        servers: the names of all servers; names of variables, as returned here, are skipped.
+        servers: the names of all servers. Variables, as in an earlier result, are skipped.
         environ: the environment.
 
     Returns:
@@ -142,7 +142,7 @@ def _normal(name: str) -> str:
 
 
 def fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
-    """Yield the variables that begin with a server; an unknown field is empty."""
+    """Yield the variables that begin with the name of a server."""
     prefix = f"{PREFIX}{_normal(server)}__"
     for variable in sorted(environ):
         if variable.startswith(prefix):
@@ -152,7 +152,7 @@ def fitting(server: str, environ: Mapping[str, str]) -> Iterator[Override]:
 
 def _apply(entry: dict[str, Any], override: Override, text: str) -> None:
     field, key = override.field, override.key
-    # A reference to a credential is resolved at each connect, masked by name, and never written down.
+    # Write a credential as a reference: resolved at each connect, masked by name, and never written down.
     value = f"${{{override.variable}}}" if field in _SECRETS else text if field in _TEXT_FIELDS else _value(text)
     settings = entry.get(SETTINGS)
     settings = dict(settings) if isinstance(settings, Mapping) else {}
@@ -226,7 +226,7 @@ def load_config(
             as a str or `Secret`, or None. Default None: an input has its default, or is an error.
         env_file: a ``.env`` file with variables for ``${VAR}``, and for the names in ``env_from``. Variables in the
             environment take precedence. None (default) reads no such file.
-        source: names a mapping in errors and in ``ServerConfig.source``; a file has its path.
+        source: the name of a mapping in errors and in ``ServerConfig.source``; a file has its path.
 
     Returns:
         The servers, errors and warnings.
@@ -247,7 +247,7 @@ def load_servers(
     source: str = "a mapping",
     content: Content | None = None,
 ) -> LoadedConfig:
-    """Like `load_config`, but ask for the inputs of `only` these servers, and do not read a given `content` again."""
+    """Do as `load_config`, but ask for inputs of the servers in `only`, and use `content` if given."""
     if ask is not None and not is_function(ask):
         raise ConfigError(f"load_config: ask is {found(ask)}; give a function (input) or None", source="load_config")
     variables = {} if env_file is None else read_env_file(env_file)
@@ -278,7 +278,7 @@ def runs_us(command: object, args: object) -> bool:
 def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
     """Return a configuration in which each entry that runs a gateway is an error.
 
-    ``config attach`` leaves such an entry in a host's file; a gateway of this file would start itself without end.
+    ``config attach`` leaves such an entry in a host's file. A gateway with this file would start itself without end.
     """
     refused = {}
     for server in loaded.servers:
@@ -305,12 +305,12 @@ def with_failed(loaded: LoadedConfig, errors: Mapping[str, ConfigError]) -> Load
 
 @attrs.frozen
 class Entry:
-    """One server as written, or an error instead.
+    """One server as written.
 
     Attributes:
-        value: the entry, in the form of ``mcpServers``.
-        source: the place of the whole, for messages: a file, a file and a line, or a table.
-        section: the place around the entries.
+        value: the entry, in the form of ``mcpServers``, or its error.
+        source: where the entry is, for messages: a file, a file and a line, or a table.
+        section: the place of the entries in the source.
     """
 
     key: object
@@ -325,7 +325,7 @@ def load_entries(
 ) -> LoadedConfig:
     """Make configurations of entries read from anything but JSON or TOML.
 
-    An error of the iterator is the error of the whole. Messages about entries are added to `warnings`.
+    A `ConfigError` of the iterator replaces all servers. Warnings about entries are added to `warnings`.
     """
     return _Loading(source, file, None, warnings=[] if warnings is None else warnings).load_entries(entries)
 
@@ -371,7 +371,7 @@ class _Loading:
                 around = attrs.evolve(around, of_vs_code=path in OF_VS_CODE, program=program)
                 self._load_section(path, section, around, hidden)
                 if os.path.basename(self.source) == OF_CLAUDE:
-                    hidden |= section.keys()  # servers for this folder hide servers for all
+                    hidden |= section.keys()  # servers for this folder hide servers for all folders
         return self._loaded()
 
     def load_entries(self, entries: Iterable[Entry]) -> LoadedConfig:
@@ -472,11 +472,11 @@ class _Loading:
             return
         if (first.section, first.key) == (entry.section, entry.key) and self.servers.pop(name, None) is not None:
             self.twice.add(name)
-        called = first.place if first.place != entry.place else first.source  # a line, if the places are equal
+        called = first.place if first.place != entry.place else first.source  # with a line, if the places are equal
         raise bad(entry.source, entry.place, f"{called} is called {name!r} too; rename one of them")
 
     def _note_failure(self, name: str, entry: object, error: ConfigError, *, is_off: bool) -> None:
-        """Keep an error; for a disabled server, as a warning only."""
+        """Keep an error; for a disabled server that is not in `only`, as a warning."""
         named = name in self.twice or (self.only is not None and name in self.only)
         if not named and (is_off or (isinstance(entry, Mapping) and not _may_be_enabled(entry))):
             self.warnings.append(f"{error} (the server is disabled)")

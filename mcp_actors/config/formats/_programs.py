@@ -1,6 +1,6 @@
-"""Table of other programs; sections and names in their files.
+"""Table of other programs; sections, names and projects in their files.
 
-The page about configuration files shows the same table. A file seldom says who wrote it: the folder and the keys
+The page about configuration files shows the same table. A file seldom names its program: the folder and the keys
 decide. Folders are looked up on the file system; no file is read.
 
 Owns: nothing.
@@ -53,7 +53,7 @@ class Program:
         if pattern is None:
             return value
         if isinstance(value, str):
-            # Variables of a shell's command line that are not set here stay as they are: they may be its own.
+            # In a shell's command line, a variable that is not set here stays: the shell may set it.
             unset = r":-$\g<name>" if key == "args" and " " in value and self.variable == "$NAME" else ""
             return pattern.sub(rf"${{\g<name>{unset}}}", value)
         if isinstance(value, Mapping):
@@ -89,13 +89,13 @@ _OWN: Final[Mapping[str, re.Pattern[str]]] = {
     "$NAME": re.compile(r"(?<!\$)\$(?P<name>[A-Za-z_]\w*)", re.ASCII),
     "{env:NAME}": re.compile(r"(?<!\$)\{env:(?P<name>[A-Za-z_]\w*)\}", re.ASCII),
 }
-"""Notation of a program → its variables. Other notations are ours."""
+"""Notation of a program → its variables. Other notations are ours too."""
 
 FOREIGN: Final = re.compile(
     r"(?<![\w$])\$(?:env:)?[A-Z_][A-Z0-9_]*(?!\w)|%[A-Z_][A-Z0-9_]{2,}%|(?<!\$)\{(?:env|file):[^}]*\}|\{\{[\s\w.-]+\}\}",
     re.ASCII,
 )
-"""Probably a variable in the notation of another program."""
+"""A likely variable in another notation."""
 
 SUBSTITUTION: Final = re.compile(r"\$\([^)]*\)")
 """A command of a shell, which some programs replace by its output."""
@@ -135,10 +135,12 @@ _LONGEST_NAME: Final = 64
 
 
 def find_sections(source: str, document: Mapping[str, Any]) -> list[tuple[str, Mapping[str, Any]]]:
-    """Return the parts of a document that map names to entries, with their places; the first takes precedence.
+    """Return the parts of a document that map names to entries, with their places.
+
+    In a ``.claude.json``, the current directory's servers come first.
 
     Raises:
-        ConfigError: there is none, or one is not an object or appears twice.
+        ConfigError: no section, or a section that is not an object or appears twice.
     """
     if twice := [key for key in repeated_keys(document) if key in SECTION_WRITERS]:
         raise repeated(source, "", tuple(twice))
@@ -179,7 +181,7 @@ def switched_off(
 ) -> dict[object, str]:
     """Return servers switched off by a list of Gemini CLI or Claude Code, each with the place of the list.
 
-    With `warn`, warn of unknown names in the list of Gemini, which switch the wrong servers. A value that is not a list
+    With `warn`, warn of unknown names in the lists of Gemini CLI, and if no server is left. A value that is not a list
     is refused: it could mean any server.
     """
     within, project = document.get("mcp"), _project(document)
@@ -226,7 +228,7 @@ def looks_like_entry(value: object) -> bool:
 
 
 def is_comment(key: object) -> bool:
-    """Return whether a key is only a comment, as JSON has none."""
+    """Return whether a key is only a comment."""
     return isinstance(key, str) and _COMMENT_KEY.match(key) is not None
 
 
