@@ -1,6 +1,6 @@
 """Run the command line: ``python -m mcp_actors`` is ``mcp-actors``.
 
-A daemon runs this file by path (``python -P …/mcp_actors/__main__.py serve``). Then an interpreter without the package
+A daemon runs this file by path (``python -P …/mcp_actors/__main__.py serve``), so an interpreter without the package
 finds this package and the packages next to it.
 """
 
@@ -15,6 +15,6 @@ if not __package__ and root not in sys.path:
     places = [place for place, path in enumerate(sys.path) if path.endswith("-packages")]
     sys.path.insert(min(places, default=len(sys.path)), root)
 
-from mcp_actors.cli import main  # noqa: E402  # it is found now
+from mcp_actors.cli import main  # noqa: E402
 
 main()

@@ -105,7 +105,7 @@ class Backoff:
     def total(self, attempts: int) -> float:
         """Return the sum of the delays before the first `attempts` attempts, in seconds and without jitter.
 
-        Fast for many attempts too: only growing delays are added separately.
+        Fast for many attempts: only growing delays are added separately.
 
         Raises:
             ValueError: `attempts` is negative.
@@ -124,7 +124,7 @@ class Backoff:
         return math.fsum([self.first, *growing])
 
     def _grown(self, growth: int) -> float:
-        """Return `initial` after it grew `growth` times, but no more than `maximum`."""
+        """Return `initial`, grown `growth` times, but no more than `maximum`."""
         if self.initial == 0:
             return 0.0
         try:
@@ -146,7 +146,7 @@ publish("mcp_actors", {"Backoff": Backoff})
 
 
 GLANCE: Final = 10.0
-"""Seconds on Trio's clock between checks of the wall clock: the delay after the machine wakes up."""
+"""Seconds on Trio's clock between checks of the wall clock: the longest delay after the machine wakes up."""
 
 
 async def sleep_through_suspend(seconds: float) -> None:

@@ -22,7 +22,7 @@ import trio
 E = TypeVar("E", bound=BaseException)
 
 _members: Final = vars(BaseExceptionGroup)["exceptions"].__get__
-"""Returns a group's members, also if the class has an attribute of that name."""
+"""Returns a group's members, even if the class has its own attribute ``exceptions``."""
 
 _message: Final = vars(BaseExceptionGroup)["message"].__get__
 
@@ -54,7 +54,7 @@ def is_exit(exc: BaseException | None) -> bool:
     """
     if exc is None or is_a(exc, (Exception, BaseExceptionGroup, trio.Cancelled, GeneratorExit)):
         return False
-    # No exception is asyncio's before that is imported, which takes longer than the import of the kernel.
+    # Not imported, which takes longer than the import of the kernel: before, no exception is from asyncio.
     asyncio: Any = sys.modules.get("asyncio.exceptions")
     return asyncio is None or not is_a(exc, asyncio.CancelledError)
 
@@ -85,7 +85,7 @@ def forget_cancelled(exc: BaseException | None, *, instead: BaseException | None
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:
-    """Return an exception or group without cancellations; None if nothing else is left."""
+    """Return an exception or group without cancellations; None if nothing is left."""
     if not is_a(exc, BaseExceptionGroup):
         return None if is_a(exc, trio.Cancelled) else exc
     if not any(is_a(leaf, trio.Cancelled) for leaf in leaves(exc)):
@@ -124,7 +124,7 @@ def collapse(exc: BaseException) -> BaseException:
     """Return the only exception in a group, or the group if there are several.
 
     A `trio.Cancelled` next to another exception is only a consequence and is ignored; a group of cancellations becomes
-    one. An exception that ends the program (`is_exit`) outranks everything.
+    one cancellation. An exception that ends the program (`is_exit`) outranks all others.
     """
     failure = without_cancelled(exc)
     if failure is None:

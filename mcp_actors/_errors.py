@@ -32,8 +32,8 @@ class McpActorsError(_pickling.Portable):
     """Base of the errors of this package. Misuse is a `TypeError`, `ValueError` or `RuntimeError` instead.
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
-    exception with its class and text as the text. An error made anew from ``args``, as by Celery's JSON results, keeps
-    class and text, but has default attributes: ``outcome`` is ``"unknown"``.
+    exception whose text is the class and text of the cause. An error made anew from ``args``, as by Celery's JSON
+    results, keeps class and text, but has default attributes: ``outcome`` is ``"unknown"``.
     """
 
 
@@ -54,8 +54,8 @@ class ActorStopped(ActorError):
     ``restart_child`` on the supervisor reopens the same mailbox, if the child is still in the supervisor's table.
 
     Attributes:
-        handed_over: True if the actor was handling the message at the end, which may have had an effect; False if the
-            message was never handed over.
+        handed_over: True if the message was being handled at the end, and may have had an effect; False if never handed
+            over.
     """
 
     def __init__(self, message: str, *, actor: str = "", handed_over: bool = True) -> None:
@@ -66,12 +66,13 @@ class ActorStopped(ActorError):
 class ActorCrashed(ActorError):
     """The incarnation that handled the message crashed or was restarted before an answer.
 
-    The effect of the message is unknown. ``__cause__`` is the reason of the end, as known when the caller was answered.
+    The effect of the message is unknown. ``__cause__`` is the reason, as known when the caller was answered. The block
+    of an actor without a supervisor raises this error too.
     """
 
 
 class ActorStartError(ActorError):
-    """An actor did not start. ``actor`` is the name; ``__cause__`` is the exception from ``running()``."""
+    """An actor did not start. ``__cause__`` is the exception from ``running()``, if any."""
 
 
 class RestartLimitReached(ActorError):
@@ -134,8 +135,8 @@ class ConnectFailed(ServerError):
 class ConnectionLost(ServerError):
     """The connection was lost after the request was sent. ``__cause__`` is the reason, as far as known.
 
-    Over HTTP each request has a connection, which may be lost alone, and an unreadable answer counts as lost. Other
-    requests and the session go on.
+    Over HTTP each request has its own connection: other requests and the session go on. An unreadable answer counts as
+    a lost connection.
 
     Attributes:
         outcome: ``"unknown"``: the server may have acted on the request, so there is no automatic retry.
@@ -151,7 +152,7 @@ class RequestTimedOut(ServerError, TimeoutError):
     """A request timed out. The caller has left; the server is asked to cancel a request that was sent.
 
     Attributes:
-        operation: the request, in the words of the protocol: ``"tools/call 'search'"``.
+        operation: the request in the protocol's words: ``"tools/call 'search'"``.
         seconds: the expired limit.
         limit: ``"request_timeout"``, from the call to the answer; ``"progress_timeout"``, without any progress since
             the request was sent; or ``"health_timeout"`` for a health check (``HealthPolicy.timeout``).
@@ -178,15 +179,15 @@ class RequestTimedOut(ServerError, TimeoutError):
 class ServerUnavailable(ServerError):
     """The server is not available: restarts are spent, the server was stopped, or the group was closed.
 
-    Or an open circuit breaker did not send this request, because the last requests failed.
+    An open circuit breaker raises this error too, because the last requests failed; the request was not sent.
 
     Attributes:
         state: the server's state, for example ``"failed"`` or ``"stopped"``.
-        last_error: the error behind that state, or behind the open breaker, if any.
+        last_error: the error behind the state or the open breaker, if any.
         outcome: ``"not_sent"``; or ``"unknown"`` if the server may have acted: stopped during the request, or after an
             earlier attempt was sent.
         retry_at: when the breaker lets a request through, or a ``failed`` server is tried again, in UTC. A time in the
-            past means that an attempt is under way. None if waiting alone will not help.
+            past means that an attempt is under way. None if waiting will not help.
     """
 
     def __init__(
@@ -209,10 +210,11 @@ class ServerUnavailable(ServerError):
 class HttpStatusError(ServerError):
     """A request was answered with an HTTP status that is not success. Other requests and the session go on.
 
-    An error in MCP's own terms stays an `mcp.MCPError`, whatever status the specification gives.
+    An MCP error in the response is raised as `mcp.MCPError`, unless the status is about credentials, load, proxies or
+    headers.
 
     Attributes:
-        status: the HTTP status, for example 429, or of a redirect that is not followed.
+        status: the HTTP status, for example 429, or 302 for a redirect not followed.
         retry_after: seconds that the server asks to wait, at most an hour; None if it does not ask.
     """
 
@@ -223,15 +225,17 @@ class HttpStatusError(ServerError):
 
 
 class ToolNotFound(ServerError):
-    """The tool was not found. ``server`` is the server that was searched, or ``"*"`` for all."""
+    """The tool was not found, is hidden or blocked. ``server`` is the server that was searched, or ``"*"`` for all."""
 
 
 class NotSupported(ServerError):
-    """A requested feature is not supported by one side. There was no effect, and a retry will not help.
+    """A requested feature is not supported by one side. A retry will not help.
+
+    There was no effect, unless the server asked this side a question during the request.
 
     Attributes:
-        capability: not offered by the server: an attribute of ``ServerInfo.supports``, such as
-            ``"resources_subscribe"``. Not offered by this side: ``"sampling"``, ``"elicitation"``, ``"roots"`` or
+        capability: missing at the server: an attribute of ``ServerInfo.supports``, such as ``"resources_subscribe"``,
+            or ``"input_required"``. Missing at this side: ``"sampling"``, ``"elicitation"``, ``"roots"`` or
             ``"tasks"``.
     """
 
@@ -268,7 +272,7 @@ class InvalidResult(ServerError):
         result: the ``mcp.types.CallToolResult``, as the server sent it.
     """
 
-    # The result is None only in a copy made anew from the text.
+    # The result is None only in an error made anew from ``args``.
     def __init__(
         self,
         message: str,
@@ -290,10 +294,10 @@ class LimitExceeded(ServerError):
     A caller gets this error if
 
     - the server's mailbox is full and the overflow policy is ``"fail"``;
-    - a request within a request of a server with ``max_in_flight=1`` would wait for itself;
-    - a list has no end, or an answer is too long.
+    - a request would deadlock, because all ``max_in_flight`` requests of the server wait for it;
+    - a list has no end, an answer is too long, or there are too many subscriptions or rounds of input.
 
-    As the ``__cause__`` of a lost connection: the server sent another message that was too long, or too many requests.
+    As the ``__cause__`` of a lost connection: the server sent too long a message, or too many requests.
 
     Attributes:
         outcome: ``"not_sent"``: the request was not accepted; ``"unknown"``: the server may have acted.
@@ -326,7 +330,7 @@ class ConfigError(McpActorsError, ValueError):
 
     Args:
         message: the problem and a remedy.
-        owner: the subject, written in front of the message: a class, a server, a place in a file.
+        owner: the subject, in front of the message: a class, a server, a place in a file.
         source: see Attributes.
         path: see Attributes.
 

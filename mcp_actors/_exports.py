@@ -24,7 +24,7 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
 
     The new value is ``mcp_actors`` for names in ``mcp_actors/__init__.py``, else `module`. A folder's ``__init__`` ends
     with ``publish(__name__, globals())``; a file directly in ``mcp_actors`` ends with a call for the folder that
-    exports the names. Public and foreign things, private names, constants and type aliases stay.
+    exports the names. Things of public modules or other packages, private names, constants and type aliases stay.
 
     Args:
         module: the dotted name under which users import the things.
@@ -60,7 +60,7 @@ def _publish_members(kind: Any) -> None:
 
 
 def public_members(self: object) -> list[str]:
-    """List an object's members without an underscore; all for a class of a user."""
+    """List an object's members without private ones; all members for a class of a user."""
     foreign = type(self).__module__.partition(".")[0] != _PACKAGE
     return [name for name in object.__dir__(self) if foreign or not name.startswith("_") or name.startswith("__")]
 
@@ -80,7 +80,7 @@ def fetch_later(namespace: dict[str, Any], homes: Mapping[str, str]) -> Callable
     """Return a ``__getattr__`` for a folder, which imports a module at the first use of its names.
 
     The folder's ``__init__`` imports the same names under ``TYPE_CHECKING``. Code of this package that must not load
-    them writes ``from .. import config`` and, in a function, ``config.load_config``.
+    the module early writes ``from .. import config`` and, in a function, ``config.load_config``.
 
     Args:
         namespace: the ``globals()`` of the folder's ``__init__``, which keeps fetched names.

@@ -1,7 +1,7 @@
 """Log, show and await values of users, whatever their code does.
 
 A log record runs handlers, filters and formatters of the program, and a text runs the ``__repr__`` of an exception or
-an observer. Any may raise in the midst of a step: an actor might then not report its end, and the tree would hang.
+an observer. If this code raised in the midst of a step, an actor might not report its end, and the tree would hang.
 
 Owns: nothing.
 Writes: the log; to stderr, records that cannot be logged.
@@ -35,7 +35,7 @@ def shown(value: object, *, limit: int = SHOWN_REPR) -> str:
 
 def words_of(exc: BaseException, *, limit: int = 10_000) -> str:
     """Return the text of an exception, shortened; the class if that raises."""
-    # An error of this package may describe a hundred levels of a tree.
+    # The limit is high: an error of this package may describe a hundred levels of a tree.
     return _safely(str, exc, limit)
 
 
@@ -46,7 +46,7 @@ def plain_name(name: str) -> str:
 
 def _safely(fn: Callable[[object], str], value: object, limit: int) -> str:
     try:
-        text = str.__str__(fn(value))  # of a subclass of str, whose methods may raise as well
+        text = str.__str__(fn(value))  # a subclass of str may have methods that raise
     except BaseException:  # an exit too: the text is needed to complete a step
         return f"{type(value).__name__} (its {fn.__name__}() raises)"
     if len(text) <= limit:
@@ -59,7 +59,7 @@ class Log:
     """A logger of the logging module that does not fail if a handler, filter or formatter of the program does.
 
     The record is written to stderr instead, as the logging module does with records that cannot be formatted. An
-    exception that ends the program (`is_exit`) still leaves, after the record was handled as far as possible.
+    exception that ends the program (`is_exit`) still leaves, after the record was written.
     """
 
     __slots__ = ("_logger",)
@@ -89,7 +89,7 @@ class Log:
             self._logger.log(level, text, *args, exc_info=known, extra=extra, stacklevel=stacklevel + 1)
         except BaseException as exc:
             # Callers log in the midst of a step, for example between a change of state and an answer. If a mistake in a
-            # formatter raised there, the step would stay half done. An exit may leave: it ends the program anyhow.
+            # formatter raised here, the step would stay half done. An exit may leave, because it ends the program.
             _write(level, text, args, error, exc)
             if is_exit(exc):
                 raise
@@ -116,14 +116,14 @@ def _write(
     if not logging.raiseExceptions:  # the program wants no such lines
         return
     facts = ", ".join(shown(each, limit=200) for each in (*args, *([] if error is None else [error])))
-    with suppress(Exception):  # it may be closed, or None
+    with suppress(Exception):  # stderr may be closed, or None
         what = f"mcp_actors: logging raised {shown(problem)} for this record"
         sys.stderr.write(f"{what}: {logging.getLevelName(level)}: {text} [{facts}]\n")
 
 
 # --- Await the answer of a user's function if it is awaitable ---------------------------------------------------------
 
-# A plain function works wherever an async one does. It is called in the event loop, so it must not block.
+# A plain function works wherever an async one does. Both are called in the event loop, so they must not block.
 
 
 P = ParamSpec("P")
@@ -131,9 +131,9 @@ T = TypeVar("T")
 
 
 async def answer_of(answer: Awaitable[T] | T) -> T:
-    """Return the result of a function, awaited if it is awaitable.
+    """Return an answer, awaited if awaitable.
 
-    **Cancellation**: as of the awaitable. Otherwise this is not a checkpoint.
+    **Cancellation**: as of the awaitable. A plain answer is not a checkpoint.
     """
     return await answer if isawaitable(answer) else answer
 

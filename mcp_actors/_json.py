@@ -21,12 +21,12 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 # --- Walk through unchecked JSON-like data, and measure it ------------------------------------------------------------
 
-# Data may be nested a hundred thousand levels deep, or contain itself. So nothing here recurses, and a caller that has
-# seen enough stops the walk: the inside of a value is not touched before the next value is requested.
+# Nothing here recurses, and a caller that has seen enough stops the walk: the inside of a value is not touched before
+# the next value is requested.
 
 
 LEAST_BYTES: Final = 8
-"""Bytes that every value counts for. The cost of data grows with the number of values: a million times ``1`` takes
+"""Bytes that a value counts for at least. The cost of data grows with the number of values: a million times ``1`` takes
 longer to handle than a million letters.
 """
 
@@ -71,7 +71,7 @@ def measured(value: Any, enough: int) -> tuple[int, int, bool]:
 
 
 def _own_size(value: Any, enough: int) -> tuple[int, bool]:
-    """Return the bytes of a value without members, and whether it is an object or an array."""
+    """Return the bytes of a value, excluding members, and whether it is an object or an array."""
     if isinstance(value, str):
         return bytes_in(value), False
     if (members := members_of(value)) is not None:
@@ -91,9 +91,9 @@ def bytes_in(text: str, *, least: int = LEAST_BYTES) -> int:
 
 # --- Read text that JSON allows and UTF-8 does not --------------------------------------------------------------------
 
-# JavaScript cuts texts within an emoji, Java encodes it as two halves (CESU-8), and old programs write other encodings.
-# The parser refuses these. They become U+FFFD in a text for people or models. In a text that is compared or sent back,
-# that would make another name or cursor, so the item becomes an `UnreadableItem`.
+# JavaScript cuts texts within an emoji, Java encodes an emoji as two halves (CESU-8), and old programs write other
+# encodings. The parser refuses these parts. In a text for people or models they become U+FFFD. In a text that is
+# compared or sent back, U+FFFD would make another name or cursor, so the item becomes an `UnreadableItem`.
 
 
 _HALF: Final = re.compile("[\ud800-\udfff]")
@@ -119,7 +119,7 @@ _PLACE_WITHIN: Final[dict[str, tuple[dict[str, str], str]]] = {
     "schema": _SCHEMA,
     "shown": _SCHEMA,
 }
-"""Kind of an object → the kinds of members with these names, and of all others.
+"""Kind of an object → the kinds of some members by name, and of all other members.
 
 Texts that are *kept* or in a *schema* are compared or sent back; others are only read. An `UnreadableItem` may replace
 each of the *items* of a list, and a value that is *alone*.
@@ -129,11 +129,11 @@ _BOUNDARIES: Final = frozenset({"kept", "schema"})
 
 
 def read_json(text: bytes) -> Any:
-    """Parse a message, also with text that UTF-8 cannot represent (see above).
+    """Parse a message, also with text that UTF-8 cannot represent.
 
     Raises:
-        ValueError: not JSON, or nested too deeply; or such text comes with many values or in the id, or is compared or
-            sent back outside a response.
+        ValueError: not JSON, or nested too deeply; or such text is in a message of many values, in the id, or, outside
+            a result, in a text that is compared or sent back.
     """
     try:
         return from_json(text)
@@ -148,7 +148,7 @@ class _Mending:
         self._left = 50_000  # values: they take twenty milliseconds, in a single step
 
     def _parsed(self, text: bytes) -> Any:
-        """Parse a text. Parts that UTF-8 cannot represent become surrogates, each alone."""
+        """Parse a text. Each byte or escape that UTF-8 does not allow becomes a surrogate."""
         decoded = text.decode("utf-8", "surrogateescape")
         if decoded.lstrip()[:1] in ("{", "[") and (_ESCAPED_HALF.search(decoded) or _HALF.search(decoded)):
             with suppress(RecursionError):
@@ -205,14 +205,14 @@ def _is_unicode(value: Any) -> bool:
 
 
 def _logged(name: object) -> str | None:
-    """Replace surrogates in a name, because a log cannot have them."""
+    """Replace surrogates in a name for a log."""
     return name.encode("utf-8", "replace").decode() if isinstance(name, str) else None
 
 
 # --- Read the items of a list in JSON text that is invalid ------------------------------------------------------------
 
 # The parser refuses the whole text for one value that is nested too deeply. So a search for brackets and strings finds
-# where each item of a list begins and ends, and each is parsed alone. The parser decides whether the text is JSON.
+# where each item of a list begins and ends, and each item is parsed alone. Only the parser decides what is JSON.
 
 
 TOKENS: Final = 256
@@ -229,7 +229,7 @@ BRACKETS: Final = {b"{": 1, b"[": 1, b"}": -1, b"]": -1}
 class UnparsedText(str):
     """A mark in the ``data`` of an error, with the text that cannot be parsed.
 
-    Equal to the mark alone, and pickled and shown as the mark.
+    Equal to the mark alone, and pickled and shown without the text.
     """
 
     text: bytes = b""
@@ -259,7 +259,7 @@ class UnreadableItem:
 
 @define(eq=False)
 class ItemReader:
-    """Reads the text of an object, and a list inside item by item.
+    """Reads the text of an object, with one list inside item by item.
 
     Args:
         text: the text, perhaps a list with only this object.
@@ -300,7 +300,7 @@ class ItemReader:
     def _search(self) -> Iterator[None]:
         names = [b'"%b"' % name.encode() for name in self._path]
         outer = 2 if self._text.lstrip(b" \t\r\n").startswith(b"[") else 1
-        depth = known = begin = 0  # known: the names of the path that lead here
+        depth = known = begin = 0  # known: how many names of the path lead here
         earlier = last = b""
         for count, match in enumerate(JSON_TOKEN.finditer(self._text)):
             if count % TOKENS == TOKENS - 1:
