@@ -38,8 +38,8 @@ LONGEST_MESSAGE: Final = 300
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word
-_COMPARED_NAMES: Final = 500  # names
-_COMPARED_LENGTH: Final = 64  # characters of a name; those of tools have at most as many in most programs
+_COMPARED_NAMES: Final = 500
+_COMPARED_LENGTH: Final = 64  # characters of a name, the limit of most programs for tools
 _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "read_timeout_seconds"})
 
 # --- Unknown arguments ------------------------------------------------------------------------------------------------
@@ -56,11 +56,11 @@ def explained(thing: C) -> C:
 
 
 def explained_methods(kind: type[T]) -> type[T]:
-    """Apply `explained` to all public methods of a class that do not look at unknown arguments themselves."""
+    """Apply `explained` to the public methods of a class, except those with ``**kwargs``."""
     of_actor = f"{kind.__name__}." if hasattr(kind, "tell") else ""
     for name, member in tuple(vars(kind).items()):
         if inspect.isfunction(member) and not name.startswith("_") and not _takes_any(member):
-            # The asyncio bridge sends a request by the method with this prefix, which its users do not see.
+            # The asyncio bridge calls methods with this prefix; users know the names without the prefix.
             public = name.removeprefix("send_")
             setattr(kind, name, _explaining(member, f"{of_actor}{public if hasattr(kind, public) else name}()"))
     return explained_names(kind)
@@ -93,7 +93,7 @@ _MEANT: Final[tuple[tuple[str, str, str], ...]] = (
     ("reply", "answer resolve send set set_result", "write reply(value)"),
     ("reply", "reject set_exception", "write fail(error)"),
 )
-"""An attribute of a class, other words that people write, and their meaning; ``*`` are far words."""
+"""An attribute that the class has, wrong names, and the remedy. ``*`` is any name unlike all attributes."""
 
 
 def _explain_attribute(instance: object, name: str) -> NoReturn:
@@ -110,7 +110,7 @@ def _explain_attribute(instance: object, name: str) -> NoReturn:
     problem = f"{kind.__name__!r} object has no attribute {name!r}"
     if hint is None:
         raise AttributeError(problem)
-    # With a name of its own, Python suggests none.
+    # Python suggests names only for an error without a name.
     raise AttributeError(
         f"{problem}; {hint.replace('await ', '') if kind.__name__.startswith('Sync') else hint}", name=name
     )
@@ -159,7 +159,7 @@ def _explanation(
 
 
 CALL_ARGUMENTS: Final = ("name", "arguments", "progress", "meta", "idempotent")
-"""The arguments of ``call_tool``, which looks at unknown ones, because a frame around it would cost every call."""
+"""The arguments of ``call_tool``, which finds unknown arguments itself: a wrapper would slow down each call."""
 
 
 def unknown_argument(who: str, word: str, known: Collection[str]) -> TypeError:
@@ -196,7 +196,7 @@ def refuse_option(tool: str, option: str) -> TypeError:
 def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
     if word in _TIMEOUTS and who in ("open_servers()", "Http", "Socket", "Sse", "Stdio"):
         return "set it for each server: ServerConfig(connect_timeout=…, request_timeout=…)"
-    actor = who.startswith("actor ") or "." in who  # or a method of one
+    actor = who.startswith("actor ") or "." in who  # or a method of an actor
     if word in _TIMEOUTS and (actor or who.endswith("()")):
         limit = (
             "limit this call with `with trio.fail_after(seconds):` (on asyncio: `async with asyncio.timeout(seconds):`"
@@ -228,7 +228,7 @@ _OPTIONS_ELSEWHERE: Final = (
     ("open_servers()", "stop_on", "in threads, call sys.exit in a handler of the signal"),
     ("open_servers()", "reload_on", "in threads, call servers.reload() in a handler of the signal"),
 )
-"""Classes or functions, options that others have (or a problem), and where to write them (or what to write)."""
+"""Classes or functions, misplaced options (or a problem), and the remedy. ``*`` is the option."""
 
 
 def _elsewhere(who: str, word: str) -> str | None:
@@ -247,7 +247,7 @@ def akin(word: str, known: Iterable[str]) -> list[str]:
 def nearest(word: str, known: Iterable[str], count: int = 1) -> list[str]:
     """Return similar names, the nearest first.
 
-    Servers choose the number and length of names, and comparing is slow, so this takes some milliseconds at most.
+    Servers choose the number and length of names, and comparing is slow, so both are limited: this takes milliseconds.
     """
     import difflib  # here, because only errors need it
 
@@ -295,10 +295,10 @@ class Unopened:
 
     __aiter__ = __iter__
 
-    if not TYPE_CHECKING:  # it would hide misspelled attributes from them
+    if not TYPE_CHECKING:  # type checkers would accept misspelled attributes
 
         def __getattr__(self, name: str) -> NoReturn:
-            if name.startswith("_"):  # Python and its libraries look for optional ones
+            if name.startswith("_"):  # Python and libraries look for optional names
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             problem = f"nothing is open before the block, so {name[:_SHOWN]!r} cannot be used"
             raise AttributeError(str(self._refuse(problem)))
@@ -329,7 +329,7 @@ def opens_block(fn: Callable[P, AsyncIterator[T]]) -> Callable[P, AbstractAsyncC
 
 
 class _Explained(Block[T_co]):
-    """A block of `asynccontextmanager`, whose coroutines enter and leave it."""
+    """Passes on the coroutines of a block of `asynccontextmanager`."""
 
     def __init__(self, door: str, opening: AbstractAsyncContextManager[T_co]) -> None:
         super().__init__(door)
@@ -360,14 +360,14 @@ class _OpenedBlock(_Explained[T_co]):
             return await super().__aexit__(*failure)
         finally:
             self._exited.set()
-            # So that no task is left behind; it takes two steps of the event loop. A cancellation must not skip them.
+            # Leave no task behind; this takes two steps of the event loop. A cancellation must not skip the wait.
             with trio.CancelScope(shield=True):
                 await self._released.wait()
 
     async def _keep(self) -> None:
         """Keep the block alive until it exits, also if the program holds only what the block has opened."""
-        # Otherwise the garbage collector would find the block's generator, and Trio would close that in another task,
-        # which cannot leave the nurseries of this one. A system task, because the program's nurseries must not wait.
+        # Otherwise the garbage collector would find the block's generator, and Trio would close the generator in a task
+        # that cannot leave the nurseries of the program's task. A system task, because the nurseries must not wait.
         try:
             await self._exited.wait()
         except trio.Cancelled:  # Trio cancels system tasks once the main task has ended
@@ -424,7 +424,7 @@ _OF_OTHER_LOOP: Final = {
 
 
 def note_loop(error: BaseException) -> None:
-    """Add to the error of a function of another event loop on which one it was called."""
+    """Add a note to the error of a function for another event loop: the loop that runs."""
     if type(error) is RuntimeError and error.args and isinstance(error.args[0], str):
         for note in (note for text, note in _OF_OTHER_LOOP.items() if error.args[0].startswith(text)):
             error.add_note(note)
@@ -471,7 +471,7 @@ def takes(value: Callable[..., Any], count: int) -> bool:
     """Return False for a function that cannot be called with so many positional arguments."""
     try:
         signature = inspect.signature(value)
-    except (TypeError, ValueError):  # it has none, being written in C, or its class has an odd `__eq__`
+    except (TypeError, ValueError):  # written in C, or its class has an odd `__eq__`
         return True
     try:
         signature.bind(*range(count))

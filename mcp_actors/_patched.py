@@ -1,8 +1,8 @@
 """Refuse programs that gevent or eventlet has patched.
 
-Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. Each door checks when
-opened, and the doors to asyncio and to threads at each call, because a program may be patched later. The façade refuses
-eventlet, because Trio cannot be imported. Patched sockets alone are accepted.
+Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. Functions that open a
+block check this, and each call from asyncio or a thread, because a program may be patched later. The façade refuses
+eventlet, because Trio cannot be imported. With gevent, patched sockets alone are accepted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def patched_by() -> str | None:
 def refuse_patched(who: str, error: type[Exception] = RuntimeError) -> None:
     """Raise an error if gevent or eventlet has patched this program."""
     if "gevent.monkey" not in sys.modules and "eventlet.patcher" not in sys.modules:
-        return  # every call asks, so this is to cost next to nothing
+        return  # each call asks, so this must be fast
     if (library := patched_by()) is not None:
         raise error(
             f"{who}: not supported in a program that {library} has patched (monkey patching), where this would wait "

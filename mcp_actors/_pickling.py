@@ -1,9 +1,9 @@
 """Pickle and copy exceptions, live handles and frozen mappings.
 
-Python calls ``__init__`` to load an exception, which fails for required keywords and breaks a
-`concurrent.futures.ProcessPoolExecutor`, and drops the cause. `Portable` keeps the cause and needs no ``__init__``.
-Other exceptions are pickled and loaded on trial, which runs foreign code; an `UnpicklableError` replaces failures.
-Groups become plain. Pickles and deep copies have no traceback and no context.
+A pickle of an exception has no cause, and loading calls ``__init__`` without keywords: if one is required, the error
+breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` keeps the cause and needs no ``__init__``. Other
+exceptions are pickled and loaded on trial, which runs foreign code; if that fails, an `UnpicklableError` results.
+Groups lose their class. Pickles and deep copies have no traceback and no context.
 
 Owns: nothing.
 Writes: nothing.
@@ -66,7 +66,7 @@ class _Packed:
             return _Packed, (error,)
         error = flattened(error)  # pickle would recurse through nested groups
         if isinstance(error, BaseExceptionGroup):
-            kind = BaseExceptionGroup  # its constructor chooses the plain class for plain exceptions
+            kind = BaseExceptionGroup  # makes an `ExceptionGroup` if all members are `Exception`s
             made: tuple[Any, ...] = (kind, (error.message, [pack(each) for each in error.exceptions]))
         elif _survives(error):
             return _Packed, (error,), pack(error.__cause__)
@@ -100,7 +100,7 @@ class Handle:
 
     __slots__ = ()
 
-    # Frameworks copy agents, and with them the handles that these hold.
+    # Frameworks copy agents with the handles inside.
 
     def __copy__(self) -> Self:
         return self
@@ -114,7 +114,7 @@ class Handle:
 
 
 class Frozen(Mapping[K, V_co]):
-    """An immutable mapping. The hash covers the keys only, because values may have none."""
+    """An immutable mapping. The hash covers the keys only, because values may have no hash."""
 
     __slots__ = ("_items",)
 

@@ -20,7 +20,7 @@ _INTERPRETER: Final = re.compile(
 
 
 def our_python(who: str, file: str | None = None) -> str:
-    """Return the path of this program's interpreter, if able to run a file of this package.
+    """Return the path of this program's interpreter, which can run a file of this package.
 
     Args:
         who: the subject of errors: ``"server 'docs': sandbox"``.

@@ -1,4 +1,4 @@
-"""Refuse an SDK that is too old or hidden at import.
+"""Refuse at import an SDK that is too old or hidden.
 
 Otherwise the error would be a missing name or, in a program called ``mcp.py``, a circular import, without a remedy. So
 this file is imported before `mcp`. An SDK without metadata, or whose version does not begin with two numbers, is
@@ -24,7 +24,7 @@ def sdk_problem() -> str | None:
     try:
         installed = version("mcp")
     except PackageNotFoundError:
-        return None  # it may come without its metadata, as in a zip file; an import says whether it is there
+        return None  # perhaps without metadata, as in a zip file; the import finds out
     number = re.match(r"(\d+)\.(\d+)", installed)
     if number is None or (int(number[1]), int(number[2])) >= OLDEST:
         return None
