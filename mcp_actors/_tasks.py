@@ -45,7 +45,7 @@ Args = TypeVarTuple("Args")
 class Background:
     """Starts tasks that are shielded from cancellation, and cancelled when their block has ended.
 
-    Ctrl-C does not interrupt the tasks: the main task gets it instead. Users' functions drop the protection again.
+    Ctrl-C does not interrupt the tasks: the main task gets it instead. Calls of users' functions drop this protection.
     """
 
     def __init__(self, nursery: trio.Nursery, on_failure: Callable[[Exception], object]) -> None:
@@ -60,7 +60,7 @@ class Background:
         An exception of the task cancels the block and is raised there.
         """
         if self._ended:
-            return None  # a caller whose connection was lost outlives the block, and must not fail here
+            return None  # a caller may outlive the block, after a lost connection, and must not fail here
         scope = trio.CancelScope(shield=True)
         self._scopes.append(scope)
         self._nursery.start_soon(self._run, scope, fn, args, name=name)
@@ -91,8 +91,8 @@ class Background:
 async def open_background(on_failure: Callable[[Exception], object] = lambda _: None) -> AsyncIterator[Background]:
     """Open a place for background tasks around a block.
 
-    However the block ends, the tasks are cancelled then, which bounds the shields. An exception of the block leaves as
-    itself; likewise the single exception of a task.
+    The end of the block cancels the tasks, despite their shields. An exception of the block, or of one task, is raised
+    as itself; several are raised as a group.
 
     Args:
         on_failure: called with the exception of a task before the block is cancelled.
@@ -104,11 +104,11 @@ async def open_background(on_failure: Callable[[Exception], object] = lambda _: 
             try:
                 yield background
             except Exception as exc:
-                # Carried past the nursery, which would wrap it in a group, or rebuild it if it is a group itself.
+                # Carry the exception past the nursery, which would wrap it in a group, or rebuild a group.
                 error = exc
             finally:
-                # Before the nursery waits for its tasks: they are shielded, so no cancellation from outside would ever
-                # end them, and the block would hang.
+                # Before the nursery waits for the tasks: no cancellation from outside would end shielded tasks, and the
+                # block would hang.
                 background.end("the block they served has ended")
     except BaseExceptionGroup as group:
         if error is not None:
@@ -124,7 +124,7 @@ async def open_background(on_failure: Callable[[Exception], object] = lambda _: 
 # --- Close the servers of a group in reverse configured order ---------------------------------------------------------
 
 # All servers are asked to stop in one step, but Trio runs tasks that wake up in one step in any order. So each server
-# that was connected when the block exited waits until those configured after it have begun.
+# that was connected when the block exited waits until all such servers configured later have begun to close.
 
 
 class ClosingOrder:
@@ -171,7 +171,7 @@ N = TypeVar("N", bound=Named)
 
 
 async def fan_out(step: Callable[[N], Awaitable[None]], actors: Iterable[N], purpose: str) -> None:
-    """Run a step for each actor, concurrently, in tasks that are named after the actor and the purpose.
+    """Run a step for each actor, concurrently, in tasks named after the actor and the purpose.
 
     **Cancellation**: cancels the steps.
 
@@ -192,7 +192,7 @@ async def fan_out(step: Callable[[N], Awaitable[None]], actors: Iterable[N], pur
 T = TypeVar("T")
 
 MAX_WAITING: Final = 1000
-"""Items that may wait for a slow callback. Beyond, the oldest is dropped, because the latest matter most."""
+"""Items that may wait for a slow callback. Beyond, the next item is dropped, because the latest matter most."""
 
 
 class Feed(Generic[T]):
@@ -200,8 +200,8 @@ class Feed(Generic[T]):
 
     Args:
         deliver: delivers an item, and handles exceptions.
-        max_size: the most that waiting items may take together, in the unit of `put`. Beyond, the oldest is dropped; a
-            larger single item is dropped at once.
+        max_size: the most that waiting items may take together, in the unit of `put`. Beyond, the next item is dropped;
+            a larger single item is dropped at once.
         on_drop: called for each dropped item.
     """
 
@@ -218,7 +218,7 @@ class Feed(Generic[T]):
         self._idle.set()
 
     def put(self, item: T, size: int, rank: float = 0.0) -> None:
-        """Queue an item, without waiting. Items are delivered by rank, then as they arrived."""
+        """Queue an item, without waiting. Items are delivered by rank, the lowest first, then as they arrived."""
         if size > self._max_size:
             self._on_drop()
             return
@@ -245,14 +245,14 @@ class Feed(Generic[T]):
         while True:
             await self._change.wait()
             self._change = trio.Event()
-            # The other tasks of a burst queue their items first, or the first item would overtake lower ranks.
+            # Let all tasks of a burst queue their items, or the first item would overtake lower ranks.
             await trio.lowlevel.checkpoint()
             while self._waiting:
                 await self._deliver(self._take())
             self._idle.set()
 
     async def wait_idle(self) -> None:
-        """Wait until all items are delivered, also from tasks that are scheduled now."""
+        """Wait until all items are delivered, including items of tasks that are scheduled now."""
         self._wake()
         await self._idle.wait()
 
@@ -261,14 +261,14 @@ class Feed(Generic[T]):
 
 
 class Signals(Iterable[int]):
-    """The signals that a program reacts to. Only the main thread gets signals; a subclass receives them elsewhere.
+    """The signals that a program reacts to. Only the main thread gets signals; a subclass serves other threads.
 
     Args:
         option: the name of the option, for errors.
         numbers: one signal, or several; an empty value disables the option.
 
     Attributes:
-        hurry: called to stop a starting program for another reason than these signals.
+        hurry: stops a starting program for another reason than these signals.
 
     Raises:
         ConfigError: the value is not a receivable signal.
@@ -313,7 +313,7 @@ class Signals(Iterable[int]):
         return trio.open_signal_receiver(*self.numbers)
 
     def check_thread(self) -> None:
-        """Raise a `RuntimeError` if signals need the main thread, and this is another one."""
+        """Raise a `RuntimeError` if there are signals and this is not the main thread."""
         if self.numbers and threading.current_thread() is not threading.main_thread():
             raise RuntimeError(
                 f"open_servers(): {self.option} needs the main thread, because Python delivers signals there; open the "
@@ -373,8 +373,8 @@ class TimeSlice:
 # --- Keep the group's own tasks going after any failure ---------------------------------------------------------------
 
 # A group follows sources, writes states into tables and remembers catalogues in tasks without a caller. An error would
-# reach no one, and the program would go on for months with the configuration of that day. So each task is begun again
-# after any failure, which is shown until the task works again.
+# reach no one, and the program would go on for months with an old configuration. So each task is begun again after any
+# failure, and the failure is shown until the task works again.
 
 
 logger = Log("mcp_actors.servers")
@@ -414,7 +414,7 @@ async def run_in_thread(job: Callable[[], T], limiter: trio.CapacityLimiter | No
 
 
 class Upkeep:
-    """Keeps the tasks of a group itself.
+    """Runs a group's own tasks again after failures.
 
     Attributes:
         errors: by key, the error of each task that failed and does not work again yet. Replaced, never changed, because
@@ -429,8 +429,8 @@ class Upkeep:
     ) -> None:
         """Run a job until it returns; after a failure, note the error and run the job again.
 
-        The job calls `works` after each part of its work. Until then the first failure is an entry in `errors` and a
-        log record at level ERROR; further failures are logged at DEBUG.
+        The job calls `works` after each part of its work. Until then the last failure is an entry in `errors`. The
+        first failure is logged at ERROR, further failures at DEBUG.
 
         **Cancellation**: ends the job.
 
@@ -438,7 +438,7 @@ class Upkeep:
             key: names the job in `errors`.
             what: names the job in messages: ``"/etc/mcp.json: following it"``.
             job: the job.
-            closing: once set, the job has a last attempt, without a delay, and a last error stays.
+            closing: once set, a waiting job has a last attempt at once, and a last error stays.
         """
         failures, closing = 0, trio.Event() if closing is None else closing
         try:
@@ -463,7 +463,7 @@ class Upkeep:
             logger.info("%s: this works again", key)
 
     def _note(self, key: str, what: str, error: BaseException) -> None:
-        # The text of a foreign error may have anything in it, credentials included.
+        # The text of a foreign error may have credentials.
         known = isinstance(error, McpActorsError | OSError | MemoryError)
         problem = problem_of(error) if known else f"it raised {type(error).__name__} (see the cause of this error)"
         noted = caused_by(McpActorsError(f"{what} has failed and is tried again: {problem}"), error)

@@ -1,6 +1,6 @@
 """Show foreign text, and describe errors.
 
-The kernel uses this file too, so it imports almost nothing.
+The kernel uses this file too, so few imports are allowed.
 
 Owns: nothing.
 Writes: nothing.
@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 _READ_PER_SHOWN: Final = 8
-"""Characters to read for each shown one, so that skipping hidden ones takes a bounded time."""
+"""Maximum of characters read for each shown character: to skip hidden characters takes a bounded time."""
 
 # The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No repeated class contains an
 # introducer, so a failed match never scans text again and the time is linear.
@@ -68,7 +68,7 @@ def plain_text(text: str, *, limit: int = 1000, lines: bool = False) -> str:
     Args:
         text: the text of a server.
         limit: the most characters to return; a cut text ends in ``…``. Default: a dozen lines of a terminal.
-        lines: True keeps line breaks, where several lines do no harm.
+        lines: True keeps line breaks, for places where several lines do no harm.
     """
     seen = text[: limit * _READ_PER_SHOWN]
     if not (seen.isascii() and seen.isprintable()):
@@ -84,7 +84,7 @@ def plain_text(text: str, *, limit: int = 1000, lines: bool = False) -> str:
 
 
 def one_line(text: str) -> str:
-    """Drop hidden characters, and make all whitespace spaces: the form that people read, for a search in a text."""
+    """Drop hidden characters, and make all whitespace spaces, to search a text for what people see."""
     return _WHITESPACE.sub(" ", HIDDEN.sub("", text))
 
 
@@ -102,7 +102,7 @@ def some_of(items: Sequence[T], most: int, show: Callable[[T], str] = repr) -> s
 
 
 def indented(text: str) -> str:
-    """Indent all lines but the first, so that none looks like a separate message."""
+    """Indent all lines but the first, so that no line looks like a separate message."""
     return _BARE_LINE.sub("\n    ", text)
 
 
@@ -118,11 +118,11 @@ def _shown(character: str) -> str:
 
 
 PROBLEM_CHARACTERS: Final = 2000
-"""Characters of an error within another message: enough for our own errors, but not for those of servers."""
+"""Maximum of characters of an error within another message. Our own errors have fewer."""
 
 
 def problem_of(error: BaseException) -> str:
-    """Return an error's text in one line, without the server's name, which the message around has."""
+    """Return an error's text in one line, without the server's name, which is in the message around."""
     words = str(error) or type(error).__name__
     if isinstance(error, ServerError):
         words = words.removeprefix(f"server {error.server!r}: ")
@@ -170,7 +170,7 @@ def own_shortage(error: BaseException | None) -> Shortage | None:
 
 
 def with_remedy(error: BaseException) -> BaseException:
-    """Replace an error about a shortage of this program by one with a remedy."""
+    """Replace an error about a shortage of this program by a `ConfigError` with a remedy."""
     if (shortage := own_shortage(error)) is None:
         return error
     problem = f"open_servers(): cannot start ({shortage.what}); {shortage.remedy}"
@@ -178,7 +178,7 @@ def with_remedy(error: BaseException) -> BaseException:
 
 
 def causes_of(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an exception and its causes, also in groups: a host may have several addresses."""
+    """Yield an exception, its causes and members of groups: each address of a host may fail."""
     seen, open_ends = set[int](), [error]
     while open_ends:
         cause = open_ends.pop()
@@ -186,8 +186,8 @@ def causes_of(error: BaseException | None) -> Iterator[BaseException]:
             seen.add(id(cause))
             yield cause
             open_ends.append(cause.__cause__)
-            # The HTTP library hides the cause of its errors by ``from None``. But an error may also be raised where a
-            # full pipe or socket was handled, which is not a shortage.
+            # The HTTP library hides the cause of its errors by ``from None``. But a `BlockingIOError` only says that a
+            # pipe or socket was full, which is not a shortage.
             if cause.__cause__ is None and not isinstance(cause.__context__, BlockingIOError):
                 open_ends.append(cause.__context__)
             open_ends += cause.exceptions if isinstance(cause, BaseExceptionGroup) else ()

@@ -1,7 +1,7 @@
 """Find the user's directories, write private files and read secrets.
 
 A file is replaced as a whole: a reader never sees half of a file, and a killed writer leaves the old content or the
-new, and perhaps an `UNFINISHED` file. All but `user_directory` block.
+new, and perhaps an `UNFINISHED` file. Functions that touch files block.
 
 Owns: nothing.
 Writes: the given files, and missing directories, for this user alone; existing directories keep their mode.
@@ -42,7 +42,7 @@ def user_directory(kind: Kind) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and missing parents for this user alone, whatever the umask, unlike `Path.mkdir`."""
+    """Create a directory and missing parents for this user alone; `Path.mkdir` ignores the mode for parents."""
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
@@ -57,10 +57,10 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False, private: boo
         path: the path of the file.
         data: the new content.
         durable: True keeps the new content through a power failure after the return.
-        private: False keeps the mode of the old file, or uses the mode of any new file.
+        private: False keeps the mode of the old file, or gives a new file the usual mode.
 
     Raises:
-        OSError: the file cannot be written. The old file is unchanged.
+        OSError: the file cannot be written. The old file is unchanged, unless only `durable` failed.
     """
     make_directory(path.parent)
     # With mode 0600, so that no other user can open the file before its mode is set. In the same directory, because a
@@ -86,7 +86,7 @@ def replace_file(path: Path, data: bytes, *, durable: bool = False, private: boo
 def _mode_for(path: Path) -> int:
     with suppress(FileNotFoundError):
         return path.stat().st_mode & 0o777
-    umask = os.umask(0o077)  # it cannot be read without being set
+    umask = os.umask(0o077)  # can be read only by setting
     os.umask(umask)
     return 0o666 & ~umask
 
@@ -100,7 +100,7 @@ def _sync_directory(path: Path) -> None:
 
 
 SHORTEST_SECRET: Final = 16
-"""Characters of a secret that two processes share."""
+"""Minimum of characters of a secret that two processes share."""
 
 
 def secret_problem(text: str) -> str | None:
@@ -115,7 +115,7 @@ def read_secret(path: str) -> str:
     """Return the secret in a file, without surrounding whitespace. Blocks.
 
     Raises:
-        OSError: the file is unreadable, readable by others, or has no secret. The text is for the user.
+        OSError: the file is unreadable, readable by others, or has no valid secret. The message is for the user.
     """
     secret = read_private(path, 4096)
     if problem := secret_problem(secret):
@@ -129,7 +129,7 @@ def read_private(path: str, most: int) -> str:
     No other user may read a file of this user. A group may read another user's file, as made by an administrator.
 
     Raises:
-        OSError: the file is unreadable, readable by others, or longer than `most` bytes. The text is for the user.
+        OSError: the file is unreadable, readable by others, or longer than `most` bytes. The message is for the user.
     """
     at, user = os.path.expanduser(path), os.geteuid()
     try:
