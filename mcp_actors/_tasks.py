@@ -196,7 +196,7 @@ MAX_WAITING: Final = 1000
 
 
 class Feed(Generic[T]):
-    """Delivers items in order, in a task of its own.
+    """Delivers items in order, in the task of `run`.
 
     Args:
         deliver: delivers an item, and handles exceptions.

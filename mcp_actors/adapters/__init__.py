@@ -1,7 +1,7 @@
 """Offer the servers of a group to agent frameworks.
 
-The group is that of the bridge; the adapters call it and do not own it. The module of an adapter, and with it the
-framework, is imported when its name is first used here. Each framework is an extra: ``pip install
+The adapters call a group of the bridge and do not own it. The module of an adapter, and with it the framework, is
+imported when the adapter's name is first used here. Each framework is an extra: ``pip install
 'mcp-actors[openai-agents]'``. `McpClient` and `server_instructions` need no framework.
 """
 

@@ -1,8 +1,8 @@
 """Offer a group to Microsoft's Agent Framework as a context provider.
 
-The framework shares a list of tools between the model and calls ("progressive tool exposure"). So a chat middleware
-brings this list up to date before each turn. The first turn may begin with an approved call, so tools are also added
-before the run.
+The framework uses one list of tools for the model and to look up calls ("progressive tool exposure"). So a chat
+middleware brings the list up to date before each turn. The first turn may begin with an approved call, so tools are
+also added before the run.
 
 Owns: nothing; tools are not kept between runs.
 Writes: the list of tools in the options of a run.
@@ -48,9 +48,9 @@ MCP_TOOL_OPTIONS: Final = {
 class AgentFrameworkProvider(ContextProvider):
     """A group of servers, for ``Agent(context_providers=[…])`` of Agent Framework (``agent-framework-core``).
 
-    The tools are those of the group at each turn of a run, under their public names; of two tools with one name the
-    agent's own is offered. The predicate of a `ToolFilter` gets the agent and the ``AgentSession`` of the run. Agents
-    and runs may share a provider, which owns no connection.
+    The tools are those of the group at each turn of a run, under their public names; of two tools with the same name,
+    the agent's. The predicate of a `ToolFilter` gets the agent and the ``AgentSession`` of the run. Agents and runs may
+    share a provider, which owns no connection.
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
     says the same, and links are texts. ``_meta`` is in ``additional_properties``. A tool that reports a failure raises
@@ -67,15 +67,15 @@ class AgentFrameworkProvider(ContextProvider):
             lists.
         include_instructions: True adds the instructions of the servers to the agent's, at each run (see
             `server_instructions`). Trust the servers. Default False.
-        approval: which tools a person must approve before each call: ``"always"``, ``"never"`` (default), or names:
-            public names, or own names of servers, which mean all tools with that name. While a name means no listed
-            tool, all tools need approval.
+        approval: which tools a person must approve before each call: ``"always"``, ``"never"`` (default), or names.
+            A name is public, or means all tools with this name on their servers. While a name means no listed tool, all
+            tools need approval.
         source_id: the framework's name for the provider, unique within an agent. Default: the names of the servers.
 
     Raises:
         TypeError: `group` is not a group of the bridge, `approval` is not a collection of names, or an option of
             ``agent_framework.MCPTool`` is not supported here.
-        ValueError: `approval` is another text.
+        ValueError: `approval` is another str.
         KeyError: the group has no such server.
     """
 

@@ -53,9 +53,9 @@ async def langchain_tools(
     awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.
 
     Args:
-        group: from `mcp_actors.bridge.open_servers`. The tools do not own it.
+        group: from `mcp_actors.bridge.open_servers`; the tools do not own the group.
         servers: the names of the servers to offer. Default None: all.
-        context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
+        context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown.
         tool_cache: False lists tools first, for servers that do not notify changes. Default True: the last lists.
         handle_tool_error: how LangChain handles a ``ToolException``. Default False: raised.
 
@@ -85,7 +85,7 @@ def tool_of(offer: Offer, tool: CatalogTool, handle_tool_error: Any) -> Structur
 
 
 class _GroupTool(StructuredTool):
-    """Takes its arguments as they are: LangChain's own tool would take some names for itself (``config``)."""
+    """Takes all arguments: LangChain's own tool would keep some (``config``)."""
 
     def __getstate__(self) -> dict[Any, Any]:
         """Pickle all but the connection."""

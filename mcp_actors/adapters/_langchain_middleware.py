@@ -32,10 +32,10 @@ if TYPE_CHECKING:
 class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.
 
-    An agent is built once. At each turn it is offered the current tools of the group, under their public names, and its
-    own tools; of two tools with one name its own. The predicate of a `ToolFilter` is called with the name of the agent,
-    as in ``create_agent(name=…)``, and LangGraph's ``Runtime``; when a tool is called, with the ``ToolRuntime``, which
-    lacks some attributes of the ``Runtime``. Agents and runs may share a middleware, which owns no connection.
+    At each turn, the agent is offered the current tools of the group, under their public names, and its own tools; of
+    two tools with the same name, its own. The predicate of a `ToolFilter` is called with the name of the agent, as in
+    ``create_agent(name=…)``, and LangGraph's ``Runtime``; but for the call of a tool with the ``ToolRuntime``, which
+    lacks some attributes. Agents and runs may share a middleware, which owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors
@@ -70,7 +70,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         handle_tool_error: bool | str | Callable[[ToolException], Any] = False,
     ) -> None:
         super().__init__()
-        self.tools: Sequence[BaseTool] = ()  # the agent is built with these; ours are those of each turn
+        self.tools: Sequence[BaseTool] = ()  # for the agent when built; tools of the group follow at each turn
         self._offer = Offer.of(group, servers, tool_cache=tool_cache)
         self._include_instructions = include_instructions
         self._name = name or self._offer.label
@@ -99,7 +99,7 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
         self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[Any]]
     ) -> Any:
         """Give LangChain the tool that the model calls, if the group has it."""
-        if request.tool is None:  # the agent was not built with it
+        if request.tool is None:  # the agent was not built with this tool
             # A model may call any name, so the tools are checked again.
             for tool in await self._offer.known_tools(_context(request)):
                 if tool.public_name == request.tool_call["name"]:

@@ -1,7 +1,7 @@
 """Choose servers of a group, and offer their tools, prompts and resources.
 
-Frameworks differ in their types, and in the parts of a result that a model is shown. So each adapter has an `Offer`,
-which lists and calls tools, and shows the parts of `parts_of`. `check_options` and `Approvals` read the options of a
+Frameworks differ in their types, and in the parts of a result that a model is shown. All adapters share an `Offer`,
+which lists and calls tools, and `parts_of`, the parts to show. `check_options` and `Approvals` read the options of a
 framework.
 
 Owns: nothing; the group is the program's.
@@ -90,7 +90,7 @@ class Offer:
     async def tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
         """Return the tools for the next turn. Without `tool_cache`, ask the active servers first.
 
-        A server that fails is logged, and its last list counts.
+        The failure of a server is logged, and its last list counts.
         """
         if not self.tool_cache:
             mine = (server for server in self.group.active if self.names is None or server.name in self.names)
@@ -113,7 +113,7 @@ class Offer:
         """Return the instructions of the servers of `tools`, each under the server's name, or ``""``."""
         parts: list[str] = []
         for name in dict.fromkeys(tool.server for tool in tools):
-            # Removed meanwhile, or never connected, with remembered tools.
+            # A server may be removed meanwhile, or have remembered tools and no connection yet.
             with suppress(KeyError, ServerUnavailable):
                 if (text := self.group[name].info.instructions) is not None and text.strip():
                     parts.append(f"Instructions of the MCP server {name!r}:\n{text.strip()}")
@@ -181,8 +181,8 @@ def parts_of(result: CallToolResult) -> list[ContentBlock]:
     """Return the parts of a result to show: texts, images, audio and other binary data, and at least one part.
 
     Servers put data into structured content, into content or into both, and libraries show a model only some. So
-    structured content becomes a text, unless a text says the same, and embedded texts and links become texts. A
-    provider cannot fetch what only the server can read.
+    structured content becomes a text, unless a text says the same. Embedded texts become texts, and links too, because
+    a model's provider cannot fetch what only the server can read.
     """
     parts = [_shown(part) for part in result.content]
     if (data := data_text(result)) is not None:
@@ -234,7 +234,7 @@ def failure_text(result: CallToolResult, silent: str = SILENT) -> str:
 # --- Options of a framework -------------------------------------------------------------------------------------------
 
 
-CARRIED_OUT: Final = ""  # in a table of options, the key of those that an adapter carries out
+CARRIED_OUT: Final = ""  # the key of the options that an adapter carries out
 
 
 def check_options(adapter: type, table: Mapping[str, str], given: Iterable[str]) -> None:
@@ -264,8 +264,8 @@ class Approvals:
     | that exempts | exempts the tool with this public name, or else the only tool with this own name |
     | that means no listed tool | every tool needs approval, because the name may be misspelled |
 
-    An own name exempts no tool if several ever had it, or if it looks like a public name of another server: that
-    server's tool may just not be listed.
+    An own name exempts no tool if several tools ever had the name, or if it looks like the public name of a tool of
+    another server, which may just not be listed.
 
     Args:
         option: the adapter and the option, for warnings.
@@ -301,7 +301,7 @@ class Approvals:
         return needs_approval
 
     def _means(self, name: str, tool: CatalogTool) -> bool:
-        """Return True if a name means a tool. A name that exempts, and may be public, is not read as an own name."""
+        """Return True if a name means a tool. A name that exempts, and looks public, is not read as an own name."""
         if name == tool.public_name or name != tool.name or self._names[name]:
             return name in (tool.public_name, tool.name)
         group = self._offer.group
@@ -348,7 +348,7 @@ async def server_instructions(
     Args:
         group: from `mcp_actors.bridge.open_servers`.
         servers: the names of the servers. Default None: all.
-        context: the agent and run, for the predicates of `ToolFilter`. Default None: no particular one.
+        context: the agent and run, for the predicates of `ToolFilter`. Default None: unknown.
 
     Returns:
         The instructions of each server under a line with its name, in configured order; empty if there are none.
@@ -365,7 +365,7 @@ async def server_instructions(
 
 # --- Prompts and resources --------------------------------------------------------------------------------------------
 
-# These have no public names: an adapter of several servers could not find the server.
+# Prompts and resources have no public names: an adapter of several servers could not find the server.
 
 
 class PromptsAndResources:
@@ -374,7 +374,7 @@ class PromptsAndResources:
     _offer: Offer
 
     async def list_prompts(self, cursor: str | None = None, *, params: object = None) -> ListPromptsResult:
-        """Return all prompts of the server. All methods here raise `ValueError` unless there is just one server."""
+        """Return all prompts of the server. All methods here raise `ValueError` unless there is exactly one server."""
         return ListPromptsResult(prompts=list(await self._only_server("prompts").list_prompts()))
 
     async def get_prompt(self, name: str, arguments: dict[str, Any] | None = None) -> GetPromptResult:
@@ -382,13 +382,13 @@ class PromptsAndResources:
         return await self._only_server("prompts").get_prompt(name, arguments)
 
     async def list_resources(self, cursor: str | None = None, *, params: object = None) -> ListResourcesResult:
-        """Return all resources of the server, in one page."""
+        """Return all resources of the server."""
         return ListResourcesResult(resources=list(await self._only_server("resources").list_resources()))
 
     async def list_resource_templates(
         self, cursor: str | None = None, *, params: object = None
     ) -> ListResourceTemplatesResult:
-        """Return all resource templates of the server, in one page."""
+        """Return all resource templates of the server."""
         templates = await self._only_server("resources").list_resource_templates()
         return ListResourceTemplatesResult(resource_templates=list(templates))
 

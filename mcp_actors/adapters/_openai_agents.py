@@ -1,4 +1,4 @@
-"""Offer a server group to the OpenAI Agents SDK as MCP server.
+"""Offer a server group to the OpenAI Agents SDK as an MCP server.
 
 That SDK knows a tool by one name. The options of this adapter may name a tool by its public name or by its name on the
 server, so the program's callbacks (guardrails, approvals, meta resolvers) are called once with each name.
@@ -70,12 +70,12 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
     """A group of servers, for ``Agent(mcp_servers=[…])`` of the OpenAI Agents SDK (``openai-agents``).
 
     The tools are those of the group at each turn, under their public names; the predicate of a `ToolFilter` gets the
-    agent and the run's ``RunContextWrapper``. Agents and runs may share an adapter. It owns no connection: connecting
-    and cleaning up do nothing.
+    agent and the run's ``RunContextWrapper``. Agents and runs may share an adapter, which owns no connection:
+    connecting and cleaning up do nothing.
 
     A result with ``is_error`` is the tool's output, as with the servers of the SDK. An error of a call goes to the
-    ``failure_error_function`` given here or to the agent. Without a function, the SDK describes the error to the model;
-    with ``failure_error_function=None``, the error ends the run, as the cause of an
+    ``failure_error_function`` of this adapter or of the agent. Without a function, the SDK describes the error to the
+    model; with ``failure_error_function=None``, the error ends the run, as the cause of an
     ``agents.exceptions.AgentsException``.
 
     **Cancellation** of a run cancels its calls, at the server too, and is not an output of the tool.
@@ -87,10 +87,10 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
             lists.
         name: the SDK's name for the adapter, in traces and errors. Default: the names of the servers.
         options: those of ``agents.mcp.MCPServer``: ``failure_error_function``, ``require_approval``,
-            ``use_structured_content`` and so on. Further options of its subclasses are refused. A name in
-            ``require_approval`` is the public name of a tool, or the server's own; while a name means no listed tool,
-            all tools need approval. A function as ``require_approval``, and guardrails, are called with the server's
-            own name of a tool and then with the public name, and both must permit. ``tool_meta_resolver`` and
+            ``use_structured_content`` and so on. Further options of subclasses are refused. A name in
+            ``require_approval`` is the public name of a tool, or the name on the server; while a name means no listed
+            tool, all tools need approval. A function as ``require_approval``, and guardrails, are called with the name
+            on the server and then with the public name, and both calls must permit. ``tool_meta_resolver`` and
             ``custom_data_extractor`` are called with the names of the server and its tool; if they return None, with
             the `name` of this adapter and the public name.
 
@@ -132,7 +132,7 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
         return self._name
 
     def instructions(self, text: str = "") -> Callable[[RunContextWrapper[Any], Agent[Any]], Awaitable[str]]:
-        """Return ``Agent(instructions=…)``: `text`, and at each turn the instructions of the servers below it.
+        """Return ``Agent(instructions=…)``: `text`, and below, at each turn, the instructions of the servers.
 
         These are as in `server_instructions`, for the agent and the run. Trust the servers.
         """
@@ -170,7 +170,7 @@ class OpenAIAgentsServer(PromptsAndResources, MCPServer):
             raise ConfigError("OpenAIAgentsServer: guardrails need public names; omit include_server_in_tool_names")
         found = await self._offer.tools(context_of(agent, run_context))
         if isinstance(self._approval, Approvals):
-            self._approval.judge()  # which warns of names that no tool has
+            self._approval.judge()  # warns of names that no tool has
         return [as_listed(tool) for tool in found]
 
     async def call_tool(

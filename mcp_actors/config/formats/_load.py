@@ -106,7 +106,7 @@ def apply_overrides(server: str, entry: object, environ: Mapping[str, str]) -> t
 
 
 def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dict[str, ConfigError]:
-    """Return the error of each variable that fits no server or field, or more than one.
+    """Return the error of each variable that fits no server or field, or several servers.
 
     Args:
         servers: the names of all servers. Variables, as in an earlier result, are skipped.
