@@ -67,7 +67,7 @@ class ActorCrashed(ActorError):
     """The incarnation that handled the message crashed or was restarted before an answer.
 
     The effect of the message is unknown. ``__cause__`` is the reason, as known when the caller was answered. The block
-    of an actor without a supervisor raises this error too.
+    of ``open_actor`` raises this error too.
     """
 
 
@@ -179,7 +179,7 @@ class RequestTimedOut(ServerError, TimeoutError):
 class ServerUnavailable(ServerError):
     """The server is not available: restarts are spent, the server was stopped, or the group was closed.
 
-    An open circuit breaker raises this error too, because the last requests failed; the request was not sent.
+    An open circuit breaker refuses requests with this error too, because the last requests failed.
 
     Attributes:
         state: the server's state, for example ``"failed"`` or ``"stopped"``.
@@ -187,7 +187,7 @@ class ServerUnavailable(ServerError):
         outcome: ``"not_sent"``; or ``"unknown"`` if the server may have acted: stopped during the request, or after an
             earlier attempt was sent.
         retry_at: when the breaker lets a request through, or a ``failed`` server is tried again, in UTC. A time in the
-            past means that an attempt is under way. None if waiting will not help.
+            past means that an attempt is under way. None if waiting alone will not help.
     """
 
     def __init__(
@@ -225,13 +225,13 @@ class HttpStatusError(ServerError):
 
 
 class ToolNotFound(ServerError):
-    """The tool was not found, is hidden or blocked. ``server`` is the server that was searched, or ``"*"`` for all."""
+    """The tool is missing, hidden or blocked. ``server`` is the server that was searched, or ``"*"`` for all."""
 
 
 class NotSupported(ServerError):
     """A requested feature is not supported by one side. A retry will not help.
 
-    There was no effect, unless the server asked this side a question during the request.
+    There was no effect, unless the server asked this side a question.
 
     Attributes:
         capability: missing at the server: an attribute of ``ServerInfo.supports``, such as ``"resources_subscribe"``,
@@ -295,7 +295,7 @@ class LimitExceeded(ServerError):
 
     - the server's mailbox is full and the overflow policy is ``"fail"``;
     - a request would deadlock, because all ``max_in_flight`` requests of the server wait for it;
-    - a list has no end, an answer is too long, or there are too many subscriptions or rounds of input.
+    - a list, an answer, the rounds of input or the subscriptions are over a limit.
 
     As the ``__cause__`` of a lost connection: the server sent too long a message, or too many requests.
 

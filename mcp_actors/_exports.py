@@ -60,7 +60,7 @@ def _publish_members(kind: Any) -> None:
 
 
 def public_members(self: object) -> list[str]:
-    """List an object's members without private ones; all members for a class of a user."""
+    """List an object's members, without private members if the class is ours."""
     foreign = type(self).__module__.partition(".")[0] != _PACKAGE
     return [name for name in object.__dir__(self) if foreign or not name.startswith("_") or name.startswith("__")]
 
