@@ -1,7 +1,7 @@
 """Resolve, renew and mask the credentials of one connection.
 
-Servers repeat their credentials, in any encoding, so all text of a server is searched for every value. A 401 may be
-answered with new credentials, but never if the server has not accepted the old ones: a function of the user may ask a
+Servers repeat received credentials, in any encoding, so all text of a server is searched for every value. A 401 makes
+this side resolve new credentials, but only if the server has accepted the old ones: a function of the user may ask a
 person for a password.
 
 Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
@@ -46,24 +46,24 @@ if TYPE_CHECKING:
 
 # --- Mask the credentials of a connection in text from its server -----------------------------------------------------
 
-# A 401 quotes the token, a process prints its environment when it cannot start. Such text ends up in errors, events and
+# A 401 may quote the token, and a failing process may print its environment. Such text ends up in errors, events and
 # logs, so all code that quotes a server masks the text first. Results are data of the caller and are not masked.
 
 
 MIN_LENGTH: Final = 8
-"""Minimum length of a masked value. Shorter ones are words such as "true" or "8080", which texts need."""
+"""Minimum length of a masked value. To mask shorter values, such as "true" or "8080", would spoil texts."""
 
 RECENT_VALUES: Final = 10
-"""Masked values of one name, if each replaces the last: tokens of four refreshes, and the client's secret twice."""
+"""Maximum of recent values masked under one name: tokens of four refreshes, and the client's secret twice."""
 
 MAX_ERROR_MESSAGE: Final = 64 * 1024
 """Kept characters of a server's error message. Cleaning longer ones may take seconds."""
 
 PATTERNS: Final = 100
-"""Kept patterns: one for each set of values that a text had."""
+"""Maximum of kept patterns. Each is for one set of values found in a text."""
 
 _PYDANTIC_INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
-"""Where pydantic shows its input, shortened in the middle: the masker would not recognize a cut credential."""
+"""The input in a text of pydantic, cut in the middle: the masker would not recognize a part of a credential."""
 
 _EXPECTED: Final = (McpActorsError, MCPError, OSError, httpx2.HTTPError, BaseExceptionGroup)
 
@@ -75,7 +75,7 @@ class Masked(Exception):
 
 
 class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
-    """Cleaned errors by id, with their replacements. A kept error keeps its id unique."""
+    """Cleaned errors and their replacements, by id. A kept error keeps its id unique."""
 
     def of(self, error: Any) -> Any:
         return self.get(id(error), (error, error))[1]
@@ -93,21 +93,21 @@ class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
 
 
 class Masker:
-    """Replaces the credentials of a connection by their names, in any case and encoding.
+    """Replaces credentials of a connection by their names, in upper or lower case and the usual encodings.
 
     Args:
         harmless: values to leave unmasked.
 
     Attributes:
         server: the name of the server, for foreign log lines; empty without a server.
-        longest: the characters of the longest encoded value.
+        longest: the length of the longest encoded value.
     """
 
     def __init__(self, harmless: Iterable[str] = (), *, server: str = "") -> None:
         self.server = server
         self._harmless = frozenset(harmless)
         self._names: dict[str, str] = {}  # by folded form: lower() depends on neighbours, as in "Σ"
-        self._written: dict[str, set[str]] = {}  # as a pattern matches, letter by letter: "İ" folds to two
+        self._written: dict[str, set[str]] = {}  # texts for a pattern, which compares letters: "İ" folds to two
         self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
         self._recent: dict[str, list[str]] = {}
         self.longest: int = 0
@@ -168,7 +168,7 @@ class Masker:
         if "…" not in text:
             return text
         folded = text.casefold()
-        seen = folded if len(folded) == len(text) else text  # places in one must be places in the other
+        seen = folded if len(folded) == len(text) else text  # an index must mean the same place in `text`
         found = []
         for written, name in ((each, name) for form, name in self._names.items() for each in self._written[form]):
             place = seen.find(written[:MIN_LENGTH])
@@ -191,7 +191,7 @@ class Masker:
         shown = one_line(text)
         if not (forms := self._forms_in(shown)):
             return text
-        # Where the runs of characters that are shown begin: in the text as shown, and in the text.
+        # The places where each run of shown characters begins: in `shown`, and in `text`.
         begins, places, at = [0], [0], 0
         for hidden in HIDDEN.finditer(text):
             at += len(hidden[0])
@@ -213,7 +213,7 @@ class Masker:
         return tuple(form for form in self._names if form in folded)
 
     def _matcher(self, forms: tuple[str, ...]) -> re.Pattern[str]:
-        # Of these forms alone: compiling takes 10 µs a character, and tokens may have any length.
+        # Compile these forms alone, which takes 10 µs a character. Tokens may have any length.
         if (pattern := self._patterns.get(forms)) is None:
             if len(self._patterns) == PATTERNS:
                 self._patterns.clear()
@@ -245,7 +245,7 @@ class Masker:
     def _data(self, value: Any) -> Any:
         if isinstance(value, str):
             return self(value)
-        # By identity: an equality at each level would look at everything inside again.
+        # Compare by identity: ``==`` at each level would look at everything inside again.
         if isinstance(value, Mapping):
             members = [(self._data(key), self._data(each)) for key, each in value.items()]
             same = all(map(is_, chain(*members), chain(*value.items())))
@@ -256,7 +256,7 @@ class Masker:
         return value
 
     def mask_error(self, message: JSONRPCMessage) -> None:
-        """Mask an error of a server before the session, which writes the text into a span."""
+        """Mask an error in a message before the session writes the text into a span."""
         if isinstance(message, JSONRPCError):
             message.error.message = _plain(self(self._cut(message.error.message)))
             message.error.data = self.data(message.error.data)
@@ -264,8 +264,8 @@ class Masker:
     def clean(self, error: E) -> E | Masked:
         """Strip an exception and its causes of credentials, so that it can be kept.
 
-        Frames are dropped, because locals hold resolved values, and an `UnparsedText` too. The message of an
-        `mcp.MCPError` also becomes plain text, because programs show the message to people and models.
+        Frames are dropped, because locals hold resolved values. An `UnparsedText` loses the unparsed text. The message
+        of an `mcp.MCPError` also becomes plain text, because programs show the message to people and models.
 
         Returns:
             The exception itself, or a `Masked` if its text cannot be changed.
@@ -284,7 +284,7 @@ class Masker:
         return found
 
     def _clean(self, error: BaseException, cleaned: _Cleaned) -> BaseException:
-        # Our text was masked when it was made. Masked again, its own words might be taken for a value.
+        # The text of our errors was masked when made. Masked again, our own words might be taken for a value.
         ours = isinstance(error, McpActorsError)
         if not ours:
             _note_origin(error)
@@ -304,7 +304,7 @@ class Masker:
 
     def _masked(self, error: E) -> E | Masked:
         if isinstance(error, ValidationError):
-            return self._replaced(error, self(first_of(error)))  # its text repeats its input for each error
+            return self._replaced(error, self(first_of(error)))  # the whole text repeats the input for each error
         if isinstance(error, MCPError):
             code, message, data = error.args
             error.args = code, self._cut(message), str(data) if isinstance(data, UnparsedText) else data
@@ -369,7 +369,7 @@ def _forms(secret: str) -> Iterable[str]:
 
 # --- Resolve credentials at every connect, and renew those that expire in mid-session ---------------------------------
 
-# Resolved again after a 401, once for all refused requests. A refused request was not carried out, so it is sent once
+# After a 401, one resolution serves all refused requests. Refused requests were not carried out, so each is sent once
 # more.
 
 
@@ -451,8 +451,6 @@ class Renewal(httpx2.Auth):
     """Sends a refused request once more with new credentials.
 
     Attributes:
-        client: the client of the connection.
-        credentials: resolves the headers.
         headers: the current headers.
     """
 
@@ -468,7 +466,7 @@ class Renewal(httpx2.Auth):
         # Then `_renew` sees the change and resolves nothing: otherwise each of many refused requests would ask the
         # user.
         sent = self.headers
-        request.headers.update(self._renewed)  # perhaps built before the last renewal
+        request.headers.update(self._renewed)  # the request may be older than the last renewal
         response = yield request
         if response.status_code != HTTPStatus.UNAUTHORIZED:
             self._accepted = self._accepted or sent is self.headers
@@ -481,7 +479,7 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve the credentials, unless done since `refused` was sent; return True after a change."""
+        """Resolve accepted credentials, unless done since `refused` was sent; return True if they have changed."""
         async with self._turn:
             if self.headers is refused and self._accepted:
                 headers = refused  # if nothing changes, the reconnect fails with the reason

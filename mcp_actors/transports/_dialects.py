@@ -1,7 +1,7 @@
 """Read messages that break the specification, and log skipped messages.
 
-The strict reader has refused these messages, so correct servers pay nothing. A quoted text must not be taken for a
-response: the server would still work on the ended call.
+Only messages refused by the strict parser come here, so correct servers pay nothing. A quoted text must not be taken
+for a response: it would end a call that the server still works on.
 
 Owns: the number and the kinds of skipped messages of a connection.
 Writes: the log, with a warning for each kind.
@@ -78,13 +78,13 @@ _QUOTING: Final = re.compile(r"""\\.|["'`()\[\]{}]""", re.DOTALL)
 
 
 def response_after(line: bytes, awaits: Callable[[RequestId | None], bool]) -> object | None:
-    """Return the parsed response at the end of a line; None without a response.
+    """Return the parsed response at the end of a line, if any.
 
     Args:
         line: a line with further output, not JSON as a whole.
         awaits: whether a request with an id waits.
     """
-    for begin in islice(_BEGINS.finditer(line, 1, OTHER_OUTPUT), 8):  # tried places of a line
+    for begin in islice(_BEGINS.finditer(line, 1, OTHER_OUTPUT), 8):  # maximum of places to try
         text = line[begin.start() :]
         if awaits(Excerpt(text).request_id) and not _is_open(line[: begin.start()]):
             with suppress(ValueError):

@@ -1,11 +1,11 @@
-"""Limit the requests of a server; the interfaces of pipes and streams.
+"""Limit the requests a server makes; define pipes and message streams.
 
-A task answers each request of a server, so `IncomingRequests` keeps floods from memory and the event loop.
+Each request of a server starts a task, so `IncomingRequests` keeps floods from memory and the event loop.
 `exchange_lines` sends a request through a `Pipe`; the hard case is a cancellation after the server may have read the
 request.
 
 Owns: the counters of one connection.
-Writes: the table; lines, through a `Pipe`.
+Writes: the `RequestTable`; lines, through a `Pipe`.
 Calls: _request_table.
 """
 
@@ -39,19 +39,19 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
-# The session starts a task for each. One counter per connection sees every request and notification before the session
-# does, and every sent request and response. A server over a limit loses its connection: slower reading would delay the
-# responses to our requests, and refusals would be written to a server that may not read.
+# The session starts a task for each request. One counter per connection sees every request and notification before the
+# session does, and every sent request and response. A server over a limit loses its connection: slower reading would
+# delay the responses to our requests, and refusals would be written to a server that may not read.
 
 
 EARNED: Final = 10
-"""Requests that a server may make for each request sent to it. Ordinary ones need one or two."""
+"""Requests that a server may make for each request sent to it. Ordinary servers make one or two."""
 
 REQUESTS_A_SECOND: Final = 30
 """Further requests per second: one tool call may ask for many samples. A flood has more."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Total size of the unanswered requests of a server: as much as one message by default."""
+"""Maximum total size of a server's unanswered requests: the default limit of one message."""
 
 LATE: Final = 100
 """Maximum of cancelled requests that a server may still answer, against the specification's advice."""
@@ -59,7 +59,7 @@ LATE: Final = 100
 NOT_AN_ANSWER: Final = nullcontext()
 
 SHOWN_TEXT: Final = 80
-"""Maximum characters of a short text of the server, such as a method, in an error."""
+"""Maximum characters of a server's text in an error, such as a method."""
 
 
 class IncomingRequests:
@@ -163,9 +163,9 @@ class IncomingRequests:
 
     @contextmanager
     def _answering(self, request_id: RequestId) -> Iterator[None]:
-        # While the answer is written it is counted separately. The server may cancel its request meanwhile, which
-        # forgets the id, but the SDK's task still waits in this block. Uncounted, a server that cancels each of its
-        # requests could fill the memory with such tasks.
+        # Count the answer separately while it is written. The server may cancel its request meanwhile, which forgets
+        # the id, but the SDK's task still waits in this block. Otherwise a server that cancels each of its requests
+        # could fill the memory with such tasks.
         size = self._forget(request_id)
         self._count += 1
         try:
@@ -179,13 +179,13 @@ class IncomingRequests:
 
 
 NOTICE_WAIT: Final = 5.0
-"""Maximum seconds in which a cancelled request waits for room in the pipe, as in the SDK."""
+"""Maximum seconds in which a cancelled request waits for room for the notice, as in the SDK."""
 
 Unasked: TypeAlias = JSONRPCRequest | JSONRPCNotification
 """A message of the server that is not an answer."""
 
 Unanswered: TypeAlias = JSONRPCNotification | JSONRPCResponse | JSONRPCError
-"""A message to the server without an answer."""
+"""A message without an answer, to the server."""
 
 Receive: TypeAlias = Callable[[Unasked], Coroutine[Any, Any, None]]
 """Takes an unsolicited message. Has no checkpoint and never raises."""
@@ -214,7 +214,7 @@ class CancelLine:
 
     Args:
         request_id: the request.
-        done: called once when the line was begun, or at the end of the connection.
+        done: called once, when the line was begun or the connection ends.
     """
 
     __slots__ = ("line", "sent", "withdrawn")
@@ -239,15 +239,16 @@ class Pipe(Protocol):
     def offer(self, line: OutgoingLine) -> bool:
         """Write a request at once, or with all lines of this tick. Return False if the pipe has no room.
 
-        Until begun (``sent``), the line may be withdrawn. After a False, `on_room` is called once there is room; if the
-        server is gone, the connection is marked as lost soon instead.
+        Until begun (see ``sent``), the line may be withdrawn. After a False, `on_room` is called once there is
+        room; if the server is gone, the connection is marked as lost soon instead.
 
         Raises:
-            ValueError: a server in this process cannot parse the line: nested too deeply, or too long a number.
+            ValueError: a server in this process cannot parse the line, which is nested too deeply or has too long a
+                number.
         """
 
     def begin(self, request: RequestUnderWay) -> None:
-        """Write a request that has a slot already. No later request may overtake."""
+        """Write or collect a request that has an in-flight slot, before all later requests."""
 
     def collect(self, line: OutgoingLine) -> None:
         """Write a line with all lines of this tick, or as soon as the pipe has room."""
@@ -269,10 +270,9 @@ async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
         if request.sent is None:
             pipe.withdraw(request)
         elif request.cancellable:
-            # The slot is free once the notice is written. The request leaves the table first, so a later answer is
-            # dropped. The task is cancelled already, so only a shield lets it wait, bounded because the pipe of a
-            # frozen server never has room. Without the wait, notices would pile up behind a full pipe: only slots limit
-            # collected lines.
+            # The request leaves the table first, so a later answer is dropped. The task keeps its slot until the notice
+            # is written, or notices would pile up behind a full pipe: only slots limit collected lines. The task is
+            # cancelled already, so only a shield lets it wait, for a limited time: a frozen server never makes room.
             pipe.table.remove(request.id)
             done = trio.Event()
             pipe.collect(CancelLine(request.id, done.set))
@@ -285,7 +285,7 @@ async def exchange_lines(pipe: Pipe, request: RequestUnderWay) -> Json:
 
 
 Messages: TypeAlias = AsyncIterable[SessionMessage | Exception]
-"""Incoming messages; an exception for anything else."""
+"""Incoming messages, with an exception in place of an invalid message."""
 
 
 class ClosingStream(ABC):
@@ -327,8 +327,6 @@ class MessageReader(ClosingStream):
 
 
 class MessageWriter(ClosingStream):
-    """Sends outgoing messages."""
-
     @abstractmethod
     async def send(self, item: SessionMessage, /) -> None:
         """Send a message.

@@ -3,10 +3,10 @@
 | server | link | task of the handler |
 |---|---|---|
 | modern | `CalledServerLink` | the caller's, inside the server's lifespan |
-| legacy | `LegacyServerLink` | a task of the server, which a task of the link serves |
+| legacy | `LegacyServerLink` | a task of the server, below a task of the link |
 | `ElsewhereServer` | `StreamsLink` | on another event loop |
 
-Without bytes, neither messages nor requests are limited.
+Nothing becomes bytes, so neither the size of messages nor the number of requests is limited.
 
 Owns: the messages in a `MemoryPipe`; the lifespan of a server on this event loop.
 Writes: the table and the `Lifeline` of the link; exceptions of handlers to the log.
@@ -62,14 +62,14 @@ if TYPE_CHECKING:
 
 # --- Connect to a modern server in this process by calling its handler ------------------------------------------------
 
-# Further messages of the handler are handled in its step and context variables. A cancellation of the caller reaches
-# the handler.
+# The handler's further messages are handled in the step that sends them, in its context variables. A cancellation of
+# the caller reaches the handler.
 
 
 logger = Log("mcp_actors.servers")
 
 DIRECT: Final = TransportContext(kind="direct", can_send_request=False)
-"""The SDK's name for this way. A modern server sends no requests."""
+"""The SDK's description of a direct call. A modern server sends no requests."""
 
 
 class CalledServerLink(Link):
@@ -99,12 +99,12 @@ class CalledServerLink(Link):
         except BaseException as exc:
             if not is_failure(exc):
                 raise
-            # Such as asyncio's CancelledError, which would end the connection and all its other requests.
+            # For example asyncio's CancelledError, which would end the connection and all its other requests.
             reason = f"the in-process server raised {type(exc).__name__}: {exc}"
             raise MCPError(INTERNAL_ERROR, reason) from self.masker.clean(exc)
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """Drop a message: such a server takes requests only."""
+        """Drop a message: a modern server takes requests only."""
         await trio.lowlevel.checkpoint()
 
     async def read(self, receive: Receive) -> None:
@@ -134,7 +134,7 @@ class _DispatchedRequest:
         """An event that is never set: the cancellation reaches the handler itself."""
         return anyio.Event()
 
-    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could damage the tables of the actor
     async def notify(self, method: str, params: Mapping[str, Any] | None, opts: CallOptions | None = None) -> None:
         """Pass a notification on. A checkpoint, because a handler may send without end."""
         await trio.lowlevel.checkpoint()
@@ -157,7 +157,6 @@ class _DispatchedRequest:
 
 @asynccontextmanager
 async def open_called_link(name: str, server: Server[Any], lifeline: Lifeline) -> AsyncIterator[CalledServerLink]:
-    """Enter the lifespan of a server around a block."""
     async with server.lifespan(server) as state:
         endpoint = f"the in-process server {server.name!r}"
         yield CalledServerLink(name, endpoint, modern_on_request(server, state), lifeline)
@@ -171,7 +170,7 @@ async def open_called_link(name: str, server: Server[Any], lifeline: Lifeline) -
 #
 # - the caller, or the step that frees an in-flight slot, puts the request into a queue;
 # - the read loop of the server starts the task of the handler;
-# - the step in which the handler has finished settles the request.
+# - the step in which the handler finishes settles the request.
 #
 # One queue has all messages to the server, so none overtakes another. The other direction needs no queue: the step that
 # sends a message also handles it, in the context variables of the handler, and then yields to other tasks.
@@ -198,7 +197,7 @@ class MemoryPipe(MessageReader):
     def offer(self, line: OutgoingLine) -> bool:
         if self.closed:
             return False
-        # A failure here concerns one request; in the read loop of the server, the connection.
+        # Parse here, where a failure concerns one request. In the server's read loop, it would end the connection.
         message = JSONRPCRequest.model_validate_json(line.line)
         self.put(line, SessionMessage(message), line)
         return True
@@ -231,11 +230,6 @@ class MemoryPipe(MessageReader):
 
     @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could lose a message
     async def receive(self) -> SessionMessage:
-        """Return the next message.
-
-        Raises:
-            anyio.EndOfStream: the pipe was closed.
-        """
         if self._queue:  # or a burst would be one long step: each message starts a task
             await trio.lowlevel.checkpoint()
         while not self._queue:
@@ -280,13 +274,13 @@ class LegacyServerLink(Link):
         finally:
             self._receive = None
 
-    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could tear the tables of the actor
+    @trio.lowlevel.enable_ki_protection  # otherwise a Ctrl-C could damage the tables of the actor
     async def take(self, message: JSONRPCMessage) -> None:
         """Settle a request with its answer, or pass the message on."""
         await trio.lowlevel.checkpoint_if_cancelled()
         error = message.error if isinstance(message, JSONRPCError) else None
         if error is not None and (error.code, error.message) == (CLOSED.code, CLOSED.message):
-            self.lifeline.lose()  # the answer of a server that ends before its handler, known by its text
+            self.lifeline.lose()  # this text is the answer of a server that ends before its handler
         if isinstance(message, JSONRPCRequest | JSONRPCNotification):
             if self._receive is not None:
                 await self._receive(message)
@@ -299,7 +293,7 @@ class LegacyServerLink(Link):
         try:
             async with self._server.lifespan(self._server) as state:
                 await serve_loop(self._server, self._pipe, writer, lifespan_state=state)
-            self.lifeline.lose()  # or a waiting call would wait for ever; nothing if this side is closing
+            self.lifeline.lose()  # or a call would wait for ever; does nothing if this side is closing
         finally:
             self._pipe.closed, writer.link = True, None  # the SDK's server is cyclic garbage that refers to both
             self._pipe.withdraw_all()
@@ -315,8 +309,6 @@ class LegacyServerLink(Link):
 
 @define(eq=False)
 class ServerWriter(MessageWriter):
-    """The writing stream of a server."""
-
     link: LegacyServerLink | None
 
     async def send(self, item: SessionMessage, /) -> None:
@@ -347,7 +339,7 @@ GONE: Final = (anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
 class StreamsLink(Link):
-    """A link over two streams, which stay open. Messages are handled in the reader's ``last_context``, if present."""
+    """A link over two streams, not closed here. Messages are handled in the reader's ``last_context``, if present."""
 
     def __init__(self, endpoint: str, reader: Messages, writer: MessageWriter, lifeline: Lifeline) -> None:
         super().__init__(lifeline)
@@ -362,9 +354,9 @@ class StreamsLink(Link):
 
     async def exchange(self, request: RequestUnderWay, receive: Receive) -> Json:
         await trio.lowlevel.checkpoint_if_cancelled()
-        # Marked before the write, or an early answer would be dropped. A cancelled write may have written, so the
-        # request counts as sent. This task is cancelled, so only a shield lets it send the notice, bounded because the
-        # other event loop may be stuck.
+        # Mark the request before the write: an early answer would be dropped, and a cancelled write may have written.
+        # After a cancellation only a shield lets this task send the notice, bounded because the other event loop may be
+        # stuck.
         request.sent = True
         try:
             await self._write(JSONRPCRequest(**request.message))
@@ -428,7 +420,7 @@ class ElsewhereServer(ABC):
 
 
 def lowlevel(server: Server[Any] | MCPServer) -> Server[Any]:
-    """Return the server that the SDK serves in place of an `MCPServer`, which has no public name.
+    """Return the server inside an `MCPServer`, for which the SDK has no public name; any other server unchanged.
 
     Raises:
         RuntimeError: an `MCPServer` of this version of the SDK has no such server.
@@ -456,7 +448,9 @@ async def _open_streams_link(server: ElsewhereServer, lifeline: Lifeline) -> Asy
 def open_in_process_link(
     config: ServerConfig, transport: InProcess, *, on_lost: Callable[[], None]
 ) -> AbstractAsyncContextManager[Link]:
-    """Open a link to the configured object. Leaving waits, for a limited time, for the end of the server's lifespan.
+    """Open a link to the configured object. Leaving waits for the end of the server's lifespan.
+
+    After `SHUTDOWN_GRACE`, the lifespan of a legacy server is cancelled.
 
     Raises:
         ConnectFailed: the object is not a server.
