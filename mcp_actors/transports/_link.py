@@ -2,11 +2,11 @@
 
 `mcp_actors.servers` uses every transport through a `Link`. The owner task of the actor enters the link, enters the
 session inside, and leaves both in reverse order; no other task may. Any task sends requests, one task reads, and
-background tasks of the link do the rest and end with the link. Each may be the first to notice the end of the
-connection, and notes the end in the `Lifeline`.
+background tasks of the link do the rest and end with the link. The first task to notice the end of the connection notes
+the end in the `Lifeline`.
 
 Owns: the state of one connection; the certificates that the connections of a group share.
-Writes: the `Lifeline`. Opens and sends nothing; reads files and ``os.environ``.
+Writes: the `Lifeline`; requests, through a `Pipe`. Opens nothing; reads files and ``os.environ``.
 Calls: _credentials, _exchange, _request_table.
 """
 
@@ -38,12 +38,12 @@ MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only 
 
 @define(eq=False)
 class Lifeline:
-    """The state of one connection, written by any task that notices the end first.
+    """The state of one connection, written by the task that first notices the end.
 
     Attributes:
         on_lost: called synchronously, at most once, when the other side turns out to be gone.
         on_exit: called synchronously when the started process has exited.
-        on_gap: each called synchronously when notifications of the server may have been missed.
+        on_gap: functions called synchronously when notifications of the server may have been missed.
         lost: True if the other side ended the connection before this side began to close.
         exited: True if the started process has exited. A child may keep the connection.
         heard_at: `trio.current_time` of the last byte from the other side, or of the start.
@@ -122,7 +122,7 @@ class Link:
         masker: masks the credentials of this connection in text from the server.
         table: the requests that were sent and not answered.
         direct: writes lines without a task; None if the transport has no lines.
-        traced: whether requests have spans. A server called in its caller's task has the caller's context variables.
+        traced: whether requests get spans; not needed if the server runs in its caller's context variables.
         trusted: whether the other side is a gateway of this package, which reports the outcome of a request in errors,
             and answers health checks whatever its servers do.
         max_connections: the maximum of concurrent connections to the server, streams included; None without a limit.
@@ -202,7 +202,7 @@ class Link:
         return True
 
     def obituary(self) -> Obituary:
-        """Return the known facts about the end of the process, at any time, also after the link."""
+        """Return the known facts about the end of the process. Works at any time, also after the link is closed."""
         return Obituary()
 
     async def wait_obituary(self) -> Obituary:
@@ -226,8 +226,8 @@ class ConnectionOver(Exception):
     returns to its place in the queue, and the next connection serves it.
 
     Attributes:
-        refusal: the error if the next connection also refuses the request, as for an unknown session; None if no
-            connection was made.
+        refusal: the error if the next connection also refuses the request, as for an unknown session; None without a
+            refusal.
     """
 
     def __init__(self, message: str, *, refusal: Exception | None = None) -> None:
@@ -237,9 +237,9 @@ class ConnectionOver(Exception):
 
 # --- Share the TLS settings that trust the certificates of this machine -----------------------------------------------
 
-# Reading them takes 30 ms of a core and 0.8 MiB of memory in thousands of pieces. Done at each connect, in any of
-# Trio's worker threads, this leaves holes in the memory arenas of all these threads, and a group that often reconnects
-# grows for ever. So the connections of a group share one context.
+# Reading certificates takes 30 ms of a core and 0.8 MiB of memory in thousands of pieces. If each connect did so in a
+# worker thread of Trio, holes would be left in the memory arenas of all threads, and a group that often reconnects
+# would grow for ever. So the connections of a group share one context.
 
 
 VARIABLES: Final = ("SSL_CERT_FILE", "SSL_CERT_DIR")
@@ -252,7 +252,7 @@ BUNDLES: Final = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/ssl/ca-bundle.pem",
 )
-"""The files that httpx2 looks for if OpenSSL was built for another system, as in a Python from elsewhere."""
+"""The files that httpx2 looks for if OpenSSL was built for another system, as in a downloaded Python."""
 
 
 class Certificates:
@@ -269,14 +269,14 @@ class Certificates:
             named = [os.environ.get(name, "") for name in VARIABLES]
             files = [*_files(*named)]
             found = (named, files)
-            # Without a file to look at, a change would go unnoticed.
+            # Read again if no file was found: a change would go unnoticed.
             if self._context is None or found != self._found or not files:
                 self._context, self._found = httpx2.create_ssl_context(), found
             return self._context
 
 
 def missing_certificates() -> str | None:
-    """Name a variable of missing certificates, as the begin of a sentence; None if all exist."""
+    """Name a variable whose certificates are missing, as the beginning of an error; None if all exist."""
     for name in VARIABLES:
         if (paths := os.environ.get(name)) and not any(map(os.path.exists, paths.split(os.pathsep))):
             return f"{name} names {paths!r}, which does not exist"

@@ -5,7 +5,7 @@ connection runs in a `discreet` block, whose context variable tells records apar
 
 | record | outside of a `discreet` block | within |
 |---|---|---|
-| of this package | plain text | also masked |
+| of this package | plain text | plain text, masked |
 | of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
 Owns: the kinds of SDK warnings that were logged for each connection.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 RECORD: Final = 256 * 1024
-"""Characters of a record. Tracebacks of deep nurseries have some ten thousand, and must not be cut."""
+"""Maximum characters of a record. Tracebacks of deep nurseries have some ten thousand, and must not be cut."""
 
 
 @frozen
@@ -51,7 +51,7 @@ class _Ours:
 _ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
 
 LOGGED: Final = 10
-"""Logged invalid notifications of a connection, as many as malformed messages."""
+"""Maximum kinds of invalid notifications that are logged for a connection."""
 
 
 class _Safe(logging.Filter):
@@ -60,7 +60,7 @@ class _Safe(logging.Filter):
     Foreign packages quote headers and ids of a server at any length: each message becomes a short line.
 
     Args:
-        own: whether for this package, of which all records are changed, or for a foreign one.
+        own: True for this package, whose records are also changed outside of a `discreet` block.
     """
 
     def __init__(self, *, own: bool) -> None:
@@ -169,16 +169,16 @@ _THEIRS: Final = (
 _OF_THIS_PACKAGE: Final = _Safe(own=True)
 _FOREIGN_SAFE: Final = _Safe(own=False)
 _WITH_HEADERS: Final = _Drop("receive_response_headers.complete", "send_request_headers.failed")
-"""Our headers: a session id, a cookie, or a token that could not be sent."""
+"""Drops our headers: a session id, a cookie, or a token that could not be sent."""
 
 _FILTERS: Final = (
-    ("client", _OfSession()),  # before its traceback is masked
-    ("httpx2", _MaskUrls()),  # before its arguments are put into the message
+    ("client", _OfSession()),  # before the traceback is masked
+    ("httpx2", _MaskUrls()),  # before the arguments are put into the message
     *((f"mcp_actors.{name}", _OF_THIS_PACKAGE) for name in _LOGS),
     *((name, _FOREIGN_SAFE) for name in _THEIRS),
     ("httpcore2.http11", _WITH_HEADERS),
     ("httpcore2.http2", _WITH_HEADERS),
-    # Our URL or session id, which is all that a stranger needs to join in.
+    # Our URL or session id, all that a stranger needs to join the session.
     ("mcp.client.streamable_http", _Drop("Received session ID", "Connecting to StreamableHTTP endpoint")),
 )
 

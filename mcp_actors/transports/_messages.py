@@ -4,7 +4,7 @@ A server decides how long, deep, broken and frequent its messages are, and all s
 step here is short, and each byte is looked at once. A caller whose answer is unreadable still gets an error. No stream,
 no task and no clock here.
 
-Owns: the bytes of an arriving message and the whole lines after it; the tokens of a reading speed.
+Owns: the bytes of an arriving message, and the whole lines before; the tokens of a reading speed.
 Writes: nothing.
 Calls: _request_table.
 """
@@ -32,7 +32,7 @@ from ._request_table import comparable_id, error_of
 
 
 INITIALIZED: Final = "notifications/initialized"
-"""Ends the handshake of the legacy era. The server accepts no other request before."""
+"""Ends the handshake of the legacy era. Before, a server may refuse requests."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 """Some servers write it before their first message."""
@@ -53,7 +53,7 @@ def alone(parsed: object) -> object:
 
 
 def parse_message(data: bytes) -> JSONRPCMessage:
-    """Parse a message as the SDK does, and also deviations (see `parse_json` and `to_message`).
+    """Parse a message as the SDK does, and deviations (see `parse_json` and `to_message`).
 
     Raises:
         ValueError: the bytes are not a message.
@@ -79,32 +79,32 @@ def to_message(parsed: object) -> JSONRPCMessage:
     except ValueError:
         if type(parsed) is not dict or parsed.get("error") is None or not _is_response(parsed):
             raise
-        # An error without an id, or one that is only a text.
+        # Accept an error without an id, and an error that is only a text.
         error = {"id": None, **parsed, "error": error_of(parsed["error"])}
         return JSONRPCError.model_validate(error)
 
 
 # --- Find the request id of a response that cannot be read ------------------------------------------------------------
 
-# The caller then fails at once and not by a timeout. Over HTTP the connection identifies the request. Over a pipe the
-# id must be found, a member at the top level before or after the long one, often without parsing. So only the beginning
-# and the end are searched.
+# With the id, the caller fails at once and not by a timeout. Over HTTP the connection identifies the request. Over a
+# pipe the id must be found, often without parsing: at the top level, before or after the long member. So only the
+# beginning and the end are searched.
 #
 # An id counts only if it is whole and certainly at the top level. A wrong guess would end a call that the server still
 # works on.
 
 
 HEAD_BYTES: Final = 4096
-"""Searched bytes of the beginning, in two milliseconds at worst."""
+"""Searched bytes of the beginning: two milliseconds at worst."""
 
 LONG: Final = 64 * 1024
-"""Bytes from which an arriving message is judged by its beginning: one read."""
+"""Bytes after which an arriving message is judged by its beginning: one read."""
 
 SEARCHED_TAIL: Final = 4096
 """Searched bytes of the end, where an id, a version and a short result fit."""
 
 _UNREADABLE: Final = "mcp_actors: not what the server sent"
-"""Marks, in ``data``, the errors built here. A server that sends the mark only changes its own error."""
+"""Marks, in ``data``, errors for unreadable answers. A server that sends the mark only changes its own error."""
 
 _OVER_LIMIT: Final = "mcp_actors: more than the server may send"
 """Marks errors about limits."""
@@ -165,7 +165,7 @@ def _is_response(names: Collection[str]) -> bool:
 
 
 def _first_members(text: bytes) -> dict[str, bytes] | None:
-    """Return the members of an object, as far as `text` goes, by `_named`; None for anything else."""
+    """Return the members of an object, as far as `text` goes (see `_named`); None for anything else."""
     tokens = [match[0] for match in JSON_TOKEN.finditer(text.removeprefix(BYTE_ORDER_MARK))]
     if tokens[:1] != [b"{"]:
         return None
@@ -190,7 +190,7 @@ def _split(tokens: Iterable[bytes], towards: int = 1) -> tuple[list[list[bytes]]
     """Split the tokens of an object by member, without the insides of values. Backwards if `towards` is -1.
 
     Returns:
-        The whole members, and the tokens of a cut member; None if the other end of the object was found.
+        The whole members, and the tokens of a cut member, or None if the other end of the object was found.
     """
     members: list[list[bytes]] = []
     member: list[bytes] = []
@@ -209,7 +209,7 @@ def _split(tokens: Iterable[bytes], towards: int = 1) -> tuple[list[list[bytes]]
 
 
 def _named(members: Iterable[list[bytes]]) -> dict[str, bytes]:
-    """Return members with their values by name; empty bytes for a cut value, an array or an object."""
+    """Return the values of members by name; empty bytes for a cut value, an array or an object."""
     named = {}
     for tokens in members:
         if len(tokens) > 1 and tokens[0][:1] == b'"' and tokens[1] == b":":
@@ -222,8 +222,8 @@ def unreadable_answer(text: bytes, parsed: object = None) -> JSONRPCError | None
     """Return an error in place of an invalid answer; None if its request cannot be identified.
 
     Args:
-        text: the text of the answer. ``data`` of the error has an unparsed text until `Masker.clean`: items of a list
-            may be readable.
+        text: the text of the answer. Unless parsed, ``data`` of the error keeps the text until `Masker.clean`: items of
+            a list may be readable.
         parsed: the result of `parse_json`; None if the text is not JSON.
     """
     reason = f"the response is not a valid MCP message, or is nested too deeply ({len(text)} bytes)"
@@ -276,7 +276,7 @@ Excess: TypeAlias = Literal["bytes", "values", "room"]
 
 @frozen
 class MessageLimits:
-    """The limits of one message, and the words for a message over a limit. `option`, if any, sets `bytes`."""
+    """The limits of one message, and the words for an excess. `option`, if any, is the setting of `bytes`."""
 
     bytes: int
     values: int
@@ -308,8 +308,8 @@ class TooManyValues(Exception):
 class ValueCounter:
     """Counts the values of arriving JSON text by the punctuation outside of strings. A key is a value too.
 
-    The count is approximate: at least one too low, and one too high for each empty array or object. `depth` counts open
-    arrays and objects.
+    The count is too low by one, and too high by one for each empty array or object. `depth` counts open arrays and
+    objects.
     """
 
     def __init__(self) -> None:
@@ -342,14 +342,14 @@ class ValueCounter:
 SKIPPED: Final = 16
 """Maximum size of a skipped response, as a multiple of the limit. An endless one must not be read for ever."""
 
-# Some servers end lines with a carriage return alone. Only within a message is it space.
+# Some servers end lines with a carriage return alone, which is only space within a message.
 _RETURN: Final = re.compile(rb"(?<=[}\]])[ \t]*+\r\s*+(?=[{\[])")
 
 _BLANK: Final = re.compile(rb"\n\s++")
 
 
 class LongLine(Excerpt):
-    """The beginning and the end of a message over a limit, the `excess`."""
+    """The beginning and the end of a message over a limit. `excess` names the limit."""
 
     def __init__(self, begun: bytes | memoryview, excess: Excess) -> None:
         super().__init__(begun)
@@ -360,7 +360,7 @@ class PartialMessage:
     """A message that is still arriving.
 
     Attributes:
-        coming: the beginning of a long message.
+        coming: the beginning, once the message is long.
         skipped: the two ends of a message over a limit; the rest is not kept.
     """
 
@@ -431,7 +431,7 @@ class LineSplitter:
     def feed(self, data: bytes) -> None:
         lines = data.split(b"\n")
         if len(lines) > 4:
-            # One match for thousands of blank lines, each of which would be a step of the reader.
+            # One match drops thousands of blank lines: each would be a step of the reader.
             lines = _BLANK.sub(b"\n", data).split(b"\n")
         begun = lines.pop()
         if self.partial.empty:
@@ -493,7 +493,7 @@ UNASKED_AT_ONCE: Final = 500
 """Unsolicited messages read without a pause; ``Limits.max_notifications`` may raise the number."""
 
 UNASKED_A_SECOND: Final = 6
-"""Multiple of that number read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
+"""Multiple of the number at once, read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
 
 MESSAGE_BYTES: Final = 2 * 1024
 """Bytes that count as one unsolicited message: 1 MB at once, and then 6 MB per second."""
@@ -502,7 +502,7 @@ NOTICED: Final = 0.001
 """Seconds of wasted work before a pause: a banner or a few log lines on stdout cause none."""
 
 RESTS: Final = 20
-"""Length of a pause as a multiple of the wasted work, so few calls to other servers meet such a step."""
+"""Length of a pause as a multiple of the wasted work, so that the work delays few calls to other servers."""
 
 MAX_PAUSE: Final = 0.5
 """Maximum seconds of one pause, in which nothing of the server is noticed, not even its exit."""

@@ -44,7 +44,7 @@ logger = Log("mcp_actors.servers")
 
 
 class Capacity:
-    """The capacity that the servers of a group share.
+    """The shared capacity of a group.
 
     Args:
         starting: how many servers connect at a time; more wait for a turn, in configured order.
@@ -71,9 +71,10 @@ class Capacity:
 
         Args:
             place: the place of the server in the configured order.
-            until: the Trio time at which `late` is called; the wait goes on.
+            until: the Trio time at which `late` is called if the wait goes on.
             late: called with the reason for the wait.
-            level: the log level of the line that counts the waiting servers, logged once until none waits.
+            level: the log level of the line that counts the waiting servers, logged again only at a higher level until
+                all have had their turn.
         """
         turn = Turn(self, place)
         insort(self._queue, turn, key=attrgetter("place"))
@@ -118,8 +119,8 @@ class Capacity:
         """
         if self._processes >= self._most_processes:
             most = self._most_processes
-            # The system says the same at its own limit. So this too is a shortage of this program (`own_shortage`), not
-            # evidence against the server.
+            # The system raises the same at its own limit. So a refusal is a shortage of this program (`own_shortage`),
+            # not evidence against the server.
             shortage = BlockingIOError(errno.EAGAIN, f"max_processes={most}")
             problem = f"not started, because no more processes are allowed (max_processes={most})"
             remedy = "stop a server, set idle_timeout, or raise max_processes"
@@ -158,8 +159,8 @@ def open_link(
 ) -> AbstractAsyncContextManager[Link]:
     """Open the transport of a configured server; on leaving, close it and everything it started.
 
-    Leaving takes at most ``config.stop_timeout``, whatever the server does and even if cancelled. An exception of the
-    block is raised unchanged.
+    Leaving takes at most ``config.stop_timeout``, whatever the server does and even if cancelled (but see
+    `open_in_process_link`). An exception of the block is raised unchanged.
 
     **Cancellation:** leaves nothing behind.
 
@@ -199,7 +200,7 @@ async def _counted(opening: AbstractAsyncContextManager[Link], server: str, capa
 
 @asynccontextmanager
 async def open_exchange(config: ServerConfig) -> AsyncIterator[AuthorizationClient]:
-    """Open a client of the authorization server of a server, without a connection to the server.
+    """Open a client of a server's authorization server, without a connection to the server.
 
     Raises:
         ConfigError: the server has no `OAuth`.
@@ -228,7 +229,7 @@ def _masker(config: ServerConfig) -> Masker:
 
 
 def _resolved(config: ServerConfig) -> Transport:
-    """Return the transport with the current values of its variables. An error is hopeless."""
+    """Return the transport with current values of variables. An error is hopeless."""
     try:
         return resolved(config.transport, os.environ, where=written_at(config))
     except ConfigError as error:

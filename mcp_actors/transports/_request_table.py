@@ -61,7 +61,7 @@ def _number(value: object) -> float | None:
 
 
 def error_of(error: object) -> ErrorData:
-    """Return the error of a response. Without a valid code or message, the text becomes the message."""
+    """Return the error of a response. An invalid code becomes `INTERNAL_ERROR`, an invalid message the whole error."""
     with suppress(ValidationError):
         return ErrorData.model_validate(error, by_name=False)
     members = error if type(error) is dict else {}
@@ -72,7 +72,7 @@ def error_of(error: object) -> ErrorData:
 
 
 class UnmatchedError(ErrorData):
-    """An error without an id, for the only request that it can be about, whose outcome is unknown."""
+    """An error without an id, for the only request it can be about. The outcome of the request is unknown."""
 
 
 def mcp_error(error: ErrorData) -> MCPError:
@@ -95,7 +95,7 @@ WITHDRAWN = ErrorData(**dict(CLOSED))
 """The outcome of a request of which nothing was written before its connection ended."""
 
 ABANDONED = ErrorData(**dict(CLOSED))
-"""The outcome of a request without a task whose caller has left."""
+"""The outcome of a request without a task, once the caller has left."""
 
 CANCELLED: Final = "notifications/cancelled"
 
@@ -126,7 +126,7 @@ class RequestUnderWay:
         line: the line over a pipe.
         outcome: the result, an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before.
         on_outcome: called with the request in the step that settles it, and never raises; in `wait`, wakes the task.
-        later: the `Later` of a message, without a task.
+        later: the `Later` of a message without a task.
         extras: the rare parts of a message; may be None.
         span: the span; may be None.
     """
@@ -172,7 +172,7 @@ class RequestUnderWay:
         if self.outcome is None:
             self.outcome = outcome
             if (hear := self.on_outcome) is not None:
-                self.on_outcome = None  # which refers to an object that holds the request
+                self.on_outcome = None  # breaks a reference cycle
                 hear(self)
 
     def withdrawn(self) -> None:
@@ -218,7 +218,7 @@ class RequestTable:
     """The unanswered requests of a connection, by id.
 
     Attributes:
-        logged: whether all messages are logged, reports of progress before they are taken.
+        logged: whether all messages are logged; then `reported` takes no report.
         disturbed: True if anything but a waiting request was sent since the last answer, and may have caused an error
             without an id.
     """
@@ -233,7 +233,7 @@ class RequestTable:
         return len(self._waiting)
 
     def add(self, request: RequestUnderWay, request_id: RequestId | None = None) -> RequestId:
-        """Add a request, write its id, a new one unless `request_id` is given, and return the id.
+        """Add a request under `request_id`, or else under a new id; write and return the id.
 
         Raises:
             ValueError: a request with the given id waits already.
@@ -241,7 +241,7 @@ class RequestTable:
         known: RequestId
         if request_id is None:
             known = request_id = self._last = 1 if self._last == LAST_ID else self._last + 1
-            while known in self._waiting:  # only after the ids have begun again, or if an id was given
+            while known in self._waiting:  # only once the ids have begun again, or if an id was given
                 known = request_id = self._last = 1 if self._last == LAST_ID else self._last + 1
         elif (known := coerce_request_id(request_id)) in self._waiting:
             raise ValueError(f"a request with the id {request_id!r} waits already")
@@ -261,8 +261,8 @@ class RequestTable:
     def settle(self, message: Any) -> bool:
         """Pass a parsed message to the request that it answers.
 
-        Return False if the message is not a valid answer, or has an impossible id. A valid answer is dropped if no
-        request waits, or the request was not sent yet.
+        Return False if the message is not a valid answer, or has one of `NO_IDS` and no request. Another answer is
+        dropped if no request waits, or the request was not sent yet.
         """
         if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
             return False
@@ -285,12 +285,12 @@ class RequestTable:
         return error is not None and self._refuse(request_id, error_of(error))
 
     def settle_message(self, message: object) -> bool:
-        """Like `settle`, for a message object: never JSON, or an `unreadable_answer`."""
+        """Like `settle`, for a message object. Return False only if this is not a response."""
         if not isinstance(message, JSONRPCResponse | JSONRPCError):
             return False
         request_id = comparable_id(message.id)
         if request_id is None:
-            return True  # an error about no request in particular
+            return True  # an error about no particular request
         if isinstance(message, JSONRPCError):
             self._refuse(request_id, message.error)
         elif (request := self._sent(request_id)) is not None:
