@@ -1,7 +1,7 @@
 """Connect to an HTTP endpoint, over streamable HTTP or SSE.
 
-A file is imported at the first use of a name, hence with the first server over HTTP or the first sign-in. ``_open`` of
-`transports` is the only user.
+A file is imported at the first use of its names: with the first server over HTTP, or the first sign-in. Only ``_open``
+of `transports` uses this package.
 """
 
 from __future__ import annotations

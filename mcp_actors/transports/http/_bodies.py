@@ -1,6 +1,6 @@
 """Watch and limit the bodies of HTTP, and parse event streams.
 
-Bodies decide two questions. Did a request leave this process, and may it have taken effect? Does a response belong to
+Bodies decide two questions. May a request have left this process, and so have taken effect? Does a response belong to
 the request? A server decides how long, compressed and chopped bodies are, so pieces are small, with checkpoints in
 between, and limits hold while a piece arrives.
 
@@ -47,7 +47,7 @@ SHORT_BODY: Final = 64 * 1024
 """Bytes that are read of a body if little is expected, as with an error status."""
 
 SHORT_WAIT: Final = 1.0
-"""Seconds to wait for such a body. The known status matters more."""
+"""Seconds to wait for a short body. The known status matters more."""
 
 SMALL: Final = 4 * 1024
 """Bytes of a body that may be read, or parsed twice, in one step."""
@@ -88,14 +88,14 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
         """Return True if the request of this body may have taken effect before an error.
 
-        A failure to connect proves nothing about an earlier connection: an auth flow, or the user's client, may send a
-        request twice. But an auth flow may also read the body in advance.
+        After a failure to connect, `is_sent` decides: an auth flow, or the user's client, may have sent the request
+        over an earlier connection. But an auth flow may also only have read the body in advance.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
 
 
 class ExchangeBody(WatchedRequestBody):
-    """The body of a request to the server, which may be answered once the body is read."""
+    """The body of a request to the server. The request may be answered once the body is read."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, request: RequestUnderWay) -> None:
         super().__init__(inner)
@@ -160,12 +160,12 @@ class HeardBody(_ResponseBody):
 class Reads:
     """Reads from one connection, and counts how often.
 
-    A server may send a second response right after one that was asked for. If both come in one read, the HTTP library
-    keeps the second in its buffer, where the pool does not see it, and takes it as the response to the next request. No
-    read is needed for it then, and only that shows what it is: a status or a redirect has no id.
+    A server may send a surplus response right after the response to a request. If both come in one read, the HTTP
+    library keeps the surplus in a buffer, where the pool does not see it, and takes it as the response to the next
+    request. Only the missing read reveals the surplus: a status or a redirect has no id.
 
     Attributes:
-        count: how often.
+        count: the number of reads.
     """
 
     _read: Callable[..., Awaitable[bytes]]
@@ -183,12 +183,12 @@ class Reads:
         return self.count == self._at_response
 
     def note_response(self) -> None:
-        """Note that a part of a response has come. Not at its end: another request may have the connection then."""
+        """Note that a part of a response has come. Not for the end: another request may have the connection then."""
         self._at_response = self.count
 
 
 def reads_of(response: httpx2.Response) -> Reads | None:
-    """Return the counter of reads from a connection, from the first response on; None if impossible.
+    """Return the counter of reads from the connection, set at the first response; None if impossible.
 
     Over HTTP/2 each response names a request, so nothing is counted.
     """
@@ -231,7 +231,7 @@ class NotificationBody(_ResponseBody):
 
 
 class _Sliced(httpx2.AsyncByteStream):
-    """An encoded body in small pieces, with checkpoints in between even if all bytes have arrived."""
+    """A body before decoding, in small pieces, with checkpoints in between even if all bytes have arrived."""
 
     def __init__(self, inner: httpx2.AsyncByteStream, size: int, time_slice: TimeSlice) -> None:
         self._inner = inner
@@ -276,7 +276,7 @@ async def pieces_of(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
 
 def is_small(response: httpx2.Response) -> bool:
     """Return True if a body is certainly small: not encoded, with a length that the HTTP library enforces."""
-    headers = {name.lower(): value for name, value in response.headers.raw}  # one by one takes ten times as long
+    headers = {name.lower(): value for name, value in response.headers.raw}  # ten times as fast as single look-ups
     length = headers.get(b"content-length", b"")
     return length.isdigit() and int(length) <= SMALL and b"content-encoding" not in headers
 
@@ -488,7 +488,7 @@ class EventParser:
 
 
 def _milliseconds(value: bytes) -> bytes | None:
-    """Return a valid ``retry`` field, clamped; None otherwise. The SDK would sleep for a negative time."""
+    """Return a valid ``retry`` field, at most `MAX_RETRY`; None if invalid."""
     if not value.isdigit():
         return None
     digits = value.lstrip(b"0")  # int() refuses thousands of digits
@@ -527,7 +527,7 @@ async def read_events(
                 began, idle, size = trio.current_time(), True, size + len(part)
                 for event in parser.feed(part):
                     idle = False
-                    # Not after it: the end of the stream may be here already, and is then read in the same step.
+                    # Before the event, not after: an end of the stream that is here already is read in the same step.
                     await time_slice.checkpoint()
                     yield evolve(event, unpaced=size)
                     size = 0

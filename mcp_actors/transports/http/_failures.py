@@ -51,7 +51,7 @@ def next_request_within_origin(response: httpx2.Response) -> httpx2.Request | No
     following, sent = response.next_request, response.request
     if following is None or following.method != sent.method or not _same_origin(sent.url, following.url):
         return None
-    # A user in the location would be sent as credentials. A relative location keeps that of the configured URL.
+    # A user in the location would be sent as credentials. A relative location keeps the user of the configured URL.
     return following if following.url.userinfo in (b"", sent.url.userinfo) else None
 
 
@@ -67,7 +67,7 @@ def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
 
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
-"""No connection was made, so nothing was sent; also if a proxy refused to make one."""
+"""No connection was made, perhaps by a proxy, so nothing was sent."""
 
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses about credentials, load and proxies, always a `HttpStatusError`. For any other status, an MCP error in the
@@ -147,7 +147,7 @@ def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None
     belongs to another call.
 
     Raises:
-        WrongId: the answer is not to this request. The text follows the URL of the server.
+        WrongId: the answer is not to this request. The text goes behind the URL of the server.
     """
     if answer.id is None:
         raise WrongId(f"the response is an error without an id, so not to request {request!r}")
@@ -159,10 +159,10 @@ def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None
 def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = str) -> JSONRPCResponse | JSONRPCError:
     """Return the response in a body; an error without an id counts as the response to this request.
 
-    Skipped messages are named to `skip`.
+    `skip` is called with the kind of skipped messages.
 
     Raises:
-        NoAnswer: there is no response. The text follows the URL of the server.
+        NoAnswer: there is no response. The text is as for `check_id`.
         WrongId: the response is to another request.
     """
     try:
@@ -176,7 +176,7 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
     if not isinstance(message, JSONRPCResponse | JSONRPCError):
         raise NoAnswer("the body is an MCP message, but not a response")
     if isinstance(message, JSONRPCError) and message.id in NO_IDS:
-        # The server refused the request before it had parsed it.
+        # The server refused the request without parsing it.
         message.id, message.error = request, UnmatchedError(**dict(message.error))
     check_id(message, request)
     return message
@@ -221,7 +221,7 @@ def is_about(error: httpx2.RequestError, request: httpx2.Request) -> bool:
 
 
 def is_about_origin(error: httpx2.RequestError, url: httpx2.URL) -> bool:
-    """Return True if an error is about a request to this origin, not to that of an auth flow."""
+    """Return True if an error is about a request to this origin, not a request of an auth flow elsewhere."""
     failed = _request_of(error)
     return failed is not None and _same_origin(url, failed.url)
 
@@ -337,7 +337,7 @@ class HttpFailures:
         Args:
             error: the exception. A `ServerError` or `ConnectionOver` is returned unchanged.
             request: the request.
-            sent: True if the request may have taken effect before.
+            sent: True if the request may have taken effect before the exception.
         """
         if isinstance(error, ServerError | ConnectionOver):
             return error
@@ -438,7 +438,7 @@ class HttpFailures:
 
 
 def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
-    """Return the class of a foreign exception, and its text unless that may have a header or a URL."""
+    """Return the class of a foreign exception, and the text unless a header or URL may be in there."""
     text = ""
     harmless = httpx2.TransportError | httpx2.DecodingError
     if isinstance(error, harmless) and not isinstance(error, httpx2.LocalProtocolError):

@@ -1,14 +1,14 @@
 """Parse responses of HTTP/1.1, and write requests.
 
 A server may send any bytes, cut anywhere. Bytes that one program takes for a body and another for a response would give
-a caller the result of another call, so whatever h11 refuses is refused here, and what it reads is read alike: the tests
-compare both. h11 itself takes seconds for one step if the head is long enough (decision 76).
+a caller the result of another call. So this parser refuses what h11 refuses, and reads the rest as h11 does: the tests
+compare both. h11 is not used because one step takes seconds if a head is long enough (decision 76).
 
-An `HttpReply` takes bytes from the front of a buffer, to which its caller adds. Its generators yield an empty item
-where they need more. A step takes time in proportion to the new bytes, and to the limits below. Requests have
-credentials, and are kept in memoryviews, whose contents no traceback with variables shows.
+An `HttpReply` takes bytes from the front of a buffer, to which the caller adds. The generators yield empty bytes where
+more are needed. A step takes time in proportion to the new bytes, and to the limits below. Requests have credentials,
+and are kept in memoryviews, because a traceback with variables does not show the contents.
 
-Owns: the place in one response that was reached.
+Owns: the position in one response.
 Writes: the buffer, which loses what was parsed.
 Calls: _bodies.
 """
@@ -35,7 +35,7 @@ MAX_INTERIM: Final = 100
 """Maximum interim responses, such as 103 Early Hints, before a response."""
 
 MAX_CHUNK_LINE: Final = 4096
-"""Maximum bytes of the line before a chunk. It may have extensions, which are ignored."""
+"""Maximum bytes of the line before a chunk. Extensions there are ignored."""
 
 UNTIL_END: Final = sys.maxsize
 """The length of a body that ends with the connection."""
@@ -56,11 +56,11 @@ def head_of(request: httpx2.Request) -> memoryview:
     """Return the head of a request.
 
     Raises:
-        httpx2.LocalProtocolError: a header has a character that would end it, or may not be in one.
+        httpx2.LocalProtocolError: a header has a character that would end the header, or is not allowed.
     """
     line, fields = (request.method.encode("ascii"), request.url.raw_path), request.headers.raw
     head = memoryview(b"%b %b HTTP/1.1\r\n%b\r\n" % (*line, b"".join([b"%b: %b\r\n" % each for each in fields])))
-    # The lines are counted because a header could have the whole of another one in it.
+    # Count the lines, because one header could contain the whole of another.
     if _REQUEST_HEAD.fullmatch(head) is None or bytes(head).count(b"\n") != len(fields) + 2:
         raise httpx2.LocalProtocolError("a header has a character that cannot be sent")
     return head
@@ -87,12 +87,9 @@ class HttpReply:
     """The response to one request.
 
     Attributes:
-        version: the version of HTTP.
-        status: the status.
-        reason: the reason phrase.
         fields: the headers, as they were sent.
         reusable: True if another request may follow over the same connection.
-        done: True once all of it, trailers included, was parsed.
+        done: True once the whole response, trailers included, was parsed.
     """
 
     _method: str
@@ -106,10 +103,10 @@ class HttpReply:
     _length: int = field(default=0, init=False)
 
     def take_head(self, buffer: bytearray) -> Iterator[bytes]:
-        """Parse the heads of interim responses, which are dropped, and then that of the response.
+        """Parse the heads of interim responses, which are dropped, and then the head of the response.
 
         Raises:
-            httpx2.RemoteProtocolError: there is something else, or too much.
+            httpx2.RemoteProtocolError: the bytes are not a head, or exceed a limit.
         """
         for _ in range(MAX_INTERIM):
             lines = yield from _take_lines(buffer, b"HTTP/")
@@ -134,7 +131,7 @@ class HttpReply:
         bodiless = self._method == "HEAD" or self.status < 200 or self.status in (204, 304)
         self._chunked = bool(codings) and not bodiless
         self._length = 0 if bodiless else int(lengths.pop()) if lengths else UNTIL_END
-        # RFC 9112, 6.3: with both, a response may be smuggled. Without any, the body ends with the connection.
+        # RFC 9112, 6.3: with both headers, a response may be smuggled. With neither, the body ends with the connection.
         certain = self._chunked is (self._length == UNTIL_END)
         self.reusable &= certain and self.version >= b"HTTP/1.1" and b"close" not in items.get(b"connection", ())
 
@@ -142,7 +139,7 @@ class HttpReply:
         """Parse the body, and yield it in pieces.
 
         Raises:
-            httpx2.RemoteProtocolError: it is not framed as announced.
+            httpx2.RemoteProtocolError: the body is not framed as announced.
         """
         yield from _take_chunks(buffer) if self._chunked else _take_bytes(buffer, self._length)
         self.done = True
@@ -151,7 +148,7 @@ class HttpReply:
         """Check that the response may end with the connection.
 
         Raises:
-            httpx2.RemoteProtocolError: it is not complete.
+            httpx2.RemoteProtocolError: the response is not complete.
         """
         if not self.status:
             _refuse("Server disconnected without sending a response.")
@@ -160,7 +157,7 @@ class HttpReply:
 
 
 def _take_lines(buffer: bytearray, begin: bytes) -> Generator[bytes, None, bytes]:
-    """Take the lines up to an empty one."""
+    """Take the lines before an empty line, and drop the empty line."""
     searched = 0
     while (found := _EMPTY_LINE.search(buffer, max(searched - 2, 0))) is None:
         if not buffer.startswith(begin[: len(buffer)]):
@@ -201,10 +198,10 @@ def _take_chunks(buffer: bytearray) -> Iterator[bytes]:
                 _refuse(f"illegal chunk header or footer: {bytes(buffer[:80])!r}")
             yield b""
         size = int(line[1], 16)
-        del buffer[: line.end()]  # after that, `line` has other bytes
+        del buffer[: line.end()]  # from here on, `line` has other bytes
         yield from _take_bytes(buffer, size)
     buffer[:0] = b"\n"
-    _fields_in((yield from _take_lines(buffer, b"\n"))[1:])  # trailers; what MCP says is in the body
+    _fields_in((yield from _take_lines(buffer, b"\n"))[1:])  # trailers, which MCP does not use
 
 
 def _refuse(what: str) -> NoReturn:

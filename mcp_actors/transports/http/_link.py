@@ -1,9 +1,9 @@
 """The base of links over HTTP: their client, requests and refusals.
 
 The owner task of the actor enters and leaves `open_link_over_http`. In between, a background task (`HttpLink.run`) owns
-the HTTP client, so a failure marks the connection as lost and does not cancel the owner. No single connection ends with
-the server, so `Reach` finds out that it is gone. `Refusals` asks by a ping whether a refusal concerns one request, the
-session or the credentials.
+the HTTP client, so a failure marks the connection as lost and does not cancel the owner. No single TCP connection ends
+with the server, so `Reach` finds out if the server is gone. `Refusals` finds out by a ping if a refusal concerns one
+request, the session or the credentials.
 
 Owns: the client, the background tasks that use it, and the probe.
 Writes: the `Lifeline`, `IncomingRequests` and masker of the link; the hooks of the client; the log.
@@ -67,19 +67,16 @@ Configured = TypeVar("Configured", Http, Sse)
 
 
 CLOSING: Final = 0.9
-"""Share of ``stop_timeout`` in which a server may react to the end of a session. After all of it, the actor is killed.
-"""
+"""Share of ``stop_timeout`` in which a server may react to the end of a session. The actor is killed after the rest."""
 
 
 NOTIFICATION_TIMEOUT: Final = 10.0
-"""Seconds for the POST of a message without a response, with the wait for earlier ones. Servers accept at once."""
+"""Seconds for the POST of a message without a response, with the wait for earlier POSTs. Servers accept at once."""
 
 
 class HttpLink(Link, ABC, Generic[Configured]):
-    """A link to an HTTP endpoint."""
-
     _background: Background
-    """Runs the tasks that use the client, and ends first: a closed client does not close what they have opened."""
+    """Runs the tasks that use the client, and ends first: closing a client leaves the streams of tasks open."""
 
     def __init__(
         self,
@@ -107,7 +104,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._skipped = SkippedMessages(config.name, logger, masker)
         self._opened = trio.Event()
         self._receiving = trio.Event()  # set once unsolicited messages can be passed on
-        self._reading = trio.CancelScope()  # around reading them; may be cancelled before
+        self._reading = trio.CancelScope()  # around the reading; may be cancelled earlier
         self._silent = trio.Event()  # set when nothing more comes
         self._left = trio.Event()
         self._ended = trio.Event()
@@ -147,7 +144,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
             # for the error that ended the connection, and after the end of `read` nothing counts as a loss.
             self.lifeline.lose(self.masker.clean(first_failure(error, self.masker)))
         finally:
-            self._client.event_hooks = {}  # it refers to this object
+            self._client.event_hooks = {}  # the hooks refer to this object
             self._skipped.end()
             self._opened.set()
             self._silent.set()
@@ -233,7 +230,7 @@ async def open_link_over_http(
 
 
 STALE: Final = (httpx2.ReadError, httpx2.WriteError, httpx2.RemoteProtocolError)
-"""Errors of a kept connection that the server has closed. A request is sent again if nothing was sent."""
+"""Errors of a kept connection that the server has closed. A request is tried again if no byte was sent."""
 
 
 @define(eq=False, repr=False)
@@ -314,7 +311,7 @@ class Reach:
     async def follow(self, request: httpx2.Request, send: Send | None = None) -> httpx2.Response:
         """Send a request, and follow up to `MAX_REDIRECTS` redirects within the origin. Return the last response.
 
-        Further requests are finished after their response; the first still counts as in flight. `send` sends each
+        A further request is `finished` after the response; the first still counts as in flight. `send` sends each
         request; `send_apart` by default.
         """
         send = send or self.send_apart
@@ -388,7 +385,7 @@ INITIALIZE: Final = PING | {
 }
 
 ACCEPT: Final = {"accept": "application/json, text/event-stream"}
-"""The header of every POST. A request for a stream of notifications has another one."""
+"""The header of every POST, but not of a request for a stream of notifications."""
 
 
 @define(eq=False)
@@ -405,8 +402,8 @@ class Refusals:
 
         **Cancellation**: leaves at once and affects no other request.
         """
-        # An unknown session is 404 by the specification, often 400, and 401 if the server begins another session with
-        # these credentials.
+        # For an unknown session the specification says 404. Often the status is 400; or 401, if the server begins
+        # another session with these credentials.
         known = error is not None if response.is_success else response.status_code in (400, 401, 404)
         if not known or _code(error) == METHOD_NOT_FOUND:
             return False
@@ -421,7 +418,7 @@ class Refusals:
         return self.forgotten
 
     async def end_all(self, response: httpx2.Response, error: MCPError | None, body: bytes = b"") -> bool:
-        """Return True if the server refuses these credentials for all requests, or fails for all and names the session.
+        """Return True if the server refuses these credentials, or fails and names the session, for all requests.
 
         Some servers list their tools to everybody and require a token for calls only. An overload passes, and the
         session may survive, so a status such as 503 alone says nothing.
@@ -466,11 +463,11 @@ class Refusals:
     async def _ask(
         self, refused: httpx2.Request, message: Any, session: str | None, **options: Any
     ) -> tuple[int, MCPError | None, str | None]:
-        """Send a message of our own with the token of a refused request; None ends a session.
+        """Send a message of our own with the token of a refused request. The message None ends a session.
 
         Returns:
-            The status, the MCP error and the session of the answer. The status is 0 without a response, and 204 for a
-            response to another message.
+            The status, the MCP error and the session of the answer. The status is 0 without a response to the message,
+            and 204 if a success has no MCP response.
         """
         copied = ["authorization", *[MCP_PROTOCOL_VERSION_HEADER] * (message is not INITIALIZE)]
         headers = ACCEPT | {name: refused.headers[name] for name in copied if name in refused.headers}

@@ -1,10 +1,10 @@
-"""Use each proxy of the environment for its URLs.
+"""Choose the proxy of the environment for each request.
 
-httpx2 reads all proxy variables when a client is made, and an unusable proxy ends connections that would never use it.
-Here variables are read for each request: none for this machine, then ``NO_PROXY``, the variable of the scheme, and
-``ALL_PROXY``.
+httpx2 reads all proxy variables when a client is made, which fails if any proxy is unusable. Here variables are read
+for each request. A URL of this machine, or in ``NO_PROXY``, needs no proxy. Else the variable of the scheme counts,
+then ``ALL_PROXY``.
 
-Owns: the transports of one client: one for each proxy, and the one that needs none.
+Owns: the transports of one client: one for each proxy, and one for direct connections.
 Writes: nothing. Reads ``os.environ`` and the settings of the system.
 Calls: config.
 """
@@ -45,7 +45,7 @@ def _is_exempt(url: httpx2.URL, exempt: str) -> bool:
     if proxy_bypass(url.host) or (url.port is not None and proxy_bypass(f"{url.host}:{url.port}")):
         return True
     if any(each.strip().startswith("*.") and url.host.endswith(each.strip()[1:].lower()) for each in exempt.split(",")):
-        return True  # as other tools read it, but not urllib
+        return True  # other tools read a name so, but not urllib
     with suppress(ValueError):
         address = ip_address(url.host)
         for network in filter(None, map(str.strip, exempt.split(","))):
