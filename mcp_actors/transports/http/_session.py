@@ -1,11 +1,11 @@
 """The HTTP session: state and streams that all requests share.
 
-A legacy server may name a session, which later requests carry. Servers since 2026-07-28 have no sessions, and no
-streams of notifications by a GET. These streams break often and without a sign: each is opened again, and the gap is
-reported. A refused stream may be the only sign that a session or its credentials are no longer valid.
+A legacy server may name a session; later requests carry the name. Servers since 2026-07-28 have no sessions, and no
+streams of notifications by a GET. Streams of notifications break often and without a sign: each is opened again, and
+the gap is reported. A refused stream may be the only sign that a session or its credentials are no longer valid.
 
 Owns: the name and protocol version of the session; the notification streams.
-Writes: the table; the `Lifeline` on a telling refusal, a required sign-in or an endless event; the log.
+Writes: the table; the `Lifeline` on a final refusal, a required sign-in or an endless event; the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 
@@ -76,7 +76,7 @@ class HttpSession:
     negotiated: bool = field(default=False, init=False)
     listened: bool = field(default=False, init=False)
     _version: str | None = field(default=None, init=False)
-    # A server may send hundreds of requests, and other servers would wait for as many answers at each step.
+    # A server may send hundreds of requests. If all answers were posted at once, other servers would wait.
     _posts: trio.Semaphore = field(factory=partial(trio.Semaphore, 8), init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -126,7 +126,7 @@ class HttpSession:
     # --- messages without an answer ---------------------------------------------------------------------------------
 
     def notify_soon(self, message: Unanswered, headers: Mapping[str, str]) -> None:
-        # Written here: in the background, a message that cannot become JSON would end the connection.
+        # Not written in the background, where a message that cannot become JSON would end the connection.
         request = self._written(message, headers)
         self.background.start_soon(self._notify, message, request, name=f"{self.failures.server}:notify")
 
@@ -166,7 +166,7 @@ class HttpSession:
     # --- streams ----------------------------------------------------------------------------------------------------
 
     async def open_stream(self, last_id: bytes | None, *, last: bool = False) -> httpx2.Response:
-        """Request a stream of events by a GET. If refused (see `has_events`), the response is read.
+        """Request a stream of events by a GET. A refusal (see `has_events`) is read.
 
         Args:
             last_id: the id of the last event; None for the stream of notifications.
@@ -193,7 +193,7 @@ class HttpSession:
         return response
 
     async def _send_past_shortage(self, request: httpx2.Request) -> httpx2.Response:
-        """Request a stream once a shortage in this program has passed: attempts are limited."""
+        """Request a stream, again after each shortage in this program: counted attempts are limited."""
         while True:
             try:
                 return await self.reach.follow(request)
@@ -206,8 +206,8 @@ class HttpSession:
     async def _note_refusal(self, response: httpx2.Response, *, last: bool) -> None:
         """Lose the connection if a stream is refused after a restart of the server, or for its credentials.
 
-        A server without streams answers the first GET with 404 or 405, and so does a restarted one. A later refusal
-        says more, and no other request may come to notice.
+        A server without streams answers the first GET with 404 or 405, and so does a restarted server. A later refusal
+        says more, and may be the only sign.
         """
         _, error = await read_short(response)
         if not response.is_error or not (self.listened or last):
@@ -289,7 +289,7 @@ class Reopening:
         self._fruitless += 1
 
     def note(self, event: ServerSentEvent) -> None:
-        """Note where the stream goes on after an event. An id that no header can have is ignored."""
+        """Note where the stream goes on after an event. An id that cannot be sent in a header is ignored."""
         name = (event.id or b"").strip(b" \t")
         if name and not CONTROLS.search(name):
             self.last_id = name
@@ -309,14 +309,14 @@ class Reopening:
 
 # --- Keep the notification stream of a legacy HTTP server open --------------------------------------------------------
 
-# Proxies close idle streams. So an ended stream is opened again for as long as the connection lasts, ever later while
-# that fails. A server has none if it refuses the first for good. Notifications between two streams are lost, so
-# listeners learn of the gap when the next stream is open, also of the gap before the first, which opens while the lists
-# are requested. A server may also answer a request here.
+# Proxies close idle streams. So an ended stream is opened again for as long as the connection lasts, with growing
+# delays while attempts fail. A server that refuses the first stream for good has no streams. Notifications between two
+# streams are lost, so the gap is reported when the next stream is open; also the gap before the first, which opens
+# while the lists are requested. A server may also answer a request here.
 
 
 GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a new stream to the report of the gap. Listeners then request all lists, and some servers end each
+"""Seconds from a new stream to the report of the gap. Listeners then request all lists, but some servers end each
 stream at once."""
 
 
@@ -337,7 +337,7 @@ class NotificationStream:
         self._reporting = False
 
     async def run(self, receive: Receive) -> None:
-        """Read one stream after the other. Return if the server has none."""
+        """Read one stream after the other. Return if the server has no streams."""
         refused = 0
         while True:
             await trio.sleep(self._streams.delay(trio.current_time()))

@@ -1,8 +1,8 @@
 """The link over HTTP with SSE, the transport of 2024-11-05.
 
-One event stream carries all messages of the server. Its first event names the endpoint for all posts, which must have
-the origin of the stream. The SDK's client waits for ever if a post fails, and posts one message after the other; here
-each message has a background task.
+One event stream carries all messages of the server. The first event names the endpoint for all posts. The endpoint must
+have the origin of the stream. The SDK's client waits for ever if a post fails, and posts one message after the other;
+here each message has a background task.
 
 A request that cannot be posted fails alone; any other unposted message is dropped. The connection is lost if
 
@@ -59,7 +59,7 @@ MAX_EVENT_BYTES: Final = 64 * 1024 * 1024
 """Maximum bytes of one message: the default of stdio."""
 
 ACCEPT_WAIT: Final = 1.0
-"""Seconds for the response to a POST after its request was answered or cancelled: a wait holds a connection."""
+"""Seconds for the response to a POST once the request was answered or cancelled: a wait holds a connection."""
 
 
 class SseLink(HttpLink[Sse]):
@@ -78,7 +78,7 @@ class SseLink(HttpLink[Sse]):
         except anyio.EndOfStream:
             pass  # too many requests; the connection is lost
         except Exception as error:
-            # This comes before the end of `read`, in which all callers fail: their errors name this one.
+            # Note the loss before `read` ends, which makes all callers fail: their errors name this error.
             self.lifeline.lose(self._meaning(error))
         self._silent.set()
 
@@ -179,7 +179,7 @@ class SseLink(HttpLink[Sse]):
             return unreadable_answer(event.data)
 
     def _checked(self, endpoint: str) -> httpx2.URL:
-        """Return the endpoint as a URL of the stream's origin, because it receives the credentials."""
+        """Return the URL of the endpoint, which must have the stream's origin to receive the credentials."""
         url, base = httpx2.URL(urljoin(self._url, endpoint.strip())), httpx2.URL(self._url)
         if (url.scheme, url.host, url.port) != (base.scheme, base.host, base.port) or url.userinfo:
             raise self._failures.endpoint_elsewhere(url)
@@ -192,10 +192,10 @@ class SseLink(HttpLink[Sse]):
         await trio.lowlevel.checkpoint_if_cancelled()
         self.lifeline.check_open()
         posting = trio.CancelScope()
-        # Written here: in the background, a message that cannot become JSON would end the connection.
+        # Not built in the background, where a message that cannot become JSON would end the connection.
         post = self._build(request.message)
         with discreet(self.masker, self._transport.url):
-            # In a task that the cancellation of the caller does not reach.
+            # The cancellation of the caller does not reach this task.
             self._background.start_soon(self._ask, request, post, posting, name=f"{self._name}:post")
         try:
             return await request.wait()
@@ -223,7 +223,7 @@ class SseLink(HttpLink[Sse]):
             request.settle(self._failed(post, body, exc))
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`. Waits only for the end of the handshake, which no request may overtake."""
+        """See `Link.send`. Waits for a turn, and for the end of the handshake, which no request may overtake."""
         await self.wait_turn(message)
         await trio.lowlevel.checkpoint()
         self.lifeline.check_open()
@@ -251,13 +251,13 @@ class SseLink(HttpLink[Sse]):
         return self._build(message.model_dump(by_alias=True, exclude_unset=True))
 
     def _build(self, content: Json) -> httpx2.Request:
-        # Not by the `json` of httpx2, which refuses some of what `to_json` writes, such as dates.
+        # Not by the `json` of httpx2, which refuses values that `to_json` writes, such as dates.
         headers = {"Content-Type": "application/json"}
         body = to_json(content, inf_nan_mode="null")
         return self._client.build_request("POST", self._endpoint, headers=headers, content=body)
 
     def _failed(self, request: httpx2.Request, body: WatchedRequestBody, exc: Exception) -> Exception:
-        """Return the meaning of a failed POST; a required sign-in ends the connection."""
+        """Return the error for a failed POST; a required sign-in ends the connection."""
         error = self._failures.of(exc, request, sent=body.was_sent(request, exc))
         if isinstance(error, SignInRequired):
             self.lifeline.lose(error)

@@ -1,9 +1,11 @@
 """The link over streamable HTTP, and the way of one request.
 
 The answer may come in a body, a stream, a stream that resumes the first, or the stream of notifications. A request
-fails alone, and its caller must learn whether it may have taken effect. The connection is lost if the handshake fails
-for another reason than the era of the server, if the server is gone or forgets the session, if credentials are refused
-for all requests, if a sign-in is required, or after too many requests of the server.
+fails alone, and the caller must learn whether the request may have taken effect. The connection is lost if
+
+- the handshake fails for another reason than the era of the server
+- the server is gone, forgets the session, or sends too many requests or an endless notification
+- credentials are refused for all requests, or a sign-in is required
 
 Owns: the session of the link; each request, in the task of its caller.
 Writes: the outcome of a request, the `Lifeline`, and the log.
@@ -70,7 +72,7 @@ from ._session import MAX_REFUSED, HttpSession, NotificationStream, Reopening, h
 #
 # A legacy server may instead answer in the stream of notifications, which settles the request and ends its wait.
 #
-# A failure is a `ConnectionOver` if the request was not sent, and otherwise a `ServerError` for its caller alone.
+# A failure is a `ConnectionOver` if the server is not reached or has forgotten the session, else a `ServerError`.
 
 
 logger = Log("mcp_actors.servers.http")
@@ -116,7 +118,7 @@ class HttpExchange:
         return await request.wait()
 
     def _ask_to_cancel(self) -> None:
-        """Ask a legacy server to cancel a sent request. Since 2026-07-28 it is enough that the response is closed."""
+        """Ask a legacy server to cancel a sent request. Since 2026-07-28 it is enough to close the response."""
         session, request = self._session, self._request
         left = self._body.offered and request.outcome is None and not session.lifeline.closing
         if left and request.cancellable and session.legacy:
@@ -206,7 +208,7 @@ class HttpExchange:
             await response.aclose()
 
     async def _note_silence(self) -> None:
-        """Lose the connection if the server answers nothing in this session, and a ping in another."""
+        """Lose the connection if the server does not answer in this session, but answers a ping in another session."""
         if await self._session.refusals.is_of_session(self._http):
             self._session.lifeline.lose(self._session.failures.forgotten(None))
 
@@ -233,7 +235,7 @@ class HttpExchange:
         refusal = session.failures.status(response, datetime.now(UTC), error, body, answered=session.negotiated)
         if session.negotiated and await session.refusals.end_all(response, error, body):
             session.lifeline.lose(refusal)
-        # 406 and 415 are about headers, which the client of a user does not see.
+        # 406 and 415 are about HTTP headers, which are not the caller's.
         if error is not None and response.status_code not in (*OF_HTTP, 406, 415):
             return JSONRPCError(jsonrpc="2.0", id=self._request.id, error=error.error)
         raise refusal
@@ -265,10 +267,10 @@ class HttpExchange:
         session, answer = self._session, None
         if self._request.method == "subscriptions/listen":
             response.stream = NotificationBody(response.stream)  # type: ignore[arg-type]  # an AsyncClient's are async
-            # `Reach.send` retries a refused request while others are in flight. Counted, this stream would keep the
-            # retries up until its end, and a server that shuts down gracefully waits until its listeners leave.
+            # `Reach.send` retries a refused request while others are in flight. If this stream counted, the retries
+            # would go on until its end, and a server that shuts down gracefully waits until all listeners leave.
             session.reach.finished(self._http)
-        # skipped=0: an event over a limit fails the request of this stream, so its end is not needed.
+        # skipped=0: an event over a limit fails the request of this stream, so the end of the event is not needed.
         may_be_answer = attrgetter("may_be_answer")
         events = read_events(response, session.limits, session.pace, is_expected=may_be_answer, skipped=0)
         try:
@@ -414,7 +416,7 @@ class StreamableHttpLink(HttpLink[Http]):
             return await HttpExchange(self._session, request, receive).run()
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`. Waits only for the end of the handshake, which no request may overtake."""
+        """See `Link.send`. Waits for a turn, and for the end of the handshake, which no request may overtake."""
         await self.wait_turn(message)
         with discreet(self.masker, self._transport.url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:

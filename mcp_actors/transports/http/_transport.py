@@ -1,16 +1,16 @@
 """Send requests of httpx2 over connections of our own, in HTTP/1.1.
 
-httpx2 keeps auth, hooks, cookies, redirects and the choice of time-outs. Its own transport takes half of the
+httpx2 keeps auth, hooks, cookies, redirects and the choice of time-outs. The transport of httpx2 takes half of the
 instructions of a call, and looks at every connection twice for each request. Proxies, HTTP/2 and a configured client
-need that transport, and have it.
+need that transport, and use it.
 
-Which task owns what: a connection belongs to one request, or is idle. The task that sends a request makes the
-connection, writes, and reads the head of the response; the task that has the response reads its body, and closes it. No
-task reads an idle connection: its end shows when it is taken. A cancellation or an error closes the connection in that
-step, because the next bytes on it could be the response to the request that has failed. No request is sent twice here.
+A connection belongs to one request, or is idle. The task that sends a request makes the connection, writes, and reads
+the head of the response; the task that has the response reads the body, and closes the response. No task reads an idle
+connection: its end shows at the next use. A cancellation or an error closes the connection in the same step, because
+the next bytes could be the response to the failed request. No request is sent twice here.
 
-Owns: all connections of one client, idle or in use, as many as its limit.
-Writes: to the sockets.
+Owns: all connections of one client, idle or in use, up to the limit.
+Writes: the sockets.
 Calls: _bodies, _http11.
 """
 
@@ -42,7 +42,7 @@ Timeouts: TypeAlias = Mapping[str, float | None]
 
 @contextmanager
 def _phase(seconds: float | None, late: type[Exception], broken: type[Exception]) -> Iterator[None]:
-    """Limit a phase of a request, and raise its errors. Without a limit there is no cancel scope."""
+    """Limit a phase of a request to some seconds, and convert errors. Without a limit there is no cancel scope."""
     try:
         with nullcontext() if seconds is None else trio.fail_after(seconds):
             yield
@@ -54,14 +54,14 @@ def _phase(seconds: float | None, late: type[Exception], broken: type[Exception]
 
 
 class Channel(trio.abc.Stream):
-    """One connection, and its bytes that belong to no response yet.
+    """One connection, and the received bytes that belong to no response yet.
 
-    As a stream it is the socket, without the checkpoints of Trio's streams where nothing has to be waited for: the task
-    of a request waits once, for the response. TLS, if there is any, is on top of it.
+    The methods of a stream use the socket, without the checkpoints of Trio's streams if there is nothing to wait for:
+    the task of a request waits once, for the response. TLS uses these methods.
 
     Attributes:
         reply: the response that is being read, or was read last.
-        since: the time when the last request left it.
+        since: the time when the last request left the connection.
         read: counts the reads from the socket (see `refuse_surplus`).
     """
 
@@ -80,7 +80,7 @@ class Channel(trio.abc.Stream):
 
     async def secure(self, context: ssl.SSLContext, name: str) -> None:
         """Begin TLS, and check the certificate."""
-        # https_compatible: the end of TLS is not said, as is usual for HTTPS.
+        # https_compatible: TLS may end without a closing message, as is usual for HTTPS.
         self._stream = tls = trio.SSLStream(self, context, server_hostname=name, https_compatible=True)
         await tls.do_handshake()
 
@@ -103,7 +103,7 @@ class Channel(trio.abc.Stream):
         return bool(data)
 
     async def send_all(self, data: bytes | bytearray | memoryview) -> None:
-        """Write all of it to the socket, which nearly always takes it at once."""
+        """Write all data to the socket, nearly always at once."""
         rest = memoryview(data)
         while rest:
             try:
@@ -130,7 +130,7 @@ class Channel(trio.abc.Stream):
 
     @property
     def reusable(self) -> bool:
-        """True if a request may be sent over it: the last response is complete, and neither bytes nor an end follow."""
+        """True if a request may be sent: the last response is complete, and neither bytes nor an end follow."""
         return self.reply.done and self.reply.reusable and not self.buffer and not self._poll.poll(0)
 
     def get_extra_info(self, info: str) -> object:
@@ -138,12 +138,10 @@ class Channel(trio.abc.Stream):
         return self._socket if info == "socket" else None
 
     def close(self) -> None:
-        """Close it at once."""
         trio.lowlevel.notify_closing(self._socket)
         self._socket.close()
 
     async def aclose(self) -> None:
-        """Close it."""
         self.close()
         await trio.lowlevel.checkpoint()
 
@@ -179,7 +177,7 @@ class ReplyBody(httpx2.AsyncByteStream):
 
 
 class KeepAliveTransport(httpx2.AsyncBaseTransport):
-    """Sends requests, over as few connections as possible. The cost of a request does not depend on their number.
+    """Sends requests, over as few connections as possible. More connections do not make a request slower.
 
     Args:
         context: the settings of TLS.
@@ -194,7 +192,7 @@ class KeepAliveTransport(httpx2.AsyncBaseTransport):
         self._expiry = limits.keepalive_expiry
         self._slots = trio.Semaphore(limits.max_connections)
         self._busy = set[Channel]()
-        self._idle = OrderedDict[Channel, None]()  # the one that was used last comes last
+        self._idle = OrderedDict[Channel, None]()  # in order of the last use
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
         """Send a request, and return its response as soon as its head has come.
@@ -204,7 +202,7 @@ class KeepAliveTransport(httpx2.AsyncBaseTransport):
         Raises:
             httpx2.TransportError: there is no response.
         """
-        await trio.lowlevel.checkpoint_if_cancelled()  # before something is written, because that is not a checkpoint
+        await trio.lowlevel.checkpoint_if_cancelled()  # here, because writing need not be a checkpoint
         timeouts, channel = request.extensions.get("timeout", {}), None
         origin, head = _origin_of(request.url), head_of(request)
         try:
@@ -231,10 +229,10 @@ class KeepAliveTransport(httpx2.AsyncBaseTransport):
         return httpx2.Response(reply.status, headers=reply.fields, stream=stream, extensions=extensions)
 
     def _kept(self, origin: Origin) -> Channel | None:
-        """Take the idle connection that was used last, if it has neither ended nor expired.
+        """Take the idle connection of an origin that was used last and has neither ended nor expired.
 
-        If there is none, one is about to be made. If that is one too many, close the one that has been idle for the
-        longest, which is to another server.
+        Without one, the caller makes a connection. If that exceeds the limit, close the connection that has been idle
+        longest, which is to another origin.
         """
         while (channel := next((each for each in reversed(self._idle) if each.origin == origin), None)) is not None:
             del self._idle[channel]
