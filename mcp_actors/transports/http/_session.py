@@ -316,8 +316,8 @@ class Reopening:
 
 
 GAP_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)
-"""Seconds from a new stream to the report of the gap. Listeners then request all lists, but some servers end each
-stream at once."""
+"""Seconds from a new stream to the report of the gap. Listeners then request all lists: too often, if each stream ends
+at once."""
 
 
 REFUSED_BACKOFF: Final = Backoff(first=0.0, initial=1.0, maximum=60.0, jitter=0.1)

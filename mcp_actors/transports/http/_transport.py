@@ -2,7 +2,7 @@
 
 httpx2 keeps auth, hooks, cookies, redirects and the choice of time-outs. The transport of httpx2 takes half of the
 instructions of a call, and looks at every connection twice for each request. Proxies, HTTP/2 and a configured client
-need that transport, and use it.
+need that transport.
 
 A connection belongs to one request, or is idle. The task that sends a request makes the connection, writes, and reads
 the head of the response; the task that has the response reads the body, and closes the response. No task reads an idle

@@ -1,4 +1,4 @@
-"""Find the program of a stdio server, the environment and the sandbox.
+"""Find the program of a stdio server; build environment and sandbox.
 
 `subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`, so each is
 looked up or explained here. A sandboxed server is started through ``_landlock``. No rule may lead through a folder that
@@ -51,7 +51,7 @@ _INSTALL: Final = {
     **dict.fromkeys(("node", "npm", "npx"), "install Node.js (https://nodejs.org)"),
     **dict.fromkeys(("uv", "uvx"), "install uv (https://docs.astral.sh/uv)"),
 }
-"""Program → how to install it. Most shared configurations begin with one of them."""
+"""Program → how to install it. Most shared configurations run one of these programs."""
 
 PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 """Variables that name a proxy, also in lower case."""
@@ -62,7 +62,7 @@ _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$",
 
 
 def child_environment(transport: Stdio, environ: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's whole environment: the allow-list, the set names of ``env_from``, and `env`."""
+    """Return a server's whole environment: set variables of the allow-list and ``env_from``, and `env`."""
     names = [*INHERITED, *transport.env_from]
     if os.path.basename(transport.command) in ("docker", "podman"):
         names += ["DOCKER_HOST", "DOCKER_CONTEXT"]
@@ -103,7 +103,7 @@ def find_program(server: str, command: str, *, cwd: str | None, path: str | None
     # Like exec, resolve relative entries against the working directory of the new process.
     places = [os.path.join(base, entry) for entry in (os.defpath if path is None else path).split(os.pathsep)]
     if sys.executable:
-        # Last: a server next to this program is found without an activated environment.
+        # Last: a server installed next to this Python is found without an activated environment.
         places.append(os.path.dirname(sys.executable))
     found = shutil.which(command, path=os.pathsep.join(places))
     if found is not None:
@@ -153,7 +153,7 @@ def _check_program(server: str, command: str, program: str) -> str:
 
 
 def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
-    """Return the error for a program that could not be started, or looked for without a thread."""
+    """Return the error if a program could not be started, or no thread to look for the program."""
     reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
     remedy = "correct its args or env"
     match getattr(error, "errno", None):
@@ -179,18 +179,18 @@ def explain_spawn_error(server: str, command: str, error: OSError | ValueError |
 
 # --- Run a server's command in its sandbox, and explain refusals ------------------------------------------------------
 
-# The rules are those of the configuration, and the files that every program needs: of the system, of the program and of
-# its interpreter. The program `_landlock` applies them to itself and then becomes the server.
+# There are rules for configured files, and for files that every program needs: of the system, of the program and of its
+# interpreter. The program `_landlock` applies the rules to itself and then becomes the server.
 #
-# A restarted server may have replaced anything in the folders that it may write to, also by links. So a path that leads
-# through such a folder gets no rule of its own (`_way_through`).
+# Before a restart, a server may have replaced anything in the folders that it may write to, also by links. So a path
+# that leads through such a folder gets no rule of its own (`_way_through`).
 
 
 SYSTEM: Final = (
     *("/bin", "/etc", "/lib", "/lib32", "/lib64", "/nix/store", "/sbin", "/usr"),
     *("/proc/cpuinfo", "/proc/meminfo", "/proc/self", "/proc/stat", "/run/systemd/resolve"),
 )
-"""What every program reads. ``/proc/self`` is the server's own; other processes stay unreadable."""
+"""Files that every program reads. ``/proc/self`` is the server's own; other processes stay unreadable."""
 
 DEVICES: Final = ("/dev/full", "/dev/null", "/dev/random", "/dev/urandom", "/dev/zero")
 
@@ -201,7 +201,7 @@ _LOADED: Final = re.compile(r"LD_.*|GCONV_PATH|LOCPATH", re.DOTALL)
 """Variables by which the C library loads code or writes files when a program starts."""
 
 NEEDS_FILES, NEEDS_TCP, NEEDS_SIGNALS = 3, 4, 6
-"""The versions of Landlock that restrict these; before 3, files can be truncated."""
+"""The first versions of Landlock that restrict files, TCP and signals; before 3, files can be truncated."""
 
 PERMISSION_WORDS: Final = ("EACCES", "EPERM", "Permission denied", "PermissionError", "Operation not permitted")
 
@@ -244,7 +244,7 @@ def confined(
         "signals": sandbox.signals,
         "environment": {
             **{name: value for name, value in environment.items() if _LOADED.fullmatch(name)},
-            # uvx must lock its folder of installed tools. An empty one in the cache means that no installed tool runs.
+            # uvx must lock its folder of installed tools. With an empty folder in the cache, no installed tool runs.
             **({"UV_TOOL_DIR": os.path.join(caches[0], "mcp_actors-tools")} if is_uv and caches else {}),
         },
     }
@@ -284,7 +284,7 @@ def _refusal(transport: Stdio, last_words: str) -> str:
 
 
 def _not_passed(transport: Stdio, last_words: str) -> str:
-    """Name a variable that is set here and not passed on: one of the last words, or a proxy."""
+    """Name a variable that is set here and not passed on: a word of the last words, or a proxy."""
     given = {name.upper() for name in (*transport.env, *transport.env_from, *INHERITED)}
     for wanted, when in (
         (_UPPER_CASE_WORD.findall(last_words), ""),
@@ -344,7 +344,7 @@ def _granted(server: str, field: str, paths: Iterable[str], folders: Iterable[st
 
 
 def _way_through(path: str, folders: Iterable[str]) -> str | None:
-    """Return the folder, of these real ones, in which a name of the path is looked up; None if the path avoids all."""
+    """Return the folder, by its real path, in which a name of the path is looked up; None if the path avoids all."""
     here, left, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
     while left:
         for folder in folders:
@@ -370,7 +370,7 @@ def _is_replaceable(path: str, folders: Iterable[str]) -> bool:
 
 
 def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
-    """Yield the files of a program and the interpreter, unless the server can replace them."""
+    """Yield the files of a program and its interpreter, unless replaceable by the server."""
     if _is_replaceable(program, folders):
         return
     yield from _installed(program)
@@ -386,7 +386,7 @@ def _around(program: str, folders: Iterable[str]) -> Iterator[str]:
 
 
 def _installed(program: str) -> Iterator[str]:
-    """Yield the folder ``bin`` of a program and neighbouring libraries; elsewhere, the program alone."""
+    """Yield the folder ``bin`` of a program and neighbouring libraries; without a ``bin``, the program alone."""
     for path in dict.fromkeys((os.path.abspath(program), os.path.realpath(program))):
         folder = os.path.dirname(path)
         prefix = os.path.dirname(folder)

@@ -5,12 +5,12 @@ standard library is imported::
 
     python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]
 
-RULES is JSON: files, ports, signals, and variables to set unless set already. The restrictions hold for good, also for
-abstract sockets where Landlock can. The filter (seccomp) refuses what Landlock does not restrict:
+RULES is JSON: files, ports, signals, and variables to set unless set already. The restrictions hold for good, and
+include abstract sockets where Landlock can. A filter (seccomp) refuses what Landlock does not restrict:
 
 - always: io_uring, resource limits of other processes, and anything that processes of one user share without files
 - if TCP is restricted: ways around ``bind`` and ``connect``, and sockets other than unix, IP and netlink
-- if no port is given: every ``listen``, also of unix sockets
+- if no TCP port is allowed: every ``listen``, also of unix sockets
 
 The numbers are from ``linux/landlock.h``, ``linux/seccomp.h``, and the tables of system calls.
 
@@ -44,7 +44,7 @@ NOT_EXECUTABLE = 126
 """The exit code of a shell for a program that cannot be run."""
 
 MACHINES = {"x86_64": (0, 0xC000003E), "aarch64": (1, 0xC00000B7)}
-"""The column in the tables below, and the number of the calling convention."""
+"""Machine → the column in the tables below, and the number of the calling convention."""
 
 LISTEN, IO_URING_SETUP = (50, 201), (425, 425)
 SOCKET, SETSOCKOPT, PRLIMIT = (41, 198), (54, 208), (302, 261)
@@ -69,7 +69,7 @@ TCP_LEVEL, FASTOPEN_CONNECT, UPPER_PROTOCOL = 6, 30, 31  # an upper protocol tur
 FASTOPEN = 1 << 29
 
 Condition = tuple[int, int, int, bool]
-"""The offset of an argument, a comparison, its operand, and its outcome. A call is refused if all hold."""
+"""The offset of an argument, a comparison, its operand, and its outcome. A call is refused if all conditions hold."""
 
 
 def argument(position: int, comparison: int, operand: int, outcome: bool = True) -> Condition:
@@ -119,7 +119,7 @@ def version() -> int:
 
 
 def writable(abi: int) -> int:
-    """Return all rights over files of this version."""
+    """Return all rights over files in this version of Landlock."""
     return (1 << {1: 13, 2: 14, 3: 15, 4: 15}.get(abi, 16)) - 1
 
 

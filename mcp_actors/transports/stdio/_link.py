@@ -1,6 +1,6 @@
 """The link to a server process that speaks over stdin and stdout.
 
-The owner task of the actor enters `open_stdio_link`, which starts the process, and leaves it, which stops the process.
+The owner task of the actor starts the process by entering `open_stdio_link`, and stops the process by leaving.
 Background tasks keep running when the owner is cancelled, and end when the link is closed:
 
 - read stderr until its end
@@ -14,7 +14,7 @@ process does not end the connection, because the real server may be a child of a
 health check is sent, and `StdioLink.may_serve_on` looks for such a child.
 
 Owns: the process, its pipes, and these tasks.
-Writes: the `Lifeline`; the masker, to which the values of ``env`` and secret arguments are added. Stops the group.
+Writes: the `Lifeline`; the masker, which gets the values of ``env`` and secret arguments. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
@@ -49,7 +49,7 @@ EXIT_WAIT: Final = 0.5
 loaded kernel closes pipes many milliseconds before it reports an exit."""
 
 OBITUARY_WAIT: Final = 0.5
-"""Seconds to exit and end stderr before the error of a failed connect, which quotes stderr, is built."""
+"""Seconds for the process to exit and end stderr after a failed connect. The error quotes stderr."""
 
 INPUT_WAIT: Final = 0.25
 """Seconds between two looks at a server that no longer reads. An exiting process closes stdin first, and its last
@@ -60,7 +60,7 @@ STDERR_WAIT: Final = 0.25
 
 
 class StdioLink(LinesLink):
-    """A link to a server process. On leaving, the process and everything it started has been stopped."""
+    """A link to a server process. `close` stops the process and everything in the process group."""
 
     pid: int
 
@@ -123,8 +123,8 @@ class StdioLink(LinesLink):
     async def may_serve_on(self) -> bool:
         """See `Link.may_serve_on`.
 
-        The server has written at least the bytes received since the exit. Without any, the server has written
-        everything, and an abandoned helper has not.
+        A server that lives on has written at least the bytes received since the exit; if there are none, all bytes. An
+        abandoned helper has not.
         """
         since = self._reader.received - self._of_leader
         written = since if since > 0 else self._reader.received
@@ -133,7 +133,7 @@ class StdioLink(LinesLink):
         except RuntimeError as error:
             if own_shortage(error) is None:
                 raise
-            return True  # no thread to look with
+            return True  # unknown: no thread could be started to look
 
     def _look(self) -> None:
         code = self._process.poll()

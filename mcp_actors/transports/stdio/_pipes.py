@@ -69,8 +69,8 @@ READ_BYTES: Final = 64 * 1024
 """Bytes per read: the capacity of a Linux pipe."""
 
 READ_BURST: Final = 12
-"""Messages without a checkpoint in between. A checkpoint costs 3.5 µs, a third of parsing a small message. A call of a
-quiet server waits for up to three bursts of a noisy one and the callers woken: 1.3 ms with 12, 1.7 to 2.3 with 16."""
+"""Messages read without a checkpoint. A checkpoint costs 3.5 µs, a third of parsing a small message. A call of a quiet
+server waits for up to three bursts of a noisy server, and for woken callers: 1.3 ms with 12, 1.7 to 2.3 with 16."""
 
 INPUT_CLOSED: Final = "its process closed its stdin, so it reads no more requests; fix the server"
 """The reason of a loss, unless the process has exited."""
@@ -127,10 +127,10 @@ def has_no_reader(stream: trio.lowlevel.FdStream) -> bool:
 
 
 async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
-    """Wait until every process has closed the reading end of a pipe. Return if our end is closed before the wait.
+    """Wait until every process has closed the reading end of a pipe. Return at once if our end is closed.
 
-    Trio can only wait until a pipe is writable, which is nearly always. An epoll without events reports errors only,
-    can be waited for, and costs nothing while the pipe is used.
+    Trio can only wait until a pipe is writable, nearly always at once. An epoll without events reports errors only, can
+    be waited for, and costs nothing while the pipe is used.
     """
     try:
         watch: Any = select.epoll()  # type: ignore[attr-defined,unused-ignore]  # only Linux has it
@@ -151,7 +151,7 @@ class PipeReader:
 
     Attributes:
         crowded: True after a read of several messages.
-        received: the received bytes.
+        received: the number of received bytes.
     """
 
     _stream: trio.lowlevel.FdStream
@@ -280,7 +280,7 @@ class PipeReader:
         return self._skipped_lines.count
 
     def _note_malformed(self, kind: str, line: bytes) -> None:
-        # Without the text of the error, which repeats the line. The cut spares credentials: the masker does not
+        # Without the text of the error, which repeats the line. The cut splits no credential: the masker does not
         # recognize a part.
         text = line[: SHOWN_BYTES + 4 * self._masker.longest].decode("utf-8", "replace")
         shown = self._masker(text[: self._masker.place_to_cut(text, SHOWN_BYTES)]).encode()
@@ -346,7 +346,7 @@ BACKLOG_BYTES: Final = 1024 * 1024
 
 @define(eq=False)
 class LooseLine:
-    """A line without an answer, behind lines collected before."""
+    """A line without an answer, collected behind earlier lines."""
 
     line: bytes
     sent: bool | None = None
@@ -367,13 +367,13 @@ class PipeWriter:
     table: RequestTable
     _gone: str = field(default=INPUT_CLOSED, kw_only=True)
     on_room: Callable[[], None] = field(default=ignore, init=False)
-    # Written first, or messages would overtake each other or split a line.
+    # Written before `_collected`, or messages would overtake each other or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
     # Requests that end in the backlog, with the count of all bytes put there up to that end.
     _unsent: deque[tuple[int, OutgoingLine]] = field(factory=deque, init=False)
     _drained: int = field(default=0, init=False)
     _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)  # may still be withdrawn
-    # Bytes of each `LooseLine` in there. The slots of the actor limit all other lines.
+    # Total bytes of the collected `LooseLine` objects. The slots of the actor limit all other lines.
     _loose: int = field(default=0, init=False)
     _blocked: bool = field(default=False, init=False)
     _broken: OSError | None = field(default=None, init=False)
@@ -412,8 +412,8 @@ class PipeWriter:
 
     async def _give(self, line: bytes) -> None:
         if self._collected:
-            # A cancellation notice may be in there. A later message, such as the answer to the fence of a gateway, must
-            # not overtake the notice.
+            # A cancellation notice may be collected. No later message may overtake the notice: a gateway takes the
+            # answer to a fence as proof that earlier notices have arrived.
             self._loose += len(line)
             self.collect(LooseLine(line))
             return
@@ -599,7 +599,7 @@ class PipeWriter:
 class LinesLink(Link):
     """The part of a link that reads and writes lines, over pipes or one socket for both streams.
 
-    `wait_exit` is a `WaitExit`; `gone` is the reason of a loss, None for pipes.
+    `gone` is the reason of a loss, None for pipes.
     """
 
     def __init__(

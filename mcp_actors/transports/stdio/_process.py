@@ -5,9 +5,8 @@ Theory of operation
 The process leads a process group. Signals go to the whole group, because the process may be a wrapper such as ``npx``
 or ``uv run``, with the real server as its child. Once the leader is reaped, the group may become empty at any time, and
 the system may give its number to another group. So the leader is reaped only after the connection has ended, and the
-rest of the group is killed in the same step. A wrapper that exits while its
-server serves stays a zombie, which is harmless. A process that leaves the group by ``setsid`` has declared itself a
-daemon and is not stopped.
+rest of the group is killed in the same step. A wrapper that exits while its server serves stays a zombie, which is
+harmless. A process that leaves the group by ``setsid`` has declared itself a daemon and is not stopped.
 
 Owns: the process and its pipes, through the `ServerProcess` of a link; the last 64 KiB of stderr.
 Writes: signals to the group; stderr lines, signals and processes that survived the stop to the log. Reads ``/proc``.
@@ -140,7 +139,7 @@ def is_code_known(pid: int) -> bool | None:
 
 
 def has_successor(leader: int, written: int) -> bool:
-    """Return True if another process of the leader's session has written `written` bytes, or if unknown. Blocks.
+    """Return True if another process of the leader's session wrote at least `written` bytes, or if unknown. Blocks.
 
     A server that was a child of the exited leader wrote all bytes that were read; a helper that inherited the pipes did
     not.
@@ -161,7 +160,7 @@ def _succeeds(process: Path, leader: int, written: int) -> bool:
     except PermissionError:
         return True  # a process of this session (see above) of another user
     except OSError as error:
-        # Usually not a process, or just exited. Without a file to look with, the answer is unknown.
+        # Usually not a process, or just exited. In a shortage of files, the answer is unknown.
         return own_shortage(error) is not None
 
 
@@ -208,7 +207,7 @@ class ServerProcess:
                 return None
             self.code_unknown = not known
         code = self._process.poll()
-        # No checkpoint may come between the reaping and this. Once the leader is reaped and its group is empty, the
+        # No checkpoint may come between the reaping and the kill. Once the leader is reaped and its group is empty, the
         # system may give the number of the group to a stranger. So the rest of the group is killed now, and never
         # signaled again.
         if code is not None and not self._group_ended:
@@ -280,7 +279,7 @@ class ServerProcess:
     async def _exits_within(self, seconds: float) -> bool:
         with trio.move_on_after(seconds):
             await self.wait()
-        return self.poll() is not None  # perhaps in the step in which the time was over
+        return self.poll() is not None  # the exit may come in the step in which the time is over
 
     def close_pipes(self) -> None:
         for pipe in (self.stdin, self.stdout, self.stderr):
@@ -447,7 +446,7 @@ class StderrReader:
     async def _read(self) -> bytes:
         """Read the next bytes. Report dropped lines when their second is over, even if nothing comes."""
         if self._left_out:
-            await trio.sleep(0.01)  # while lines are dropped
+            await trio.sleep(0.01)  # read slowly while lines are dropped
             with trio.move_on_at(self._second + 1):
                 return bytes(await self._stream.receive_some())
             self._report()
@@ -473,7 +472,7 @@ class StderrReader:
 
     @property
     def _margin(self) -> int:
-        return 4 * self._masker.longest  # bytes of as many characters
+        return 4 * self._masker.longest  # a character has up to 4 bytes
 
     def _parted(self, line: bytes) -> tuple[bytes, bytes]:
         """Split an endless line before a credential that has arrived in part."""
