@@ -1,8 +1,8 @@
 """The tools of servers as data: names, checks, pins, snapshots.
 
-A `CatalogSnapshot` is what ``servers.tools`` is at a moment; `strict_schema` converts schemas for model providers,
-`result_value` makes plain values of a result, and pins notice changed definitions. Nothing is sent, and only the store
-of remembered listings uses files.
+``servers.tools`` is a `CatalogSnapshot`, replaced after each change; `strict_schema` converts schemas for model
+providers, `result_value` makes plain values of a result, and pins detect changed definitions. Nothing is sent, and only
+the store of remembered listings uses files.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Public names of tools, and the `NameBook` of a group.
 
 Public names must be valid for every model provider, distinct, and stable: no server may take over the name of another
-server's tool, or change it by coming and going. A book is changed within one step of the event loop.
+server's tool, or change it by coming and going. The next book is made within one step of the event loop.
 
 Owns: nothing; a book is immutable.
 Writes: nothing.
@@ -94,7 +94,7 @@ def assign_names(tools: Iterable[ToolKey], naming: str = "mcp__{server}__{tool}"
 
 
 def distinct(names: dict[ToolKey, str], naming: str) -> dict[ToolKey, str]:
-    """Return the names, with another hash in each duplicate."""
+    """Return the names, with a hash, or another, in each duplicate."""
     attempts: Counter[ToolKey] = Counter()
     names = dict(names)
     # Equal names are all plain or all hashed. Plain names get a hash, and equal hashes (one chance in four billion, or
@@ -154,14 +154,14 @@ def hashed_name(server: str, tool: str, naming: str, attempt: int = 0) -> str:
 # --- The names of all tools -------------------------------------------------------------------------------------------
 
 # Tools with *similar* names form a group; only tools of one group can get the same name. So a change concerns only the
-# groups of added and removed tools. A `ToolName` is derived before, in some microseconds.
+# groups of added and removed tools. Each `ToolName` is made before the change, in some microseconds.
 
 
 _ILLEGAL_FOLDED: Final = re.compile(r"[^a-z0-9_-]")
 _NAMED: Final = 8  # tools named in one message
 
 _COMPARED_CHARACTERS: Final = 128
-"""Characters of a tool's name to compare; normalizing more takes long."""
+"""Maximum characters of a tool's name to compare; normalizing more takes long."""
 
 
 @attrs.frozen
@@ -195,7 +195,7 @@ class ToolName(NamedTuple):
     Attributes:
         key: the name of the server, and the tool's own name.
         base: the public name, unless other tools have similar names.
-        alike: the same for all tools with similar names.
+        alike: the common key of all tools with similar names.
         hashed: the public name if another tool has the same `base`.
     """
 
@@ -208,7 +208,7 @@ class ToolName(NamedTuple):
     def of(cls, key: ToolKey, naming: str) -> ToolName:
         plain, hashed = plain_name(*key, naming), intern(hashed_name(*key, naming))
         base, alike = (plain, plain.lower()) if plain else (hashed, _alike(key, naming))
-        # Interned: most are equal, and their hashes are then known when a book is made.
+        # Interned: equal names are one object, whose hash is known when a book is made.
         return cls(key, intern(base), intern(alike), hashed)
 
 
@@ -218,7 +218,7 @@ _NAMED_KEY: Final = attrgetter("base", "key")
 
 @attrs.frozen(kw_only=True, eq=False)
 class NameBook:
-    """The public names of tools, immutable.
+    """The public names of tools.
 
     Attributes:
         naming: the template of the names.

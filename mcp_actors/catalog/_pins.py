@@ -41,7 +41,7 @@ _TOOL: Final = "tools/"
 def pin(tool: ListedTool) -> str:
     """Return the SHA-256 of a tool's definition: name, title, description, schemas, annotations and meta.
 
-    It is the same in every run and release, however the server formats its JSON.
+    The hash is the same in every run and release, however the server formats its JSON.
     """
     definition = {
         "name": tool.name,
@@ -120,7 +120,7 @@ class Pins:
         """Return the pins from the output of `to_json`.
 
         Raises:
-            ValueError: the data is damaged, or something else.
+            ValueError: the data is damaged, or has another form.
         """
         if not isinstance(data, Mapping):
             raise ValueError(f"pins must be an object of hashes by name, not a {type(data).__name__}")
@@ -231,10 +231,10 @@ UNUSED: Final = 180 * 86_400.0
 """Seconds after which an unused file is removed, with the accepted pins."""
 
 MOST_FILES: Final = 1000
-"""Files to keep; of more, the oldest are removed, except `RECENT_SECONDS` ones."""
+"""Maximum of files to keep. The oldest of more are removed, unless used within `RECENT_SECONDS`."""
 
 RECENT_SECONDS: Final = 86_400.0
-"""Seconds within which a file is neither marked as used again, nor removed for the number of files."""
+"""Seconds after a use in which a file is neither marked as used again, nor removed for the number of files."""
 
 MAX_PIN_BYTES: Final = 16 * 1024 * 1024
 """The largest file to read or write. A thousand tools with long schemas take about 2 MiB."""
@@ -309,8 +309,8 @@ class CatalogStore:
         except FileNotFoundError:
             return None
         except OSError as exc:
-            # Not None: a file that is only unreadable now would count as missing, the server would be trusted anew with
-            # whatever it lists, and the file with the accepted pins be replaced.
+            # Not None: a file that is unreadable only now would count as missing. The server would be trusted anew with
+            # any listing, and the file with the accepted pins would be replaced.
             if exc.errno != errno.ELOOP:  # a link, which `_read` does not follow
                 raise
             problem = f"it cannot be read ({exc.strerror})"
@@ -404,7 +404,7 @@ def _decoded(data: bytes, fingerprint: str) -> RememberedCatalog:
 
 
 def _are_tools(tools: object, pins: object) -> bool:
-    """Return whether this is a valid list of tools in a file; optional if there are pins."""
+    """Return whether this is a valid list of tools, which may be None with pins."""
     if tools is None:
         return pins is not None
     return isinstance(tools, list) and all(isinstance(tool, dict) for tool in tools)
@@ -435,8 +435,8 @@ def _files(directory: Path) -> Iterator[tuple[str, os.stat_result]]:
 
 def _read(path: Path) -> bytes:
     # O_NOFOLLOW, because a link could lead to any file; O_NONBLOCK, because opening a named pipe would block the thread
-    # forever. Owner and mode are checked on the open descriptor: a check of the path could be overtaken by another
-    # user who replaces the file, and its descriptions go to a model.
+    # forever. Owner and mode are checked on the open descriptor: after a check of the path, another user could replace
+    # the file, whose descriptions go to a model.
     descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         status = os.fstat(descriptor)

@@ -38,10 +38,10 @@ if TYPE_CHECKING:
 
 
 MAX_WEIGHT: Final = 5_000
-"""Characters of a pattern times the counts in its ``{…}``: repetitions are expanded."""
+"""Maximum characters of a pattern times the counts in ``{…}``: repetitions are expanded."""
 
 MAX_TEXT: Final = 10_000
-"""Characters of a text: a tenth of a second with the heaviest pattern."""
+"""Maximum characters of a text: a tenth of a second with the heaviest pattern."""
 
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 
@@ -85,7 +85,7 @@ _LISTED: Final = 8  # names or values of a list
 
 @attrs.frozen
 class Violation:
-    """A violation in a JSON value.
+    """A violation.
 
     Attributes:
         path: the place of the value.
@@ -101,7 +101,7 @@ class Violation:
 def violation_of(error: ValidationError, mask: Callable[[str], str] = str) -> Violation:
     """Describe an error for a reader who does not know the schema.
 
-    `mask` masks credentials in names and values, before shortening; the path stays.
+    `mask` masks credentials in names and values, before shortening, but not in the path.
     """
     path, value, rule = tuple(error.absolute_path), error.instance, error.validator_value
     match error.validator:
@@ -113,7 +113,7 @@ def violation_of(error: ValidationError, mask: Callable[[str], str] = str) -> Vi
     where = tuple(error.absolute_schema_path)
     if where[-2:-1] == ("propertyNames",) and where[-3:-2] != ("properties",) and isinstance(value, str):
         path = (*path, value)  # the name of a member is invalid
-    if isinstance(value, str) and error.validator == "enum":  # only size or kind is shown of other texts
+    if isinstance(value, str) and error.validator == "enum":  # of any other text, only size or kind is shown
         value = mask(value)
     rule = _masked(rule, mask)
     if error.validator in _WORDS:
@@ -249,7 +249,7 @@ CHECK_SECONDS: Final = 0.1
 """Processor time for one check, of a value or of a schema. A schema with several hundred properties can exceed it."""
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[Any] | None]
-"""A function of `jsonschema`: of the validator, the keyword's value, the instance and the schema."""
+"""A function of `jsonschema`. Takes the validator, the keyword's value, the instance and the schema."""
 
 
 class TakesTooLong(Exception):
@@ -261,7 +261,7 @@ class BoundedDialect:
 
     Attributes:
         unmatched: patterns that could not be applied: unsupported, too large, or met by too long a text. Rules with
-            these are not checked. Reported and cleared by the caller.
+            these are not checked. The caller reports and clears them.
     """
 
     def __init__(self, dialect: Any) -> None:
@@ -366,7 +366,7 @@ def _without_dialect(schema: Any) -> Any:
 def _meta_schemas() -> Any:
     """Return the schemas of all dialects, without ``$schema``; slow, hence cached.
 
-    Crawled, to make anchors resolve to these copies, not to the originals in jsonschema.
+    Crawled, so that anchors resolve to these copies, not to the originals in jsonschema.
     """
     from jsonschema_specifications import REGISTRY
     from referencing import Registry
@@ -377,7 +377,7 @@ def _meta_schemas() -> Any:
 
 
 def _in_one_dialect(document: Any) -> Any:
-    """Return a schema without ``$schema``. Raise ValueError if one is nested, or the limit cannot cover keywords."""
+    """Return a schema without ``$schema``. Raise ValueError for a nested one, or keywords that no limit covers."""
     bare = _without_dialect(document)
     keywords: set[str] = set()
     for part, _ in walk(bare):
@@ -396,7 +396,7 @@ def _in_one_dialect(document: Any) -> Any:
 logger = Log("mcp_actors.catalog")
 
 _LARGEST: Final = 1024 * 1024
-"""Bytes of JSON of a value to check. Making errors about larger values takes too long."""
+"""Maximum bytes of JSON of a value to check. Making errors about larger values takes too long."""
 
 
 class Schema:
@@ -414,7 +414,7 @@ class Schema:
         self._mask = mask
         self._document = document
         self._owner = owner
-        self._compiled: Any = None  # a validator of jsonschema; False: there can be none
+        self._compiled: Any = None  # a validator of jsonschema; False if unusable
         self._dialect: BoundedDialect | None = None
         self._complained = False
 

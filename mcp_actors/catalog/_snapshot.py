@@ -1,7 +1,8 @@
 """All tools of a group of servers at one moment.
 
 A snapshot is made in one step of the event loop, however many tools there are. So each tool is prepared before
-(`CatalogEntry`), and the next snapshot reuses the parts of all servers whose tools, names and marks are the same.
+(`CatalogEntry`), and the next snapshot reuses the parts of all servers whose tools, names and marks (``available``,
+``deferred``) are the same.
 
 Owns: variants of an entry, made at the first use; a snapshot never changes.
 Writes: nothing.
@@ -148,8 +149,8 @@ def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
 
 def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts:
     """Return the parts of the next snapshot. Sections of unchanged servers are the same objects."""
-    # All of this is one step of the event loop. So nothing is called for a prepared tool, except for a new name because
-    # of a similar tool.
+    # All of this is one step of the event loop. So nothing is called for a prepared tool, unless a similar tool changes
+    # its name.
     now: dict[str, Listing] = {}
     for listing in listings:
         if listing.server in now:
@@ -301,7 +302,7 @@ class CatalogSnapshot(Sequence[CatalogTool]):
     def versions(self) -> Mapping[str, int]:
         """The generation in which each server's tools, names or marks last changed.
 
-        As long as the version of a server is the same, ``of(server)`` is too.
+        While the version of a server is the same, ``of(server)`` is the same.
         """
         return Frozen({name: section.version for name, section in self._parts.sections.items()})
 

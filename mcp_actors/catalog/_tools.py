@@ -1,4 +1,4 @@
-"""Define tools as immutable data, and values and hashes of their results.
+"""Define immutable tools; make plain values of results, and canonical JSON.
 
 Servers fill results differently, and equal JSON values are written in many ways: `result_value` and `canonical_text`
 hide both. A tool is shared by a whole group, so its dicts and lists refuse changes.
@@ -54,7 +54,7 @@ def freeze(value: Any) -> Any:
     if kind in _LEAVES or kind is FrozenDict or kind is FrozenList:
         return value
     if kind is dict or isinstance(value, (dict, Mapping)):  # the second test takes as long as all the rest
-        # Not from a generator: a start freezes the schemas of thousands of tools.
+        # Not from a slower generator: a start freezes the schemas of thousands of tools.
         return FrozenDict({key: each if type(each) in _LEAVES else freeze(each) for key, each in value.items()})
     if isinstance(value, (list, tuple)):
         return FrozenList([freeze(each) for each in value])
@@ -240,11 +240,11 @@ class CatalogTool:
 
 
 _CALL_MARK: Final = "mcp_actors_call"
-"""Where a failed result keeps its call, next to the fields: not part of its JSON, nor of its equality."""
+"""The attribute of a failed result for the call. Not a field, so not part of the JSON, nor of the equality."""
 
 
 def note_call(result: CallToolResult, server: str, tool: str, suggestion: str | None) -> None:
-    """Note in a failed result the call, for the message of `result_value`."""
+    """Note the call in a failed result, for the message of `result_value`."""
     hint = "" if suggestion is None else f"; {suggestion}"
     vars(result)[_CALL_MARK] = (f"tool {tool!r:.80} of server {server!r}", hint)
 
@@ -338,7 +338,7 @@ def decoded(data: str) -> bytes:
 
 
 def plain_base64(data: str) -> str:
-    """Return base64 without line breaks, the head of a data URL, and the alphabet of URLs."""
+    """Return standard base64, padded, without line breaks and the head of a data URL."""
     if data.startswith("data:"):
         data = data.partition(";base64,")[2] or data
     data = "".join(data.split()).translate(_FROM_URLS)
@@ -388,9 +388,9 @@ def _said(result: CallToolResult) -> str:
 
 # --- Canonical JSON ---------------------------------------------------------------------------------------------------
 
-# For pins, identities of servers and ``uniqueItems``. Members of objects are sorted. Strings are not normalized (as by
-# NFC): a model may read two encodings of a letter differently. ``1``, ``1.0`` and ``1e0`` have the same text (as in RFC
-# 8785, but integers of any size stay exact); a boolean never equals a number.
+# Used for pins, identities of servers and ``uniqueItems``. Members of objects are sorted. Strings are not normalized
+# (as by NFC): a model may read two encodings of a letter differently. ``1``, ``1.0`` and ``1e0`` have the same text (as
+# in RFC 8785, but integers of any size stay exact); a boolean never equals a number.
 
 
 _write: Final = json.JSONEncoder(sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode
@@ -432,7 +432,7 @@ def _walked(value: Any) -> str:
         if is_text:
             written.append(each)
         elif isinstance(each, Mapping):
-            # By the text of the key: keys of different types cannot be compared.
+            # Sorted by the text of the key: keys of different types cannot be compared.
             members = sorted(each.items(), key=lambda member: str(member[0]))
             pieces = [[(True, _scalar(key)), (True, ":"), (False, member)] for key, member in members]
             pending += _reversed("{", pieces, "}")
