@@ -359,7 +359,7 @@ def text_of(part: ContentBlock) -> str | None:
 
 
 def data_text(result: CallToolResult) -> str | None:
-    """Return structured content as JSON for a reader; None without any, or if the texts say the same."""
+    """Return structured content as JSON for a reader; None without such content, or if the texts say the same."""
     structured, texts = result.structured_content, [part.text for part in result.content if part.type == "text"]
     if structured is None:
         return None

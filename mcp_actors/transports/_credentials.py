@@ -93,7 +93,7 @@ class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
 
 
 class Masker:
-    """Replaces credentials of a connection by their names, in upper or lower case and the usual encodings.
+    """Replaces credentials of a connection, in any letter case and usual encoding, by their names.
 
     Args:
         harmless: values to leave unmasked.
@@ -479,7 +479,7 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve accepted credentials, unless done since `refused` was sent; return True if they have changed."""
+        """Resolve credentials, unless done since `refused` was sent or never accepted. Return True after a change."""
         async with self._turn:
             if self.headers is refused and self._accepted:
                 headers = refused  # if nothing changes, the reconnect fails with the reason

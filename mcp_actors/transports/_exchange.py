@@ -239,8 +239,8 @@ class Pipe(Protocol):
     def offer(self, line: OutgoingLine) -> bool:
         """Write a request at once, or with all lines of this tick. Return False if the pipe has no room.
 
-        Until begun (see ``sent``), the line may be withdrawn. After a False, `on_room` is called once there is
-        room; if the server is gone, the connection is marked as lost soon instead.
+        Until begun (see ``sent``), the line may be withdrawn. After a False, `on_room` is called once there is room; if
+        the server is gone, the connection is marked as lost soon instead.
 
         Raises:
             ValueError: a server in this process cannot parse the line, which is nested too deeply or has too long a

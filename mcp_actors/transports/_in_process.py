@@ -62,8 +62,8 @@ if TYPE_CHECKING:
 
 # --- Connect to a modern server in this process by calling its handler ------------------------------------------------
 
-# The handler's further messages are handled in the step that sends them, in its context variables. A cancellation of
-# the caller reaches the handler.
+# Further messages of the handler are handled in the step that sends them, in the handler's context variables. A
+# cancellation of the caller reaches the handler.
 
 
 logger = Log("mcp_actors.servers")

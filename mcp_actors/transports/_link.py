@@ -45,7 +45,7 @@ class Lifeline:
         on_exit: called synchronously when the started process has exited.
         on_gap: functions called synchronously when notifications of the server may have been missed.
         lost: True if the other side ended the connection before this side began to close.
-        exited: True if the started process has exited. A child may keep the connection.
+        exited: True if the started process has exited. A child process may keep the connection open.
         heard_at: `trio.current_time` of the last byte from the other side, or of the start.
         closing: True once this side has begun to close: a later end is not a loss.
         failure: the exception that ended the connection; None if only the end is known.

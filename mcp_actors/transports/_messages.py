@@ -308,7 +308,7 @@ class TooManyValues(Exception):
 class ValueCounter:
     """Counts the values of arriving JSON text by the punctuation outside of strings. A key is a value too.
 
-    The count is too low by one, and too high by one for each empty array or object. `depth` counts open arrays and
+    The count is the number of values minus one, plus one for each empty array or object. `depth` counts open arrays and
     objects.
     """
 

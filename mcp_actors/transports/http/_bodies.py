@@ -88,8 +88,8 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
         """Return True if the request of this body may have taken effect before an error.
 
-        After a failure to connect, `is_sent` decides: an auth flow, or the user's client, may have sent the request
-        over an earlier connection. But an auth flow may also only have read the body in advance.
+        After a failure to connect, `is_sent` decides. An auth flow, or the user's client, may have sent the request
+        over an earlier connection; or an auth flow has only read the body in advance.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
 

@@ -67,7 +67,7 @@ def _same_origin(one: httpx2.URL, other: httpx2.URL) -> bool:
 
 
 UNREACHED: Final = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.ProxyError)
-"""No connection was made, perhaps by a proxy, so nothing was sent."""
+"""No connection was made, here or by a proxy, so nothing was sent."""
 
 OF_HTTP: Final = frozenset({401, 403, 407, 408, 425, 429, 502, 503, 504})
 """Statuses about credentials, load and proxies, always a `HttpStatusError`. For any other status, an MCP error in the
@@ -147,7 +147,7 @@ def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None
     belongs to another call.
 
     Raises:
-        WrongId: the answer is not to this request. The text goes behind the URL of the server.
+        WrongId: the answer is not to this request. In an error, the text follows the URL of the server.
     """
     if answer.id is None:
         raise WrongId(f"the response is an error without an id, so not to request {request!r}")
@@ -162,7 +162,7 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
     `skip` is called with the kind of skipped messages.
 
     Raises:
-        NoAnswer: there is no response. The text is as for `check_id`.
+        NoAnswer: there is no response. In an error, the text follows the URL of the server.
         WrongId: the response is to another request.
     """
     try:
@@ -242,9 +242,7 @@ class HttpFailures:
     """Builds the errors about one server: each public method returns an error or a part of an error.
 
     Args:
-        server: the name of the server.
         url: the URL of the server, without credentials.
-        masker: masks credentials.
         credentials: the sources of the credentials, without any value.
         proxy: the environment variable of the proxy in between; empty without a proxy.
     """
@@ -438,7 +436,7 @@ class HttpFailures:
 
 
 def describe(error: BaseException, mask: Callable[[str], str] = str) -> str:
-    """Return the class of a foreign exception, and the text unless a header or URL may be in there."""
+    """Return the class of a foreign exception, and the text unless the text may have a header or a URL."""
     text = ""
     harmless = httpx2.TransportError | httpx2.DecodingError
     if isinstance(error, harmless) and not isinstance(error, httpx2.LocalProtocolError):

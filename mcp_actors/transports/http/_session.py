@@ -193,7 +193,7 @@ class HttpSession:
         return response
 
     async def _send_past_shortage(self, request: httpx2.Request) -> httpx2.Response:
-        """Request a stream, again after each shortage in this program: counted attempts are limited."""
+        """Request a stream, again after a shortage in this program, which does not count as an attempt."""
         while True:
             try:
                 return await self.reach.follow(request)

@@ -153,7 +153,7 @@ def _check_program(server: str, command: str, program: str) -> str:
 
 
 def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
-    """Return the error if a program could not be started, or no thread to look for the program."""
+    """Return the error for a program that could not be started, or for a thread to look for the program."""
     reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
     remedy = "correct its args or env"
     match getattr(error, "errno", None):
