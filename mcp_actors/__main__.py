@@ -15,6 +15,6 @@ if not __package__ and root not in sys.path:
     places = [place for place, path in enumerate(sys.path) if path.endswith("-packages")]
     sys.path.insert(min(places, default=len(sys.path)), root)
 
-from mcp_actors.cli import main  # noqa: E402
+from mcp_actors.cli import main  # noqa: E402  # found only now
 
 main()

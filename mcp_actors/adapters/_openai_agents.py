@@ -1,4 +1,4 @@
-"""Offer a server group to the OpenAI Agents SDK as an MCP server.
+"""Offer a server group to the OpenAI Agents SDK as a server.
 
 That SDK knows a tool by one name. The options of this adapter may name a tool by its public name or by its name on the
 server, so the program's callbacks (guardrails, approvals, meta resolvers) are called once with each name.

@@ -46,7 +46,7 @@ class AsyncioServerRef(ServerView):
         **Cancellation**: ends only the wait.
 
         Raises:
-            ServerUnavailable: the group was closed first.
+            ServerUnavailable: the group was closed first, or has removed the server.
             ValueError: a state is unknown, or none was given.
         """
         return await self._bridge.call(self, partial(self._target.wait_state, *states))
@@ -160,7 +160,7 @@ class AsyncioServerRef(ServerView):
 
         Args:
             changes: the reviewed value of `tool_changes`.
-            names: the tools to approve. Without names all are approved.
+            names: the tools to approve. Default: all.
 
         Raises:
             ToolNotFound: these changes do not include a tool of that name, or belong to another server; nothing was
@@ -191,8 +191,8 @@ class AsyncioServerRef(ServerView):
     async def send_roots_list_changed(self) -> None:
         """Notify the server that the result of ``Callbacks.roots`` has changed.
 
-        Nothing is sent to a server that is not connected, because it asks for the roots after it has connected; nor to
-        a server with protocol 2026-07-28, which asks whenever it needs the roots.
+        Nothing is sent to a server that is not connected, which asks for the roots after the connect; nor to a server
+        with protocol 2026-07-28, which asks when it needs the roots.
 
         **Cancellation**: leaves at once.
 
@@ -217,11 +217,11 @@ class AsyncioServerRef(ServerView):
         return await self._bridge.call(self, self._target.check_health)
 
     async def restart(self) -> None:
-        """Close the connection, if there is one, and connect again with a fresh restart budget.
+        """Close any connection, and connect again with a fresh restart budget.
 
         Requests in flight may be finished first, within ``drain_timeout`` (see `open_servers`); unfinished requests end
-        with `ConnectionLost`. All others wait for the new connection. For a server that hangs, `stop` and `start` are
-        faster.
+        with `ConnectionLost`. Other requests wait for the new connection. For a server that hangs, `stop` and `start`
+        are faster.
 
         **Cancellation**: leaves at once; the restart continues.
 
@@ -241,7 +241,7 @@ class AsyncioServerRef(ServerView):
         **Cancellation**: leaves at once; the stop continues.
 
         Raises:
-            ServerUnavailable: the group was closed.
+            ServerUnavailable: the group was closed, or has removed the server.
         """
         await self._bridge.call(self, self._target.stop)
 
@@ -272,6 +272,7 @@ class AsyncioServerRef(ServerView):
         Raises:
             SignInFailed: the person or the authorization server has refused, or the time is over.
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ConnectFailed: as for `sign_out`.
             ServerUnavailable: the server could not be connected afterwards, or `stop` was called during the sign-in.
         """
         await self._bridge.call(
@@ -292,8 +293,8 @@ class AsyncioServerRef(ServerView):
 
         Raises:
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
-            ConnectFailed: a credential of the server's configuration cannot be resolved.
-            ServerUnavailable: the group was closed.
+            ConnectFailed: a credential of the configuration cannot be resolved, or as for `restart`.
+            ServerUnavailable: as for `restart`.
         """
         return await self._bridge.call(self, self._target.sign_out)
 
@@ -305,7 +306,8 @@ class AsyncioServerRef(ServerView):
         **Cancellation**: leaves at once.
 
         Raises:
-            ConfigError, ConnectFailed: as for `sign_out`.
+            ConfigError: as for `sign_out`.
+            ConnectFailed: a credential of the configuration cannot be resolved.
         """
         return await self._bridge.call(self, self._target.signed_in)
 

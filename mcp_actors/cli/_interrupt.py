@@ -12,8 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-INTERRUPTED = 130
-"""The exit code after Ctrl-C."""
+INTERRUPTED = 130  # the exit code after Ctrl-C
 
 
 @contextmanager

@@ -46,7 +46,7 @@ class SyncServerRef(ServerView):
         **Ctrl-C**: ends only the wait.
 
         Raises:
-            ServerUnavailable: the group was closed first.
+            ServerUnavailable: the group was closed first, or has removed the server.
             ValueError: a state is unknown, or none was given.
         """
         return completed(self._bridge.call(self, partial(self._target.wait_state, *states)))
@@ -162,7 +162,7 @@ class SyncServerRef(ServerView):
 
         Args:
             changes: the reviewed value of `tool_changes`.
-            names: the tools to approve. Without names all are approved.
+            names: the tools to approve. Default: all.
 
         Raises:
             ToolNotFound: these changes do not include a tool of that name, or belong to another server; nothing was
@@ -193,8 +193,8 @@ class SyncServerRef(ServerView):
     def send_roots_list_changed(self) -> None:
         """Notify the server that the result of ``Callbacks.roots`` has changed.
 
-        Nothing is sent to a server that is not connected, because it asks for the roots after it has connected; nor to
-        a server with protocol 2026-07-28, which asks whenever it needs the roots.
+        Nothing is sent to a server that is not connected, which asks for the roots after the connect; nor to a server
+        with protocol 2026-07-28, which asks when it needs the roots.
 
         **Ctrl-C**: leaves at once.
 
@@ -219,11 +219,11 @@ class SyncServerRef(ServerView):
         return completed(self._bridge.call(self, self._target.check_health))
 
     def restart(self) -> None:
-        """Close the connection, if there is one, and connect again with a fresh restart budget.
+        """Close any connection, and connect again with a fresh restart budget.
 
         Requests in flight may be finished first, within ``drain_timeout`` (see `open_servers`); unfinished requests end
-        with `ConnectionLost`. All others wait for the new connection. For a server that hangs, `stop` and `start` are
-        faster.
+        with `ConnectionLost`. Other requests wait for the new connection. For a server that hangs, `stop` and `start`
+        are faster.
 
         **Ctrl-C**: leaves at once; the restart continues.
 
@@ -243,7 +243,7 @@ class SyncServerRef(ServerView):
         **Ctrl-C**: leaves at once; the stop continues.
 
         Raises:
-            ServerUnavailable: the group was closed.
+            ServerUnavailable: the group was closed, or has removed the server.
         """
         completed(self._bridge.call(self, self._target.stop))
 
@@ -274,6 +274,7 @@ class SyncServerRef(ServerView):
         Raises:
             SignInFailed: the person or the authorization server has refused, or the time is over.
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
+            ConnectFailed: as for `sign_out`.
             ServerUnavailable: the server could not be connected afterwards, or `stop` was called during the sign-in.
         """
         completed(
@@ -296,8 +297,8 @@ class SyncServerRef(ServerView):
 
         Raises:
             ConfigError: the server has no ``auth=OAuth()``, or the token store cannot be used.
-            ConnectFailed: a credential of the server's configuration cannot be resolved.
-            ServerUnavailable: the group was closed.
+            ConnectFailed: a credential of the configuration cannot be resolved, or as for `restart`.
+            ServerUnavailable: as for `restart`.
         """
         return completed(self._bridge.call(self, self._target.sign_out))
 
@@ -309,7 +310,8 @@ class SyncServerRef(ServerView):
         **Ctrl-C**: leaves at once.
 
         Raises:
-            ConfigError, ConnectFailed: as for `sign_out`.
+            ConfigError: as for `sign_out`.
+            ConnectFailed: a credential of the configuration cannot be resolved.
         """
         return completed(self._bridge.call(self, self._target.signed_in))
 
