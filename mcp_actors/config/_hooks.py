@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from inspect import iscoroutine, iscoroutinefunction, unwrap
+from inspect import isawaitable, iscoroutine, iscoroutinefunction, unwrap
 from typing import Any, Final, Literal, TypeAlias, TypeVar, cast, get_args
 
 import attrs
@@ -36,7 +36,7 @@ from mcp.types import (
 )
 
 from .._errors import ConfigError
-from .._foreign import always_async, answer_of
+from .._foreign import always_async
 from .._misuse import explained
 from . import _validators as check
 
@@ -299,7 +299,9 @@ def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
 
 def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
     async def call(request: ToolRequest) -> CallToolResult:
-        answer: object = await answer_of(middleware(request, call_next))
+        answer: object = middleware(request, call_next)
+        if isawaitable(answer):
+            answer = await answer
         if not isinstance(answer, Result):
             if iscoroutine(answer):
                 answer.close()  # or Python would warn that it was never awaited

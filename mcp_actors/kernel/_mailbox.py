@@ -139,6 +139,7 @@ class Mailbox(Home):
     owner: Owner | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
     # Envelope → the Trio time since which it waits. A free slot needs no look at the clock.
+    _now: Callable[[], float] = field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
     _control: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _queue: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _entrance: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
@@ -276,7 +277,7 @@ class Mailbox(Home):
         """Append to the queue, or to the entrance of a full queue. Return True for the queue."""
         full = len(self._queue) >= self.size
         envelope.holder = self
-        (self._entrance if full else self._queue)[envelope] = trio.current_time()
+        (self._entrance if full else self._queue)[envelope] = self._now()
         return not full
 
     def full(self, text: str) -> MailboxFull:

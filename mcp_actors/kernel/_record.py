@@ -228,6 +228,7 @@ class Record:
         restarts: starts after a failure, of the actor itself or of its group.
         last_error: a text. The exception's traceback would keep frames alive.
         sweeper: only at the top of a tree.
+        thread: the thread of the actor's Trio run; see `lives_here`.
         opened: the actors and supervisors opened by code of this actor outside its handlers.
     """
 
@@ -249,14 +250,14 @@ class Record:
     last_error: str | None = field(default=None, init=False)
     sweeper: Sweeps | None = field(default=None, init=False)
     opened: dict[Record, None] | None = field(default=None, init=False)
-    _thread: int = field(factory=get_ident, init=False)
+    thread: int = field(factory=get_ident, init=False)
     _watchers: dict[Report, None] = field(factory=dict, init=False)
     change: Change = field(factory=Change, init=False)
 
     @property
     def lives_here(self) -> bool:
         """True in the thread of the actor's Trio run, which the actor cannot outlive."""
-        return get_ident() == self._thread
+        return get_ident() == self.thread
 
     @property
     def top(self) -> Record:

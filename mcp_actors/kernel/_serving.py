@@ -36,6 +36,7 @@ from __future__ import annotations
 from contextlib import contextmanager
 from contextvars import Context
 from logging import ERROR, WARNING
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from weakref import ref
 
@@ -439,7 +440,7 @@ class Taken(MessagesInFlight):
 
     @trio.lowlevel.enable_ki_protection
     def reply(self, later: Later[Any], value: object) -> bool:
-        if not self._record.lives_here:
+        if get_ident() != self._record.thread:  # `lives_here`, without a call per answer
             raise RuntimeError(_elsewhere(self.name))
         envelope = later._envelope
         if envelope.later is not later:

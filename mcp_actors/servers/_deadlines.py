@@ -132,7 +132,7 @@ class Deadline:
         """Restart the time without progress: the session has the request, or progress arrived."""
         keeper = self.keeper
         if keeper._progress_timeout is not None and self in keeper._requests:
-            self.idle_at = trio.current_time() + keeper._progress_timeout
+            self.idle_at = keeper.timer.now() + keeper._progress_timeout
             keeper._idle[self] = None
             keeper._idle.move_to_end(self)
             keeper.timer.wake_by(self.idle_at, keeper)
@@ -157,8 +157,9 @@ class Deadline:
     def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
         """Call a function after `seconds`, always the same number; at once if the request has its outcome."""
         if self in self.keeper._requests:
-            self.keeper._late[fn] = trio.current_time() + seconds, self  # middleware may send several messages at once
-            self.keeper.timer.wake_by(trio.current_time() + seconds, self.keeper)
+            at = self.keeper.timer.now() + seconds
+            self.keeper._late[fn] = at, self  # middleware may send several messages at once
+            self.keeper.timer.wake_by(at, self.keeper)
         else:
             fn()
 
@@ -461,6 +462,7 @@ class DeadlineTimer:
 
     def __init__(self) -> None:
         self.thread: int = get_ident()
+        self.now: Callable[[], float] = trio.lowlevel.current_clock().current_time
         self.at: float = math.inf
         self._sleep = trio.CancelScope()
         # Only servers with requests: of many, few are in use. Holding a removed server would hold its credentials.

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from copy import copy
 from datetime import UTC, datetime
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypedDict, TypeVar
 
 import outcome
 import trio
@@ -165,7 +165,7 @@ class Caller:
         self._calls.tokens.succeeded()
         if self._record.health.failing:
             self._record.answered(deadline)
-        now = trio.current_time()
+        now = self._calls.deadlines.timer.now()
         self._calls.latency.done(now - deadline.began)
         if (attempt := deadline.observed) is not None:
             deadline.observed = None
@@ -241,9 +241,10 @@ class Caller:
             self._fail_or_wake()
         # No checkpoint since the first test: the deadline could expire without a message to answer.
         if request.is_tool_call and self._record.config.middleware:
-            call, pass_on = cast("CallTool", request), partial(self._pass_on, deadline, isolated)
+            call: CallTool = request  # type: ignore[assignment]  # the only request that is a tool call
+            pass_on = partial(self._pass_on, deadline, isolated)
             deadline.call = around = Around(call, deadline, self._record.config, pass_on, self.translate)
-            return cast("PendingCall[T]", around)  # its `on_answer` is never called; see `guards`
+            return around  # type: ignore[return-value]  # its `on_answer` is never called; see `guards`
         deadline.call = pending = (isolated or self._actor).send_request(request)
         return pending
 
