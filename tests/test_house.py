@@ -30,7 +30,7 @@ LINES: Final = {
     "bridge": 1337,
     "catalog": 1536,
     "cli": 2872,
-    "config": 3921,
+    "config": 3930,
     "gateway": 4411,
     "hosts": 76,
     "kernel": 4706,

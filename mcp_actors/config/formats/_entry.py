@@ -159,7 +159,8 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
 def _check_notation(fields: Fields, around: Surroundings) -> None:
     """Refuse a command of a shell (``$(…)``) inside a text; warn of variables that are not expanded.
 
-    Arguments may be meant for a shell, and are left alone unless the program of the file expands them.
+    Arguments may be meant for a shell. They are left alone unless the program of the file expands them, or one is
+    nothing but a variable.
     """
     for field in EXPANDED:
         for key, text in texts_in(fields.values.get(field)):
@@ -167,7 +168,8 @@ def _check_notation(fields: Fields, around: Surroundings) -> None:
             if (field != "args" or around.program.is_shell) and SUBSTITUTION.search(text):
                 problem = "'$(…)' is a command of a shell, which is never run"
                 raise bad(fields.source, where, f"{problem}; write ${{NAME}} for the value of a variable")
-            if field in ("env", "headers", "url", "auth") and FOREIGN.search(text):
+            whole = field == "args" and FOREIGN.fullmatch(text)
+            if whole or (field in ("env", "headers", "url", "auth") and FOREIGN.search(text)):
                 around.warn(where, "a variable in this notation is not expanded here; write ${NAME} for its value")
 
 
@@ -388,7 +390,8 @@ def _texts(value: object, place: str, around: Surroundings) -> dict[str, Any]:
             problem = f"a name that begins with {first} contains whitespace"
             raise bad(around.source, place, f'{problem}; write {{"NAME": "value"}}')
         if isinstance(each, (bool, list, Mapping)):
-            raise bad(around.source, child(place, name), f"found {found(each)}; write a string, in quotes")
+            remedy = "move it up, into the entry itself" if name in _keys.KNOWN else "write a string, in quotes"
+            raise bad(around.source, child(place, name), f"found {found(each)}; {remedy}")
         if each is not None:
             texts[name] = str(each) if isinstance(each, (int, float)) else each
     return texts

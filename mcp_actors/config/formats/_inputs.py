@@ -76,8 +76,9 @@ class Inputs:
     def _asked(self, name: str) -> str | ConfigError:
         described = self._described.get(name)
         if described is None:
-            known = ", ".join(map(repr, islice(self._described, _NAMED_KEYS))) or "none"
-            return ConfigError(self.problem or f"input {name!r} not found in this file; its inputs are: {known}")
+            known = ", ".join(map(repr, islice(self._described, _NAMED_KEYS)))
+            remedy = f"its inputs are: {known}" if known else "add it to 'inputs', or write ${NAME} for a variable"
+            return ConfigError(self.problem or f"input {name!r} not found in this file; {remedy}")
         if isinstance(described, ConfigError):
             return described
         if self._ask is None and described.default is None:

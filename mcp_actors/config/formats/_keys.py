@@ -240,7 +240,7 @@ SETTABLE: Final = (_OF_SERVER.keys() | _OF_TRANSPORT) - _IN_ENTRIES - IN_PYTHON
 def read_settings(settings: object, server: Fields, transport: Fields) -> None:
     """Store the settings of a server and its transport. Refuse an unknown key: no other program reads this section."""
     source, path = server.source, child(server.path, SETTINGS)
-    for key, value in _items(source, path, settings):
+    for key, value in _items(source, path, settings, 'an object like {"request_timeout": 60}'):
         if key in _IN_ENTRIES:
             problem = f"this belongs in the entry itself, next to {SETTINGS!r}; move it there"
             raise bad(source, child(path, key), problem)
@@ -282,7 +282,8 @@ def _value(source: str, path: str, attribute: attrs.Attribute[Any], value: objec
 def _object(source: str, path: str, kind: type, settings: object) -> object:
     attributes = {attribute.name: attribute for attribute in attrs.fields(kind)}
     given = {}
-    for key, value in _items(source, path, settings):
+    expected = ", ".join(name for name in attributes if name not in IN_PYTHON)
+    for key, value in _items(source, path, settings, f"an object with settings ({expected})"):
         if key not in attributes:
             raise _unknown(source, path, key, attributes)
         given[key] = _value(source, child(path, key), attributes[key], value)
@@ -292,9 +293,9 @@ def _object(source: str, path: str, kind: type, settings: object) -> object:
         raise bad(source, path, _as_json(error.problem)) from None
 
 
-def _items(source: str, path: str, settings: object) -> Iterator[tuple[Any, Any]]:
+def _items(source: str, path: str, settings: object, expected: str) -> Iterator[tuple[Any, Any]]:
     """Yield the items of an object with settings; refuse keys for Python objects."""
-    for key, value in as_object(source, path, settings, "an object with settings").items():
+    for key, value in as_object(source, path, settings, expected).items():
         if key in IN_PYTHON:
             problem = "a file cannot hold the Python objects that this takes; set it in Python"
             raise bad(source, child(path, key), problem)

@@ -36,6 +36,7 @@ from ._file import (
     did_you_mean,
     file_name,
     found,
+    in_notation,
     parse,
     permission_warnings,
     read_bytes,
@@ -415,7 +416,7 @@ class _Loading:
         )
 
     def _warner(self, source: str) -> Callable[[str, str], None]:
-        return lambda path, problem: self.warnings.append(f"{source}: {path}: {problem}")
+        return lambda path, problem: self.warnings.append(f"{source}: {path}: {in_notation(source, problem)}")
 
     def _connect_timeout(self) -> Iterator[tuple[str, float | None]]:
         text = os.environ.get(CONNECT_TIMEOUT)

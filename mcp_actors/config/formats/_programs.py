@@ -238,7 +238,8 @@ def _nothing_found(source: str, document: Mapping[str, Any]) -> ConfigError:
             if name in SECTION_WRITERS and isinstance(each, Mapping):
                 return bad(source, child(key, name), f"this is one level too deep; move {name!r} to the top level")
             if looks_like_entry(each):
-                problem = f'{shown_key(key)} is not a key for servers; write "mcpServers": {{"NAME": {{…}}}}'
+                written = "[mcp_servers.NAME]" if source.endswith(".toml") else '"mcpServers": {"NAME": {…}}'
+                problem = f"{shown_key(key)} is not a key for servers; write {written}"
                 if key == "mcp":
                     problem = '\'type\' is missing; add "type": "local" for a command, or "type": "remote" for a URL'
                 return bad(source, child(key, name), problem)

@@ -63,6 +63,7 @@ def test_a_document_without_any_key_is_refused(tmp_path: Path) -> None:
         ({"command": "x", "args": ["-p", 3]}, "mcpServers.docs.args: args[1] is an int"),
         ({"command": "x", "env": ["A=b"]}, "mcpServers.docs.env: found a list"),
         ({"command": "x", "env": {"A": True}}, "mcpServers.docs.env.A: found a bool"),
+        ({"command": "x", "env": {"A": "b", "args": ["-v"]}}, "mcpServers.docs.env.args: found a list"),
         (
             {"command": "x", "env": {"A=b": "c"}},
             "mcpServers.docs.env: env contains 'A=…', which is not a valid name of a variable",
@@ -204,6 +205,17 @@ class TestNamesInToml:
     def test_a_dot_in_a_name_needs_quotes(self, tmp_path: Path, said: Said) -> None:
         [error] = load(tmp_path, "[mcp_servers.github.com]\nurl = 'https://github.com/mcp'\n", "mcp.toml").errors
         said("TOML: a dot in a name", str(error).removeprefix(f"{tmp_path / 'mcp.toml'}: "))
+
+    def test_a_remedy_is_in_the_notation_of_the_file(self, tmp_path: Path, said: Said) -> None:
+        for row, text in (
+            ("TOML: a section", "[mcp-servers.docs]\ncommand = 'x'\n"),
+            ("TOML: an object", "[mcp_servers.docs]\ncommand = 'x'\nenv = ['A=b']\n"),
+            ("TOML: a key of the entry in its env", "[mcp_servers.docs]\ncommand = 'x'\nenv.enabled_tools = ['a']\n"),
+            ("TOML: a setting next to others", "[mcp_servers.docs]\ncommand = 'x'\nrequest_timeout = 9\n"),
+        ):
+            loaded = load(tmp_path, text, "mcp.toml")
+            [problem] = [*map(str, loaded.errors), *loaded.warnings]
+            said(row, problem.removeprefix(f"{tmp_path / 'mcp.toml'}: "))
 
 
 SERVERS: Final = {"docs": {"command": "x"}}

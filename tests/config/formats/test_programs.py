@@ -417,6 +417,9 @@ class TestKeysThatChangeNothing:
         assert server.transport == Stdio("x", env={"A": "$TOKEN", "B": "$1", "C": "a$B"})
         problem = "a variable in this notation is not expanded here; write ${NAME} for its value"
         assert warning == f"mcpServers.docs.env.A: {problem}"
+        server, warning = warned(tmp_path, {"command": "sh", "args": ["-c", "echo $TOKEN", "$TOKEN"]})
+        assert server.transport == Stdio("sh", ["-c", "echo $TOKEN", "$TOKEN"])
+        assert warning == f"mcpServers.docs.args[2]: {problem}"
 
     @pytest.mark.parametrize(
         ("text", "is_named"),
