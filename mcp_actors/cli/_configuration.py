@@ -60,7 +60,7 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
     """
     if names and all(map(_is_typed, names)):
         return LoadedConfig(tuple(map(_typed_server, names)), source="the command line")
-    return _load_named(*_chosen(file, output), names)
+    return _load_named(*_chosen(file, names, output), names)
 
 
 def load_tool(
@@ -78,7 +78,7 @@ def load_tool(
         return load(file, words, output), []
     if _is_typed(first):
         return load(file, [first], output), rest
-    file, content = _chosen(file, output)
+    file, content = _chosen(file, [first], output)
     everything = _load(file, (), None, content)
     known = [*(server.name for server in everything.servers), *everything.failed]
     servers, tool = _servers_of(first, known)
@@ -165,7 +165,7 @@ class FollowedFile:
     settles = True
 
     def __init__(self, file: str | None, names: Sequence[str], output: Output) -> None:
-        self._file, content = _chosen(file, output)
+        self._file, content = _chosen(file, names, output)
         self._names = names
         self._answers: dict[str, str | None] = {}
         self._asks = sys.stdin.isatty()
@@ -199,11 +199,11 @@ class FollowedFile:
         return self._answers.get(question.id)
 
 
-def _chosen(file: str | None, output: Output) -> tuple[str, Content | None]:
+def _chosen(file: str | None, names: Sequence[str], output: Output) -> tuple[str, Content | None]:
     """Return the file of a command and, if found, the accepted content."""
     if file is not None:
         return file, None
-    found = find_file()
+    found = find_file(names)
     return str(found), require_trust(found, output)
 
 
@@ -216,8 +216,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
     for word in names:
         name = name_here(word, known)
         if name not in known:
-            if remedy := _no_name(word):
-                raise Misuse(f"{word!r} is not the name of a server; {remedy}")
+            _check_name(word)
             error = unknown(f"{loaded.source}: there is no server {name!r}", name, known, "servers")
             is_program = which(word) is not None and not nearest(name, known)
             raise Misuse(f"{error}; to try this program, write it after '--': -- {word}") if is_program else error
@@ -272,6 +271,11 @@ def _no_name(word: str) -> str | None:
     return f"a server's command follows '--': -- {line}"
 
 
+def _check_name(word: str) -> None:
+    if remedy := _no_name(word):
+        raise Misuse(f"{word!r} is not the name of a server; {remedy}")
+
+
 def typed(words: Sequence[str]) -> list[str]:
     """Move the command after ``--`` to the place of the first server."""
     place = words.index("--")
@@ -295,10 +299,13 @@ def _as_name(text: str) -> str:
     return re.sub(r"[^A-Za-z0-9_.-]+", "-", text).strip("-")[:64] or "server"
 
 
-def find_file() -> Path:
+def find_file(names: Sequence[str] = ()) -> Path:
+    """Return the file of this folder. Without a file, refuse an address or a file in the place of a server."""
     for place in DEFAULT_FILES:
         if Path(place).exists():
             return Path(place)
+    for word in names:
+        _check_name(word)
     problem = f"no configuration file in this folder ({', '.join(DEFAULT_FILES)})"
     raise ConfigError(f"{problem}; name one with --config FILE, or type a URL, or a command after --")
 

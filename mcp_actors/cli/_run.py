@@ -78,6 +78,14 @@ INSTEAD: Final = (
     ),
     ("", "--all -a", "without a server, this is for all"),
     ("", "--output --out -o", "to write to a file, add: > FILE"),
+    ("serve", "--server --servers", "for one server of the file, write --config FILE#NAME"),
+    ("attach", "--server --servers", "for one server of the file, write --config FILE#NAME"),
+    ("", "--server --servers", "write the name of a server alone, without an option"),
+    (
+        "",
+        "--header --headers -H",
+        'write the URL into a file for --config, with "headers": {"Authorization": "Bearer ${TOKEN}"}',
+    ),
 )
 """A command (empty: any), options that people type for it, and what to do instead."""
 
@@ -196,12 +204,13 @@ def _separated(words: Sequence[str]) -> str | None:
 
 
 def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionError) -> str:
-    if words[0] == "call":
-        return f"{problem}; write the tool's arguments as key=value, without dashes, or as one JSON object"
+    plain = problem.partition(". Did you mean")[0]
+    if words[0] == "call" and not {"--header", "-H"} & {*words}:
+        return f"{plain}; write the tool's arguments as key=value, without dashes, or as one JSON object"
     given = {word.partition("=")[0] for word in words}
     for command, options, remedy in INSTEAD:
         if command in ("", words[0]) and given & {*options.split()}:
-            return f"{problem}; {remedy}"
+            return f"{plain}; {remedy}"
     if "Did you mean" in problem:
         return problem
     names = [name for each in error.argument_collection for name in each.names if name.startswith("-")]

@@ -76,6 +76,13 @@ class TestUnknownWords:
             (["ui", "--port", "8080"], "port of a page"),
             (["restart", "--all"], "option for all servers"),
             (["graph", "--output", "tree.svg"], "option for a file"),
+            (["tools", "--server", "time"], "option for a server"),
+            (["pins", "approve", "--server", "time"], "option for a server, like another one"),
+            (["serve", "-c", "a.json", "--stdio", "--server", "time"], "option for a server to serve"),
+            (["attach", "-c", "a.json", "--server", "time"], "option for a server to attach to"),
+            (["check", "https://example.com/mcp", "--header", "X-Team: a"], "option for a header"),
+            (["call", "https://example.com/mcp", "a", "-H", "X-Team: a"], "option for a header of a call"),
+            (["call", "a", "b", "--timezone", "UTC"], "argument of a tool as an option"),
             (["call", "a", "b", "--timeout", "5s"], "seconds with a unit"),
             (["serve", "-c", "a.json", "--idle", "5m"], "minutes with a unit"),
         ],
@@ -151,6 +158,13 @@ class TestNamesThatAreNoServers:
         done = run(*words)
         assert (done.returncode, done.stdout) == (2, "")
         said(row, done.stderr, folder=tmp_path, python=sys.executable)
+
+
+@pytest.mark.parametrize("words", [["check"], ["tools"], ["call", "cook"], ["watch"]])
+def test_an_address_is_named_also_without_a_file(run: Run, words: list[str], said: Said) -> None:
+    done = run(words[0], "localhost:8000/mcp", *words[1:])
+    assert (done.returncode, done.stdout) == (2, "")
+    said("local URL without a scheme in the place of a server", done.stderr)
 
 
 @pytest.mark.usefixtures("kitchen")
