@@ -38,7 +38,7 @@ LINES: Final = {
     "servers": 8949,
     "sync": 286,
     "testing": 1141,
-    "transports": 5260,
+    "transports": 5274,
 }
 """Lines of code of each room. A commit that raises one says what went for it."""
 

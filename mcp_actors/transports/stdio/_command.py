@@ -58,13 +58,21 @@ PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 
 _UPPER_CASE_WORD: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
 
+_MISSING_MODULE: Final = re.compile(r"(?:No module named|Cannot find (?:module|package)) '?([\w@][\w@/-]*)(?![.\w])")
+"""A package that Python or Node lacks. A file, or a module of a package, is not installed by its name."""
+
+_CONTAINERS: Final = ("docker", "podman")
+
+_KEEPS_STDIN: Final = re.compile(r"-[a-z]*i[a-z]*|--interactive(?:=true)?")
+"""The options of ``docker run`` that connect stdin."""
+
 _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$", re.IGNORECASE)
 
 
 def child_environment(transport: Stdio, environ: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
     """Return a server's whole environment: set variables of the allow-list and ``env_from``, and `env`."""
     names = [*INHERITED, *transport.env_from]
-    if os.path.basename(transport.command) in ("docker", "podman"):
+    if os.path.basename(transport.command) in _CONTAINERS:
         names += ["DOCKER_HOST", "DOCKER_CONTEXT"]
     environment = {name: environ[name] for name in names if name in environ} | dict(env)
     if environment.keys().isdisjoint(("LANG", "LC_ALL", "LC_CTYPE")) and _has_utf8():
@@ -261,8 +269,9 @@ def environment_of_start(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def hint(transport: Stdio, last_words: str) -> str:
-    """Return remarks on a failed start: a missing file, a refusal of the sandbox, a variable that was not passed."""
-    return _missing_file(transport, last_words) + _refusal(transport, last_words) + _not_passed(transport, last_words)
+    """Return remarks on a failed start: something missing, a refusal of the sandbox, a variable that was not passed."""
+    explain = (_missing_file, _missing_module, _missing_stdin, _refusal, _not_passed)
+    return "".join(each(transport, last_words) for each in explain)
 
 
 def _missing_file(transport: Stdio, last_words: str) -> str:
@@ -271,6 +280,18 @@ def _missing_file(transport: Stdio, last_words: str) -> str:
             if ("." in each or "/" in each) and each in last_words:
                 return f"; correct {each!r} in args, or set cwd"
     return ""
+
+
+def _missing_module(transport: Stdio, last_words: str) -> str:
+    missing = _MISSING_MODULE.findall(last_words)[-1:]
+    return "".join(f"; install {each!r} for {transport.command!r}, or set a command that has it" for each in missing)
+
+
+def _missing_stdin(transport: Stdio, last_words: str) -> str:
+    open_ended = any(map(_KEEPS_STDIN.fullmatch, transport.args)) or transport.args[:1] not in (("run",), ("exec",))
+    if open_ended or os.path.basename(transport.command) not in _CONTAINERS:
+        return ""
+    return f"; without '-i' the container has no stdin; write {transport.args[0]!r}, '-i' in args"
 
 
 def _refusal(transport: Stdio, last_words: str) -> str:

@@ -119,6 +119,40 @@ def test_a_variable_that_the_last_words_ask_for_is_named(
     assert hint(Stdio("x", **options), last_words) == (said or "")
 
 
+@pytest.mark.parametrize(
+    ("last_words", "package"),
+    [
+        ("ModuleNotFoundError: No module named 'mcp'", "mcp"),
+        ("/usr/bin/python3: No module named my_server", "my_server"),
+        ("Error: Cannot find module '@scope/x-y'\nRequire stack:\n- /srv/a.js", "@scope/x-y"),
+        ("No module named 'torch'\nModuleNotFoundError: No module named 'mcp'", "mcp"),
+        ("ModuleNotFoundError: No module named 'mcp.server.fastmcp'", None),
+        ("Error: Cannot find module './a.js'", None),
+    ],
+)
+def test_a_package_that_the_last_words_miss_is_named(last_words: str, package: str | None) -> None:
+    said = package and f"; install {package!r} for 'python3', or set a command that has it"
+    assert hint(Stdio("python3", ["a.py"]), last_words) == (said or "")
+
+
+@pytest.mark.parametrize(
+    ("words", "action"),
+    [
+        ("docker run --rm a/b", "run"),
+        ("/usr/bin/podman exec a b", "exec"),
+        ("docker run --rm -i a/b", None),
+        ("docker run -it a/b", None),
+        ("docker run --interactive=true a/b", None),
+        ("docker compose run a", None),
+        ("deno run a.ts", None),
+    ],
+)
+def test_a_container_without_stdin_is_named(words: str, action: str | None) -> None:
+    command, *args = words.split()
+    said = action and f"; without '-i' the container has no stdin; write {action!r}, '-i' in args"
+    assert hint(Stdio(command, args), "") == (said or "")
+
+
 async def test_credentials_are_resolved_again_at_each_opening(monkeypatch: pytest.MonkeyPatch) -> None:
     config = scripted(env={"TOKEN": "Bearer ${ROTATING}"})
     for value in ("first", "second"):
