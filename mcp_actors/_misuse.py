@@ -79,6 +79,8 @@ _MEANT: Final[tuple[tuple[str, str, str], ...]] = (
     ("list_tools", "invoke run execute arun", "await call(tool, …), or call_tool(tool, {…})"),
     ("list_tools", "ping is_alive is_connected is_ready connected healthy", "read state, or await check_health()"),
     ("list_tools", "capabilities server_info version", "read info"),
+    ("list_tools", "watch_events", "give open_servers(…, observers=[function])"),
+    ("list_tools", "subscribe", "it needs an event loop: open the servers with mcp_actors.bridge"),
     ("restart", "*", "write call(*, …) for a tool"),
     ("start_child", "aclose close exit kill shutdown stop", "leave its block, or await stop_child(id) of one child"),
     ("start_child", "kill_child terminate_child", "await stop_child(id)"),

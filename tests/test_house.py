@@ -24,7 +24,7 @@ WORDS: Final = 138_000
 """Words of docstrings, of the texts below constants and attributes, and of comments."""
 
 LINES: Final = {
-    ".": 1522,
+    ".": 1524,
     "adapters": 711,
     "auth": 1626,
     "bridge": 1337,

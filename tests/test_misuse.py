@@ -403,6 +403,8 @@ def test_servers_and_tools_are_not_attributes_on_asyncio() -> None:
 def test_servers_and_tools_are_not_attributes_without_an_event_loop() -> None:
     with sync.open_servers(configured()) as group:
         look_for_names(group)
+        look_for(group, "watch_events", "give open_servers(…, observers=[function])")
+        look_for(group["a"], "subscribe", "it needs an event loop: open the servers with mcp_actors.bridge")
         with pytest.raises(
             ValueError, match=r"^server 'a': tool 'echo': progress must be an async function or None, not 5$"
         ):
