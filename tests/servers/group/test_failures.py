@@ -276,7 +276,7 @@ async def test_an_observer_that_raises_has_no_effect(caplog: pytest.LogCaptureFi
 
 
 @pytest.mark.parametrize("beside", [[], [KeyboardInterrupt()]])
-def test_a_defect_that_ends_a_group_is_raised_unchanged(beside: list[BaseException]) -> None:
+async def test_a_defect_that_ends_a_group_is_raised_unchanged(beside: list[BaseException]) -> None:
     """No server is to blame, so none is named, and nothing is made up."""
     defect: BaseException = RestartLimitReached("the group gave up", actor=GROUP)
     if beside:
