@@ -9,10 +9,10 @@ from __future__ import annotations
 import os
 import sys
 
-root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+root: str = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 if not __package__ and root not in sys.path:
     # After the standard library, but before packages of the interpreter, which may be of other versions.
-    places = [place for place, path in enumerate(sys.path) if path.endswith("-packages")]
+    places: list[int] = [place for place, path in enumerate(sys.path) if path.endswith("-packages")]
     sys.path.insert(min(places, default=len(sys.path)), root)
 
 from mcp_actors.cli import main  # noqa: E402  # found only now

@@ -285,7 +285,7 @@ class InvalidResult(ServerError):
         super().__init__(message, server=server)
         self.tool = tool
         self.path = path
-        self.result = cast("CallToolResult", result)
+        self.result: CallToolResult = cast("CallToolResult", result)
 
 
 class LimitExceeded(ServerError):
@@ -319,7 +319,7 @@ class ToolFailed(McpActorsError):
 
     def __init__(self, message: str, *, result: CallToolResult | None = None) -> None:
         super().__init__(message)
-        self.result = cast("CallToolResult", result)
+        self.result: CallToolResult = cast("CallToolResult", result)
 
 
 # --- Configuration --------------------------------------------------------------------------------------------------

@@ -25,7 +25,7 @@ WORDS: Final = 138_000
 
 LINES: Final = {
     ".": 1524,
-    "adapters": 711,
+    "adapters": 716,
     "auth": 1626,
     "bridge": 1337,
     "catalog": 1536,
@@ -35,7 +35,7 @@ LINES: Final = {
     "hosts": 76,
     "kernel": 4706,
     "observe": 280,
-    "servers": 8949,
+    "servers": 8951,
     "sync": 286,
     "testing": 1141,
     "transports": 5274,

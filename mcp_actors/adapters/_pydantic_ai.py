@@ -152,7 +152,11 @@ class PydanticAIToolset(DynamicToolset[Any]):
         self._on_tool_error = tool_error_behavior
         self._on_server_error = server_error_behavior
 
-    __eq__, __hash__ = object.__eq__, object.__hash__  # by identity: a `DynamicToolset` compares factories and ids
+    def __eq__(self, other: object) -> bool:
+        return self is other  # a `DynamicToolset` compares factories and ids
+
+    def __hash__(self) -> int:
+        return id(self)
 
     def __repr__(self) -> str:
         return f"<PydanticAIToolset {self._offer!r}>"
@@ -161,7 +165,9 @@ class PydanticAIToolset(DynamicToolset[Any]):
         """Return this toolset, which any number of runs may use."""
         return self
 
-    for_run_step = for_run
+    async def for_run_step(self, ctx: RunContext[Any]) -> PydanticAIToolset:
+        """Return this toolset; see `for_run`."""
+        return self
 
     async def get_tools(self, ctx: RunContext[Any]) -> dict[str, ToolsetTool[Any]]:
         """Return the tools to offer to an agent now.

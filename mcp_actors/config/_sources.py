@@ -469,8 +469,8 @@ MAX_MANIFEST_BYTES: Final = 256 * 1024
 
 
 class _PathSource:
-    interval = 1.0  # seconds between two looks, each of one system call for a file
-    settles = True
+    interval: float = 1.0  # seconds between two looks, each of one system call for a file
+    settles: bool = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self._path = os.path.abspath(file_name(path, f"{type(self).__name__}: path"))

@@ -227,7 +227,7 @@ class Deadlines:
         self._late: dict[Callable[[], object], tuple[float, Deadline]] = {}
         self._held: Counter[str | Deadline | None] = Counter()
         self._asking_since: float | None = None
-        self.timer = timer or DeadlineTimer()
+        self.timer: DeadlineTimer = timer or DeadlineTimer()
         self._settled: trio.Event | None = None
         self.set_limits(request_timeout, progress_timeout)
 

@@ -220,7 +220,7 @@ class CancelLine:
     __slots__ = ("line", "sent", "withdrawn")
 
     def __init__(self, request_id: RequestId, done: Callable[[], object]) -> None:
-        self.withdrawn = done
+        self.withdrawn: Callable[[], object] = done
         self.sent: bool | None = None
         self.line: bytes = notice_of(request_id).model_dump_json(exclude_none=True).encode() + b"\n"
 

@@ -112,7 +112,7 @@ class ServerActor(Actor):
         closing: the order in which the group closes; None without a group.
     """
 
-    slow_after = None  # requests have timeouts
+    slow_after: float | None = None  # requests have timeouts
     _control_slots = math.inf  # probes do not wait for each other
 
     def __init__(

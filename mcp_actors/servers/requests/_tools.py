@@ -296,7 +296,8 @@ class Around(InTask):
                 if self._deadline.begun and getattr(exc, "outcome", None) == "not_sent":
                     exc.outcome = "unknown"  # type: ignore[attr-defined]  # an earlier call of the middleware was sent
                 raise
-        error, self.error = self.error or self._deadline.keeper.failure(self._deadline), None
+        error = self.error or self._deadline.keeper.failure(self._deadline)
+        self.error: BaseException | None = None
         try:
             raise error
         finally:
@@ -312,7 +313,8 @@ class Around(InTask):
         # would repeat a call that may have had an effect.
         call: PendingCall[CallToolResult] | None = None
         try:
-            self.latest = call = self._send(request)
+            call = self._send(request)
+            self.latest: PendingCall[Any] | None = call
             self.calls.append(call)
             result = await call.wait()
             deadline.begun += 1
