@@ -462,7 +462,7 @@ def _usable_keyring() -> Any:
         import keyring
         from keyring.backends.fail import Keyring as NoKeyring
     except ImportError:
-        problem = "the package keyring is not installed; python -m pip install 'mcp-actors[keyring]'"
+        problem = "the package keyring is not installed; run: pip install 'mcp-actors[keyring]'"
         raise of_store(problem) from None
     if isinstance(keyring.get_keyring(), NoKeyring):
         problem = "this system has no keyring that the package keyring can use"

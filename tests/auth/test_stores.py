@@ -400,5 +400,5 @@ class TestKeyring:
 
     def test_a_missing_package_is_an_error_with_a_remedy(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setitem(sys.modules, "keyring", None)
-        with pytest.raises(ConfigError, match=r"pip install 'mcp-actors\[keyring\]'"):
+        with pytest.raises(ConfigError, match=r"not installed; run: pip install 'mcp-actors\[keyring\]'"):
             KeyringTokenStore(locks=tmp_path)
