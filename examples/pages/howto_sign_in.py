@@ -4,12 +4,12 @@ The server that is called answers every request with 401, on the loopback interf
 
 Logs::
 
-    server 'linear': needs_auth: ... not signed in; run 'mcp-actors login linear', ...
+    server 'linear': needs_auth: not signed in; run 'mcp-actors login linear', ...
 
 Prints::
 
     needs_auth
-    server 'linear' needs_auth: not signed in; run 'mcp-actors login linear', or await servers['linear'].sign_in()
+    server 'linear': not signed in; run 'mcp-actors login linear', or await servers['linear'].sign_in()
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ The server and its sign-in page are on this machine (``servers/sign_in.py``). `b
 
 Logs::
 
-    server 'mail': needs_auth: ... not signed in; run 'mcp-actors login mail', ...
+    server 'mail': needs_auth: not signed in; run 'mcp-actors login mail', ...
 
 Prints::
 

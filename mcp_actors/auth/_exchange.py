@@ -75,7 +75,7 @@ class SignInRequired(ConnectFailed, ServerUnavailable):
     def because(cls, server: str, why: str, challenge: str | None = None) -> Self:
         """Return the error with a remedy."""
         remedy = f"run 'mcp-actors login {server}', or await servers[{server!r}].sign_in()"
-        message = f"server {server!r} needs_auth: {why}; {remedy}"
+        message = f"server {server!r}: {why}; {remedy}"
         return cls(message, server=server, challenge=challenge, outcome="not_sent")
 
 

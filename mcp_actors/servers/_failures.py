@@ -205,7 +205,7 @@ def connection_lost(server: str, link: Link) -> ConnectionLost:
 
 def unresponsive(server: str, failures: int, problem: Exception | None) -> ConnectionLost:
     why = f" (last: {problem_of(problem)})" if problem is not None else ""
-    what = f"server {server!r} does not respond: {failures} health checks in a row failed{why}"
+    what = f"server {server!r}: no response to {failures} health checks in a row{why}"
     return caused_by(ConnectionLost(what, server=server), problem)
 
 

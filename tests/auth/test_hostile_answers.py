@@ -359,7 +359,7 @@ async def test_an_answer_with_a_wrong_type_is_named_and_not_shown(
         with pytest.raises(ConnectFailed) as failed:
             await client.post(URL)
     said = f"the authorization server has answered a refresh without a valid token ({problem})"
-    assert str(failed.value).startswith(f"server 'guarded' needs_auth: {said}; run 'mcp-actors login guarded'")
+    assert str(failed.value).startswith(f"server 'guarded': {said}; run 'mcp-actors login guarded'")
 
 
 @pytest.mark.parametrize(("status", "said"), [(404, "404"), (200, "invalid answer")])

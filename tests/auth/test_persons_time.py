@@ -241,7 +241,7 @@ async def test_a_call_that_waits_for_a_person_says_how_that_ended(
         async with trio.open_nursery() as nursery:
 
             async def call() -> None:
-                with pytest.raises(ServerUnavailable, match=rf"'guarded' needs_auth: .*{ends_by}.*sign_in\(\)"):
+                with pytest.raises(ServerUnavailable, match=rf"'guarded': .*{ends_by}.*sign_in\(\)"):
                     await whoami(servers)
 
             nursery.start_soon(call)

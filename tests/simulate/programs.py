@@ -5,6 +5,7 @@ The programs send messages like those of ``tests/benchmarks/programs``. A `Ledge
 
 from __future__ import annotations
 
+import gc
 import logging
 import math
 import random
@@ -440,6 +441,7 @@ def run_program(seed: int) -> Ledger:
 
 def program_failure(seed: int) -> str | None:
     """Return None if the program of a seed is fine; otherwise its story, and the line that repeats it."""
+    gc.collect()  # the processes of `run_all` do not by themselves
     ledger = run_program(seed)
     if not ledger.problems:
         return None
