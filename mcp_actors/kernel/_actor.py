@@ -94,7 +94,7 @@ class Life(Protocol):
         """The part that outlives the incarnation."""
 
     @property
-    def own(self) -> OwnMessages:
+    def own_messages(self) -> OwnMessages:
         """Messages to itself."""
 
     @property
@@ -369,7 +369,7 @@ class Actor(Receives[M_contra]):
             TypeError: the argument is not an `ActorRef`.
             RuntimeError: the actor belongs to another Trio run.
         """
-        return self._current.own.watch(ref)
+        return self._current.own_messages.watch(ref)
 
     def unwatch(self, monitor: Monitor) -> None:
         """Stop watching: the same as ``monitor.cancel()``."""

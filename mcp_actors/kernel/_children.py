@@ -72,7 +72,7 @@ T = TypeVar("T")
 Job = Callable[[], Awaitable[None]]
 """A piece of work for the manager."""
 
-Rest: TypeAlias = "Callable[[Later[Any], Run], Awaitable[None]]"
+Conclusion: TypeAlias = "Callable[[Later[Any], Run], Awaitable[None]]"
 """Waits for an incarnation, and answers the request."""
 
 
@@ -149,7 +149,7 @@ class Children(Node, ABC):
     def drop(self, child: Child, fate: Fate, *, noted: bool) -> None:
         """Apply a fate to a child: now if the incarnation has ended, else (overdue) at the end."""
         if child.run is not None and child.run.final is None:
-            self.ask(child, fate)
+            self.begin_stop(child, fate)
         else:
             child.run = None
             self._stopped(child, fate, noted=noted)
@@ -215,7 +215,7 @@ class Children(Node, ABC):
 
     # --- stop -------------------------------------------------------------------------------------------------------
 
-    def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
+    def begin_stop(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
         """Begin a stop in one synchronous step: leave the group, answer messages in flight, take no more.
 
         Of two overlapping stops the later decides the fate, but a decision to remove the row stays, and a restart of
@@ -254,7 +254,7 @@ class Children(Node, ABC):
         step = next(iter(self._stop_steps(plan)), [])
         for child, fate in step:
             if child.run is not None and child.run.started and child.group is None:
-                run = self.ask(child, fate)
+                run = self.begin_stop(child, fate)
                 if run is not None:
                     # Noted now: the child may wake up, and make calls, before this supervisor's owner does.
                     self._life.awaits.add(run)
@@ -265,7 +265,7 @@ class Children(Node, ABC):
     async def stop_all(self, plan: Sequence[tuple[Child, Fate]]) -> None:
         """Stop several children in order: one after another, or all asked in one step."""
         for step in self._stop_steps(plan):
-            runs = [run for run in [self.ask(child, fate) for child, fate in step] if run is not None]
+            runs = [run for run in [self.begin_stop(child, fate) for child, fate in step] if run is not None]
             with self._awaiting(*runs):
                 for run in runs:
                     await run.change.until(run.is_bounded)
@@ -356,7 +356,7 @@ class Children(Node, ABC):
     # --- requested changes ------------------------------------------------------------------------------------------
 
     def change(
-        self, request: Sender, defer: Callable[[], Later[Any]], begin: Callable[[], Run | None], rest: Rest
+        self, request: Sender, defer: Callable[[], Later[Any]], begin: Callable[[], Run | None], rest: Conclusion
     ) -> Later[Any] | None:
         """Make a change after the manager's current jobs, or now if there are none, unless the caller leaves first.
 
@@ -397,7 +397,7 @@ class Children(Node, ABC):
         expect(request, run)
 
     async def _make_change(
-        self, request: Sender, later: Later[Any], begin: Callable[[], Run | None], rest: Rest
+        self, request: Sender, later: Later[Any], begin: Callable[[], Run | None], rest: Conclusion
     ) -> None:
         if not later.open:
             return
@@ -413,7 +413,7 @@ class Children(Node, ABC):
         else:
             await self.carry_out(self._conclude, run, later, rest)
 
-    def _follow(self, run: Run, later: Later[Any], rest: Rest) -> None:
+    def _follow(self, run: Run, later: Later[Any], rest: Conclusion) -> None:
         """Conclude a change begun in the step of the request. With sequential starts, no job begins before."""
         waits = self._policy.start_order == "sequential"
         if waits:
@@ -429,7 +429,7 @@ class Children(Node, ABC):
             run.when(run.is_ended, partial(later.reply, None))
             run.when(run.is_bounded, partial(self._followed, run))
 
-    def _has_outcome(self, run: Run, later: Later[Any], rest: Rest) -> None:
+    def _has_outcome(self, run: Run, later: Later[Any], rest: Conclusion) -> None:
         if run.started:
             run.child.alone = False
             later.reply(ref_to(run.child.record))
@@ -446,12 +446,12 @@ class Children(Node, ABC):
         if self._jobs:
             self._change()
 
-    def _continue(self, run: Run, later: Later[Any], rest: Rest) -> None:
+    def _continue(self, run: Run, later: Later[Any], rest: Conclusion) -> None:
         self._jobs.appendleft(partial(self.carry_out, self._conclude, run, later, rest))
         self._change()
 
     @trio.lowlevel.enable_ki_protection
-    async def _conclude(self, run: Run, later: Later[Any], rest: Rest) -> None:
+    async def _conclude(self, run: Run, later: Later[Any], rest: Conclusion) -> None:
         try:
             await rest(later, run)
         except Exception as exc:

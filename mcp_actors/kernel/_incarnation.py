@@ -95,7 +95,7 @@ class Incarnation(Sender):
     pass_on_stop: Callable[[], None] | None = field(default=None, init=False)
     _asked: bool = field(default=False, init=False)
     _late: BaseException | None = field(default=None, init=False)
-    _own: OwnMessages | None = field(default=None, init=False)
+    _own_messages: OwnMessages | None = field(default=None, init=False)
     _requests: Requests | None = field(default=None, init=False)
     _timers: Timers | None = field(default=None, init=False)
     _scope: trio.CancelScope | None = field(default=None, init=False)
@@ -171,9 +171,9 @@ class Incarnation(Sender):
             object.__setattr__(self.actor, "_requests", None)  # its class may refuse attributes
         if self._timers is not None:
             self._timers.release()
-        if self._own is not None:
-            self._own.nursery = None
-        self.actor = self._requests = self._timers = self._own = self._owner = self._scope = self.calls = None
+        if self._own_messages is not None:
+            self._own_messages.nursery = None
+        self.actor = self._requests = self._timers = self._own_messages = self._owner = self._scope = self.calls = None
         self.nursery = self.pass_on_stop = self._late = None
         self.awaits.clear()
 
@@ -266,20 +266,20 @@ class Incarnation(Sender):
     # --- its messages to itself, made when first used -----------------------------------------------------------------
 
     @property
-    def own(self) -> OwnMessages:
-        if self._own is None:
-            self._own = OwnMessages(self.record, self.nursery, partial(self.end, "crashed"), over=self.ending)
-        return self._own
+    def own_messages(self) -> OwnMessages:
+        if self._own_messages is None:
+            self._own_messages = OwnMessages(self.record, self.nursery, partial(self.end, "crashed"), over=self.ending)
+        return self._own_messages
 
     @property
     def timers(self) -> Timers:
         if self._timers is None:
-            self._timers = Timers(self.own)
+            self._timers = Timers(self.own_messages)
         return self._timers
 
     def _end_own(self) -> None:
-        if self._own is not None:
-            self._own.close()
+        if self._own_messages is not None:
+            self._own_messages.close()
 
     # --- as a node of the wait-for graph ----------------------------------------------------------------------------
 
@@ -468,10 +468,10 @@ class Incarnation(Sender):
         self.record.sweeps.add(self.report_overdue, 1.0)
 
     def report_overdue(self) -> None:
-        self.let_go()
+        self.mark_overdue()
         self.record.note(events.Overdue, seconds=trio.current_time() - self._asked_at)
 
-    def let_go(self) -> None:
+    def mark_overdue(self) -> None:
         """Mark as overdue, which ends the waits."""
         self.overdue = True
         self._forget_bound()

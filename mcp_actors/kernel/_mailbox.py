@@ -76,10 +76,10 @@ class Taker(Protocol):
         Called if a slot is free, or for a control message.
         """
 
-    def works(self, sender: Sender) -> bool:
+    def makes_progress(self, sender: Sender) -> bool:
         """Return True if a handler with a slot, other than the sender, has made no calls."""
 
-    def slots(self) -> Sequence[Node]:
+    def holders_if_full(self) -> Sequence[Node]:
         """Return the handlers with slots; empty if a slot is free, or has a message not handed over."""
 
 
@@ -174,12 +174,12 @@ class Mailbox(Home):
         return f"{self.name!r} (no member is free)" if is_pool else ""
 
     def is_worked_off(self, sender: Sender) -> bool:
-        return self.taker is not None and self.taker.works(sender)
+        return self.taker is not None and self.taker.makes_progress(sender)
 
     def blockers(self) -> Sequence[Node]:
         """Return the nodes that queued envelopes wait for."""
         if self.taker is not None:
-            return self.taker.slots()
+            return self.taker.holders_if_full()
         return [] if self.life is None else [self.life]
 
     def lane_of(self, envelope: Envelope) -> Node:

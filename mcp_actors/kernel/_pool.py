@@ -188,10 +188,10 @@ class Crew:
 
     # --- as a node of the wait-for graph ----------------------------------------------------------------------------
 
-    def works(self, sender: Sender) -> bool:
+    def makes_progress(self, sender: Sender) -> bool:
         return any(lane.is_worked_off(sender) for lane in self._all_lanes())
 
-    def slots(self) -> list[Node]:
+    def holders_if_full(self) -> list[Node]:
         """Return the nodes that all members wait for; empty if a member can take a message or is about to start."""
         found: list[Node] = []
         for lane in self._all_lanes():
@@ -575,7 +575,7 @@ class Pool(Supervisor[M_contra]):
                 again = min(again, now + self._shrink_after)
         for child in idle:
             self._note_removed(child)
-            self._children.ask(child, "removed")
+            self._children.begin_stop(child, "removed")
         return again
 
     def _note_removed(self, child: Child) -> None:

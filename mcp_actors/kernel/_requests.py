@@ -42,7 +42,7 @@ from ._actor import Actor
 from ._circles import serving
 from ._later import Later
 from ._record import Change
-from ._serving import HERE, Slot, Taken
+from ._serving import IN_STEP, Slot, TakenMessages
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -88,7 +88,7 @@ class Steps:
 
     def __init__(self) -> None:
         self.busy = False
-        self.due: deque[Plain] = deque()
+        self.due: deque[PlainHandlers] = deque()
         self._later = False
         self._token = trio.lowlevel.current_trio_token()
 
@@ -123,7 +123,7 @@ def steps_of_run() -> Steps:
         return steps
 
 
-class Plain(Taken):
+class PlainHandlers(TakenMessages):
     __slots__ = ("_due", "_nursery", "_running", "_steps")
 
     def __init__(self, incarnation: Life, actor: Actor, nursery: trio.Nursery) -> None:
@@ -166,7 +166,7 @@ class Plain(Taken):
             if self._interruption is not None:
                 self._return(envelope)
             elif envelope.open or not envelope.withdrawn:
-                envelope.scope = HERE
+                envelope.scope = IN_STEP
                 self._in_flight.add(envelope)
                 self._running = envelope
                 envelope.context.run(serving.set, envelope)
@@ -224,7 +224,7 @@ SWEEP_STEP: Final = 100
 """Actors whose slots are closed in one step: half a millisecond."""
 
 
-class Requests(Plain):
+class Requests(PlainHandlers):
     """Takes envelopes from the mailbox (a `Taker`) and serves them."""
 
     __slots__ = ("_handle", "_idle_slots", "_swept", "_used")

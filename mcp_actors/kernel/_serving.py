@@ -1,18 +1,18 @@
 """Decide how each message ends, and serve messages without a task.
 
 Every message must be answered exactly once, although handlers, senders, callers that leave and the end of the
-incarnation may meet in one step. `MessagesInFlight` decides what an exception means. `Taken` serves messages without a
-task: for `Actor.take`, and after a handler has returned a `Later`.
+incarnation may meet in one step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages
+without a task: for `Actor.take`, and after a handler has returned a `Later`.
 
 Theory of operation
 -------------------
 The task of an ``async def`` handler owns a message from beginning to end. Without a task, these steps share the work:
 
 - The step that *delivers* a message calls `Actor.take` in a copy of the sender's context: a step of the sender, of a
-  task that frees a slot or calls `Taken.take_again`, or of a beginning incarnation. The message is in flight and has a
-  slot by then, so `Actor.take` may send, answer, or end the incarnation.
-- Any step in the *actor's tree* may settle the message (`Taken.reply`, `Taken.fail`): this answers, and frees the slot
-  unless a handler still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
+  task that frees a slot or calls `TakenMessages.take_again`, or of a beginning incarnation. The message is in flight
+  and has a slot by then, so `Actor.take` may send, answer, or end the incarnation.
+- Any step in the *actor's tree* may settle the message (`TakenMessages.reply`, `TakenMessages.fail`): this answers, and
+  frees the slot unless a handler still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
 - A *caller that leaves*, or a deadline, only marks the message and wakes the owner task (`forget`). Trio may be
   delivering a cancellation in that step, and cancelling there would recurse through chains of actors.
 - The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back
@@ -20,11 +20,11 @@ The task of an ``async def`` handler owns a message from beginning to end. Witho
 - The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first, before ``running()`` is left, and
   frees their slots unless the actor does.
 
-If no handler runs, a `NotSent` makes all slots count as taken until `Taken.take_again`. Otherwise the mailbox would
-offer the message, or a younger one, again and again. A control message needs no slot, and gets an error instead.
+If no handler runs, a `NotSent` makes all slots count as taken until `TakenMessages.take_again`. Otherwise the mailbox
+would offer the message, or a younger one, again and again. A control message needs no slot, and gets an error instead.
 
-While a handler runs, `Envelope.scope` is its slot (`HERE` for a plain handler), and its `Later` can only answer early.
-A returned `Later` replaces the slot in `Envelope.scope`.
+While a handler runs, `Envelope.scope` is its slot (`IN_STEP` for a plain handler), and its `Later` can only answer
+early. A returned `Later` replaces the slot in `Envelope.scope`.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
 Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.
@@ -275,11 +275,11 @@ T = TypeVar("T")
 DEFERRED_PATIENCE: Final = 1.0
 """Seconds until a warning that messages wait behind deferred answers. One of them may be needed to answer."""
 
-HERE: Final = object()
+IN_STEP: Final = object()
 """The `Envelope.scope` of a message in a plain handler."""
 
 
-class Taken(MessagesInFlight):
+class TakenMessages(MessagesInFlight):
     """Messages in flight, some of them without a task.
 
     Attributes:
@@ -309,13 +309,13 @@ class Taken(MessagesInFlight):
         """Drop the actor, which has ended. A `Later` kept by the actor refers to this object."""
         del self._actor, self._take
 
-    def works(self, sender: Sender) -> bool:
+    def makes_progress(self, sender: Sender) -> bool:
         for envelope in self._in_flight:
             if envelope.calls is None and envelope is not sender and envelope.holder is self and _has_slot(envelope):
                 return True
         return False
 
-    def slots(self) -> list[Envelope]:
+    def holders_if_full(self) -> list[Envelope]:
         held = [envelope for envelope in self.in_flight if _has_slot(envelope)]
         return held if len(held) == self._size else []
 
@@ -535,7 +535,7 @@ class Taken(MessagesInFlight):
         # If the caller has left and the owner has not cancelled the handler yet, the owner finds the `Later` instead.
         goes_on = self._interruption is None and (later.open or envelope in self._unneeded)
         if envelope.later is later and goes_on:
-            if envelope.scope is HERE:
+            if envelope.scope is IN_STEP:
                 envelope.since = self._now()
                 if not self._watched:
                     self._watch_slow()

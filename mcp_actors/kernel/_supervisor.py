@@ -51,7 +51,7 @@ from ._table import Child, Group, Run, count_children
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
-    from ._children import Rest
+    from ._children import Conclusion
     from ._circles import Sender
     from ._envelope import Call
     from ._incarnation import Incarnation
@@ -97,11 +97,11 @@ class Recovery(Children):
         child.failures = 0
         child.probation = None
 
-    def ask(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
+    def begin_stop(self, child: Child, fate: Fate, *, drain: bool = False) -> Run | None:
         """Begin a stop. Forget failures of a child that has run for ``reset_after``: a start may follow."""
         if child.run is not None and self._lasted(child.run):
             self.forgive(child)
-        return super().ask(child, fate, drain=drain)
+        return super().begin_stop(child, fate, drain=drain)
 
     # --- failures ---------------------------------------------------------------------------------------------------
 
@@ -486,7 +486,7 @@ class Supervisor(Actor[M_contra]):
             rows = list(self._children.table.values())
             for later in rows[rows.index(child) + 1 :]:
                 if later.run is not None and later.run.fate is None and not later.run.started:
-                    self._children.ask(later, "closed")
+                    self._children.begin_stop(later, "closed")
 
     def _stops(self) -> list[tuple[Child, Fate]]:
         """Return the children, newest first, each with its fate."""
@@ -507,7 +507,7 @@ class Supervisor(Actor[M_contra]):
                 await self._children.stop_all(plan)
                 overdue = [child.run for child, _ in plan if child.run is not None]
                 if overdue:
-                    self._life.let_go()  # the children have been reported
+                    self._life.mark_overdue()  # the children have been reported
                 for run in overdue:
                     await run.change.until(run.is_ended)
                 nursery.cancel_scope.cancel("all children have stopped")
@@ -517,7 +517,7 @@ class Supervisor(Actor[M_contra]):
         await self._life.change.until(lambda: self._life.killed)
         for child, fate in plan:
             if child.run is not None:
-                self._children.ask(child, fate)
+                self._children.begin_stop(child, fate)
                 child.run.kill("its supervisor was killed")
 
     # --- messages ---------------------------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ class Supervisor(Actor[M_contra]):
             f"supervisor {self._life.record.name!r}: does not understand {shown(message)}; use SupervisorRef's methods"
         )
 
-    def _in_turn(self, message: Call[T], begin: Callable[[], Run | None], rest: Rest) -> Later[T] | None:
+    def _in_turn(self, message: Call[T], begin: Callable[[], Run | None], rest: Conclusion) -> Later[T] | None:
         request = cast("Sender", serving.get())
         return self._children.change(request, partial(self.defer, message, keep_slot=False), begin, rest)
 
@@ -611,9 +611,9 @@ class Supervisor(Actor[M_contra]):
             what = f"supervisor {name!r}: child {id!r} called stop_child() on itself, which would deadlock"
             raise ActorError(f"{what}; call self.stop() instead", actor=name)
         if child is None or not child.in_between:
-            drain = message.drain
-            return self._in_turn(message, lambda: children.ask(self._find(id), fate, drain=drain), self._wait_stopped)
-        run = children.in_context(partial(children.ask, child, fate))
+            stop = partial(children.begin_stop, fate=fate, drain=message.drain)
+            return self._in_turn(message, lambda: stop(self._find(id)), self._wait_stopped)
+        run = children.in_context(partial(children.begin_stop, child, fate))
         if run is None:
             return None
         children.expect(cast("Sender", serving.get()), run)

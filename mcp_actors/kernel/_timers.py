@@ -76,7 +76,7 @@ class Timer(Handle):
     @property
     def over(self) -> bool:
         """True once messages are not to be handled: the timer was canceled, or the actor ends."""
-        return self._canceled or self._timers.own.over
+        return self._canceled or self._timers.own_messages.over
 
     def cancel(self) -> None:
         """Send no more messages. A queued message is removed; a message being handled is not interrupted.
@@ -86,12 +86,12 @@ class Timer(Handle):
         if not self._canceled:
             self._canceled = True
             if self._envelope is not None:
-                self._timers.own.forget(self._envelope)
+                self._timers.own_messages.forget(self._envelope)
             self._timers.note_canceled()
 
     def fire(self, now: float) -> bool:
         """Send the message. Return True if another is due later."""
-        own = self._timers.own
+        own = self._timers.own_messages
         if self._repeats and self._envelope is not None and own.has_queued(self._envelope):
             self.skipped += 1
         else:
@@ -106,7 +106,7 @@ class Timer(Handle):
 
 @define(eq=False, repr=False)
 class Timers:
-    own: OwnMessages
+    own_messages: OwnMessages
     _heap: list[tuple[float, int, Timer]] = field(factory=list, init=False)
     _numbers: Iterator[int] = field(factory=count, init=False)
     _canceled: int = field(default=0, init=False)
@@ -115,14 +115,14 @@ class Timers:
     @trio.lowlevel.enable_ki_protection  # a Ctrl-C halfway would leave timers without the task that serves them
     def set(self, seconds: float, message: Message, *, repeats: bool) -> Timer:
         """Set a timer, unless the end was decided."""
-        _check(self.own.record.name, seconds, repeats=repeats)
-        self.own.record.mailbox.check(message)
+        _check(self.own_messages.record.name, seconds, repeats=repeats)
+        self.own_messages.record.mailbox.check(message)
         timer = Timer(self, seconds, message, repeats=repeats)
-        if not self.own.over:
+        if not self.own_messages.over:
             self._push(timer)
             if self._alarm is None:
                 self._alarm = trio.CancelScope()
-                self.own.start_soon(self._run, "timers")
+                self.own_messages.start_soon(self._run, "timers")
             self._set_alarm()
         return timer
 

@@ -39,10 +39,10 @@ class Taker(Holder):
     def forget(self, envelope: Envelope) -> None:
         raise AssertionError("nobody leaves")
 
-    def works(self, sender: Sender) -> bool:
+    def makes_progress(self, sender: Sender) -> bool:
         raise AssertionError("nobody here is an actor")
 
-    def slots(self) -> list[Envelope]:
+    def holders_if_full(self) -> list[Envelope]:
         raise AssertionError("nobody here is an actor")
 
     def controls(self) -> list[Envelope]:
