@@ -31,7 +31,7 @@ from ..gateway.http import (
     add_page,
     is_loopback,
     listen_at,
-    make_token,
+    read_or_make_token,
     serve_http,
     serve_page,
     tokens_in,
@@ -158,7 +158,7 @@ def _access(config: str, options: HttpOptions) -> tuple[Access, str, str]:
         file = str(user_directory("state") / f"{name}.token")
     else:
         file = options.token_file
-    made = "" if options.token_file is not None and os.path.exists(file) else make_token(file)
+    made = "" if options.token_file is not None and os.path.exists(file) else read_or_make_token(file)
     return Access(tokens_in(file), names, frozenset(options.origins)), file, made
 
 

@@ -36,7 +36,7 @@ logger = Log("mcp_actors.gateway")
 WAITING: Final = 256 * 1024 * 1024  # bytes that wait for clients
 IN_FLIGHT: Final = 256 * 1024 * 1024  # bytes of memory for unanswered requests
 COPIES: Final = 4  # of a request in memory: two in the gateway, two for the server
-OF_A_CALL: Final = 4096  # bytes per request besides the copies
+CALL_OVERHEAD: Final = 4096  # bytes per request besides the copies
 PROCESSES: Final = 64  # of servers that sessions have for themselves
 STALLED: Final = 3.0  # seconds in which any reading client takes something, even over a slow network
 REPORT: Final = 60.0  # seconds between log lines about dropped messages
@@ -49,7 +49,7 @@ class Budget:
     participant   counted                                 asked to
     ============  ======================================  =================================================
     holder        bytes for a client (``waiting``)        drop bytes (``give_back``), least ``moved`` first
-    source        bytes of requests (``in_flight``)       nothing
+    source        bytes of requests (``request_bytes``)   nothing
     owner         a session's ``processes``               end (``outlet.end``) if ``idle_since`` is finite
     ============  ======================================  =================================================
 
@@ -101,14 +101,14 @@ class Budget:
         if self.waiting + size > WAITING:
             self.make_room(size)
         over = self.waiting + size - WAITING  # taken from the room of requests
-        return over <= 0 or over <= IN_FLIGHT - _sums(self.sources, "in_flight").total()
+        return over <= 0 or over <= IN_FLIGHT - _sums(self.sources, "request_bytes").total()
 
     # --- what is in flight ------------------------------------------------------------------------------------------
 
     def refusal(self, identity: str, size: int) -> str | None:
         """Return why a request of `size` bytes may not begin, or None."""
         self.make_room()
-        held, waits = _sums(self.sources, "in_flight"), _sums(self._holders, "waiting")
+        held, waits = _sums(self.sources, "request_bytes"), _sums(self._holders, "waiting")
         full = self.waiting > WAITING
         left = {each: self._left(IN_FLIGHT, held, each) for each in (identity, *held)}
         # Half: a byte held by one identity takes two from its own limit (`_left`).

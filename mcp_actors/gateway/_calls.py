@@ -49,7 +49,7 @@ Prepare: TypeAlias = "Callable[..., PendingRequest[Any]]"
 
 logger = Log("mcp_actors.gateway")
 
-OF_A_HOP: Final = "io.modelcontextprotocol/"
+HOP_PREFIX: Final = "io.modelcontextprotocol/"
 """The prefix of keys of ``_meta`` that belong to one hop."""
 
 CLIENT_QUESTIONS: Final = {
@@ -59,7 +59,7 @@ CLIENT_QUESTIONS: Final = {
 }
 """Question of a server → the capability of a client that answers."""
 
-ASKED: Final = frozenset(CLIENT_QUESTIONS.values())
+QUESTION_CAPABILITIES: Final = frozenset(CLIENT_QUESTIONS.values())
 """Capabilities that servers use during a request. A `NotSupported` about another is raised before sending."""
 
 SERVER_ERROR: Final = -32000
@@ -180,7 +180,7 @@ def error_of(exc: Exception, *, begun: bool = False) -> Json:
     if not isinstance(exc, McpActorsError):  # attributes of foreign exceptions mean something else
         return our_error(SERVER_ERROR, message, "unknown", error_name)
     invalid = isinstance(exc, (ToolNotFound, InvalidArguments))
-    refused = invalid or (isinstance(exc, NotSupported) and exc.capability not in ASKED)
+    refused = invalid or (isinstance(exc, NotSupported) and exc.capability not in QUESTION_CAPABILITIES)
     outcome = getattr(exc, "outcome", "not_sent" if refused else "unknown")
     if begun and outcome == "not_sent":
         outcome, message = "unknown", f"{message}; an earlier round of it was sent and may have taken effect"
@@ -406,7 +406,7 @@ class RelayedRequest:
             result = dict(result)  # not ours to change
             if "_meta" in result:
                 meta = result.pop("_meta") or {}
-                if kept := {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP)}:
+                if kept := {key: each for key, each in meta.items() if not key.startswith(HOP_PREFIX)}:
                     result["_meta"] = kept
         except Exception as exc:
             logger.exception("the result of a request cannot be passed on: %s", self.method)

@@ -36,7 +36,7 @@ SOCKET_POLL: Final = 2.0
 ACCEPT_BACKLOG: Final = 1024
 """Connections waiting to be accepted at a path: two hundred programs may start at once."""
 
-WARN: Final = 60.0
+REFUSAL_LOG_PERIOD: Final = 60.0
 """Seconds between log lines about refused connections: strangers connect at any rate."""
 
 DRAIN_SECONDS: Final = 30.0

@@ -2,7 +2,7 @@
 
 The eras differ. A legacy client subscribes to each resource, sets one log level, and hears of changed lists once
 initialized. Since 2026-07-28 a client opens streams of notifications, and names a log level in each request.
-Subscriptions, streams and log levels are tasks of the session. A client can begin any number, so limits and `Latest`
+Subscriptions, streams and log levels are tasks of the session. A client can begin any number, so limits and `RerunTask`
 bound the tasks.
 
 Owns: the subscriptions, streams, log level and awaited pages of one client.
@@ -55,7 +55,7 @@ LIST_CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
 """Kind → notification of a changed list, and the name of a wish for it."""
 
 
-class Latest:
+class RerunTask:
     """Runs a function in at most one task, and once more if asked during a run.
 
     Args:
@@ -118,7 +118,7 @@ class News:
     def __init__(self, session: Client) -> None:
         self._session = session
         self.level: str | None = None
-        self._levels: dict[ServerRef, Latest] = {}
+        self._levels: dict[ServerRef, RerunTask] = {}
         self._watched: dict[str, _Watch] = {}
         self._streams: dict[Id, _ModernStream] = {}
         self._pages: dict[tuple[str, str], None] = {}
@@ -181,7 +181,7 @@ class News:
             self._levels.pop(ref, None)
             return
         if ref not in self._levels:
-            self._levels[ref] = Latest(self._session.start, partial(self._send_level, ref, lowest))
+            self._levels[ref] = RerunTask(self._session.start, partial(self._send_level, ref, lowest))
         self._levels[ref].run_soon()
 
     async def _send_level(self, ref: ServerRef, lowest: Callable[[], str]) -> None:

@@ -50,7 +50,7 @@ class Heart:
         self.now: float = trio.current_time()
         self.gap: float = -math.inf
         self.silence: float = 0.0
-        self.connections: set[Late] = set()
+        self.connections: set[GapListener] = set()
 
     def look(self) -> bool:
         """Look at the clock; return True after a gap."""
@@ -69,7 +69,7 @@ class Heart:
             await trio.sleep(BEAT)
 
 
-class Late(GracefulConnection, Protocol):
+class GapListener(GracefulConnection, Protocol):
     """A connection whose unread data may be late."""
 
     def note_gap(self) -> None:
@@ -92,7 +92,7 @@ class DescriptorWriter:
         leave: called with the reason if the client has left, or does not read.
 
     Attributes:
-        in_flight: bytes of messages that have arrived and are not taken yet.
+        request_bytes: bytes of messages that have arrived and are not taken yet.
         waiting: bytes to be written.
         closed: nothing more is written; the descriptor's number may be another file's.
         moved: when bytes were last taken, or began to wait.
@@ -105,7 +105,7 @@ class DescriptorWriter:
         self.identity: str = identity
         self.budget: Budget = budget()
         self.budget.sources.add(self)
-        self.in_flight: int = 0
+        self.request_bytes: int = 0
         self._is_counted = False  # True once the client has not taken something at once
         self._out: deque[bytes | memoryview] = deque()
         self._writer: trio.lowlevel.Task | None = None
@@ -196,7 +196,7 @@ class DescriptorWriter:
         return 0
 
     def close(self) -> None:
-        self.closed, self.in_flight = True, 0
+        self.closed, self.request_bytes = True, 0
         self._out.clear()
         self._count(-self.waiting)
 

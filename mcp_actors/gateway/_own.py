@@ -23,7 +23,7 @@ from pydantic_core import ValidationError
 from .._errors import McpActorsError, ServerUnavailable
 from ..config import Callbacks, InProcess, LoadedConfig, ServerConfig, Stdio
 from ..servers import open_servers
-from ._calls import ASKED, CLIENT_QUESTIONS, INVALID_ANSWER
+from ._calls import CLIENT_QUESTIONS, INVALID_ANSWER, QUESTION_CAPABILITIES
 from ._front import Front, json_of
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ async def serve_own(
         configs = [*map(_legacy_in_process, configs)]
     async with open_in_background(configs, shared.naming, callbacks) as group, trio.open_nursery() as nursery:
         front = Front(group, shared.naming, shared)
-        declared = {name: capabilities[name] for name in ASKED if type(capabilities.get(name)) is dict}
+        declared = {name: capabilities[name] for name in QUESTION_CAPABILITIES if type(capabilities.get(name)) is dict}
         for ref in front.own_servers():
             ref._record.opening.legacy_first = asks
             ref._record.opening.declared = declared

@@ -38,7 +38,7 @@ from ..transports.socket import OK, REFUSED, NotProven, answer_line, is_ours, se
 from ._calls import full_line, is_id, parsed
 from ._daemon import peer_uid
 from ._front import Front
-from ._listen import WARN, Acceptor, KeptSocket, drain, listen
+from ._listen import REFUSAL_LOG_PERIOD, Acceptor, KeptSocket, drain, listen
 from ._network import MAX_UNPROVEN, admit, network_of
 from ._output import GAP, DescriptorWriter, Heart, poll
 from ._session import Gateway, GatewaySession
@@ -106,7 +106,7 @@ class ClientConnection:
         self._held: dict[object, tuple[Any, int]] = {}
         self._held_size = 0
         self._time_slice = TimeSlice()
-        self._begins = only is None
+        self._awaits_first_line = only is None
         self._refused = False
         self._changed: trio.Event | None = None
         self._null = -1  # opened early: at the end there may be no free descriptor
@@ -154,14 +154,14 @@ class ClientConnection:
             # Read, then look at the clock, in one step: then data read after a freeze is always seen to be late. With
             # the look first, a freeze between the two would go unnoticed, and a request could begin although its client
             # gave it up meanwhile: the cancellation is still on its way.
-            late, begins = (self._heart.look() and data) or self._late, self._begins
+            late, awaited = (self._heart.look() and data) or self._late, self._awaits_first_line
             if ended and self._has_left:
                 return
             self._time_slice.since = self._heart.now
             if not await self._take_in(data, ended):
                 return
             # A client that has named a server waits for the reply to its first line, so no fence may come first.
-            if late and (not begins or self._begins or self._held or not self._lines.partial.empty):
+            if late and (not awaited or self._awaits_first_line or self._held or not self._lines.partial.empty):
                 self._raise_fence()
             if ended or not self._fence:
                 await self._begin(self.session.take)
@@ -170,8 +170,8 @@ class ClientConnection:
                 await self._begin(self._refuse)
             elif data:
                 self._fence_due = min(trio.current_time() + FENCE_TIMEOUT, self._fence_limit)
-            if self._fence or self._output.in_flight or (data and data[-1][-1:] != b"\n"):
-                self._output.in_flight = self._lines.partial.size + self._held_size
+            if self._fence or self._output.request_bytes or (data and data[-1][-1:] != b"\n"):
+                self._output.request_bytes = self._lines.partial.size + self._held_size
             await self._output.wait_drained()
             self._note_change()
 
@@ -232,8 +232,8 @@ class ClientConnection:
         if isinstance(line, LongLine):
             self.answer(full_line(line.id), None, 0)
             return
-        begins, self._begins = self._begins, False
-        if begins and is_ours(line):
+        is_first, self._awaits_first_line = self._awaits_first_line, False
+        if is_first and is_ours(line):
             said = REFUSED if (server := server_in(line)) is None else self._gateway.answer_to(server)
             self._refused, self.session.only = said != OK, server
             self.tell(answer_line(said), None)
@@ -582,7 +582,7 @@ class Reception:
             await self._has_refused.wait()
             self._log_refusals()
             try:
-                await trio.sleep(WARN)
+                await trio.sleep(REFUSAL_LOG_PERIOD)
             finally:
                 self._log_refusals()
 

@@ -42,11 +42,11 @@ from .._foreign import Log
 from ..config import Stdio
 from ..servers.requests import UNANSWERED, given_passing
 from ..transports.socket import OK, unknown
-from ._budget import COPIES, OF_A_CALL, PROCESSES, WAITING, Budget, budget
+from ._budget import CALL_OVERHEAD, COPIES, PROCESSES, WAITING, Budget, budget
 from ._calls import (
-    ASKED,
     CLIENT_QUESTIONS,
-    OF_A_HOP,
+    HOP_PREFIX,
+    QUESTION_CAPABILITIES,
     Json,
     RelayedRequest,
     RequestRefused,
@@ -68,7 +68,7 @@ from ._calls import (
 )
 from ._daemon import DIRECTORY
 from ._front import OneServer
-from ._news import LOG_LEVELS, SUBSCRIPTION, Latest, News, log_line
+from ._news import LOG_LEVELS, SUBSCRIPTION, News, RerunTask, log_line
 from ._own import in_directory, serve_own, tell_roots_changed
 
 if TYPE_CHECKING:
@@ -87,7 +87,7 @@ logger = Log("mcp_actors.gateway")
 MAX_CALLS: Final = 1000
 """Requests of a session in flight. One more is refused as not sent."""
 
-LARGE: Final = 1024  # bytes; `OF_A_CALL` covers the copies of smaller requests
+LARGE: Final = 1024  # bytes; `CALL_OVERHEAD` covers the copies of smaller requests
 # Methods that do not start the session's own servers.
 SHARED_ONLY: Final = frozenset({"logging/setLevel", "resources/unsubscribe", "server/discover"})
 
@@ -185,7 +185,7 @@ class GatewaySession:
         self._capabilities: Json = {}
         self._envelope: Json | None = None
         self._directory: str | None = None
-        self._roots: Latest | None = None
+        self._roots: RerunTask | None = None
         self._asked: dict[str, trio.MemorySendChannel[Json]] = {}
         self._questions = 0
 
@@ -228,7 +228,7 @@ class GatewaySession:
             if type(path) is str and os.path.isabs(path) and os.path.isdir(path):
                 self._directory = path
         elif method == "notifications/roots/list_changed" and self._front is not None and self._gateway.per_session:
-            self._roots = self._roots or Latest(self.start, partial(tell_roots_changed, self._front))
+            self._roots = self._roots or RerunTask(self.start, partial(tell_roots_changed, self._front))
             self._roots.run_soon()
 
     def _try_request(self, request_id: Id, method: str, params: Json, size: int) -> None:
@@ -259,7 +259,7 @@ class GatewaySession:
         elif method == "initialize":
             self._initialize(request_id, params, self._gateway.front)
             return
-        self.budget.room -= COPIES * size + OF_A_CALL
+        self.budget.room -= COPIES * size + CALL_OVERHEAD
         if self.budget.room < 0 or size > LARGE or len(self.calls) >= MAX_CALLS:
             self._check_limits(request_id, size)
         front = self._front or self._open_own(self._gateway.front, method)
@@ -272,15 +272,15 @@ class GatewaySession:
     def _check_limits(self, request_id: Id, size: int) -> None:
         why: str | None = f"too many requests in flight ({MAX_CALLS})"
         if len(self.calls) < MAX_CALLS:
-            why = None if self.budget.room >= 0 else self.budget.refusal(self.identity, COPIES * size + OF_A_CALL)
+            why = None if self.budget.room >= 0 else self.budget.refusal(self.identity, COPIES * size + CALL_OVERHEAD)
         if why is not None:
             raise not_sent(f"{why}; nothing was sent; wait for some answers, then send it again", "LimitExceeded")
         self._sizes[request_id] = size
 
     @property
-    def in_flight(self) -> int:
+    def request_bytes(self) -> int:
         self._sizes = {each: size for each, size in self._sizes.items() if each in self.calls}
-        return COPIES * sum(self._sizes.values()) + OF_A_CALL * len(self.calls)
+        return COPIES * sum(self._sizes.values()) + CALL_OVERHEAD * len(self.calls)
 
     def _open_own(self, shared: Front, method: str) -> Front | None:
         """Return the lists for a method. Start the client's own servers if needed; None until they are open."""
@@ -324,7 +324,7 @@ class GatewaySession:
                 raise RequestRefused(route.code, route.message, getattr(route, "data", None))
         if type(meta[CLIENT_CAPABILITIES_META_KEY]) is not dict:
             raise RequestRefused(INVALID_PARAMS, f"params._meta: {CLIENT_CAPABILITIES_META_KEY} is not an object")
-        if all(key.startswith(OF_A_HOP) for key in meta):
+        if all(key.startswith(HOP_PREFIX) for key in meta):
             self._envelope = meta
 
     def _initialize(self, request_id: Id, params: Json, shared: Front) -> None:
@@ -406,14 +406,14 @@ class GatewaySession:
         options: Json = {}
         if meta and type(meta) is dict and meta != self._envelope:
             token = meta.get("progressToken")
-            own = {key: each for key, each in meta.items() if not key.startswith(OF_A_HOP) and key != "progressToken"}
+            own = {key: each for key, each in meta.items() if not key.startswith(HOP_PREFIX) and key != "progressToken"}
             if own:
                 options["meta"] = own
             if isinstance(token, (str, int)):
                 options["progress"] = partial(self._report, request_id, token)
         responses, state, answerable = params.get("inputResponses"), params.get("requestState"), None
         if self._capabilities:
-            answerable = {name: each for name, each in self._capabilities.items() if name in ASKED}
+            answerable = {name: each for name, each in self._capabilities.items() if name in QUESTION_CAPABILITIES}
         passing: Passing | None = UNANSWERED
         if method == "completion/complete":
             passing = None

@@ -322,7 +322,7 @@ async def test_what_clients_made_a_gateway_hold_is_given_back(
         for peer in house.peers:
             await trio.aclose_forcefully(peer.stream)
         house.peers.clear()
-        await eventually(lambda: not any(_budget._sums(_budget.budget().sources, "in_flight").values()))
+        await eventually(lambda: not any(_budget._sums(_budget.budget().sources, "request_bytes").values()))
         await eventually(lambda: len(house.door.connections) == 0)
         return held
 
@@ -438,7 +438,7 @@ async def test_requests_in_flight_are_bounded_in_sum_over_all_ways_and_given_bac
 
 async def test_many_small_requests_in_flight_are_bounded_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """D-54."""
-    patch(monkeypatch, IN_FLIGHT=20 * _budget.OF_A_CALL)
+    patch(monkeypatch, IN_FLIGHT=20 * _budget.CALL_OVERHEAD)
     work = Work()
     async with gateway(tmp_path, work.config) as door:
         hosts = [await door.connect() for _ in range(3)]
@@ -489,7 +489,7 @@ async def test_a_body_for_which_there_is_no_room_is_skipped_and_its_request_refu
         data = b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body) if chunks else body
         first, second = await house.connect(), await house.connect()
         await first.write(head.encode() + data[:-10])
-        arrived = partial(_budget._sums, _budget.budget().sources, "in_flight")
+        arrived = partial(_budget._sums, _budget.budget().sources, "request_bytes")
         await eventually(lambda: arrived().total() > 2 * MIB - 100_000)
         await second.write(head.encode() + data)
         error = (await second.read()).json
@@ -510,7 +510,7 @@ async def test_a_line_for_which_there_is_no_room_is_skipped_and_its_request_refu
         other = host.request("tools/call", wait())
         await host.send(other)
         await half.stream.send_all(json.dumps(half.request("tools/call", wait(2 * MIB))).encode()[:-10])
-        arrived = partial(_budget._sums, _budget.budget().sources, "in_flight")
+        arrived = partial(_budget._sums, _budget.budget().sources, "request_bytes")
         await eventually(lambda: arrived().total() > 2 * MIB - 100_000)
         error = await host.error("tools/call", wait(2 * MIB))
         assert outcome_of(error) == ("not_sent", "LimitExceeded")

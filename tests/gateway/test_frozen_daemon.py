@@ -312,7 +312,7 @@ async def test_more_than_may_be_held_is_refused_at_once(mock_clock: MockClock, m
 async def test_what_follows_the_first_line_of_a_client_over_a_gap_is_held(mock_clock: MockClock) -> None:
     begun: list[str] = []
     async with across_a_gap(begun) as (host, clock):
-        host.connection._begins = True  # as if it had not said anything yet
+        host.connection._awaits_first_line = True  # as if it had not said anything yet
         clock.jump(LATE)
         given_up = wait_call(host, "given up")
         await host.stream.send_all(b"\n" + line(given_up)[:-5])

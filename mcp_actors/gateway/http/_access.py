@@ -52,14 +52,14 @@ class Access:
     def identities(self) -> tuple[str, ...]:
         return tuple(self.tokens) or (ANYBODY,)
 
-    def check_host(self, head: Head, local: Any) -> None:
+    def check_host_and_origin(self, head: Head, own_address: Any) -> None:
         """Check the name under which a request was sent, and the origin of the sending page. Raises `HttpRefused`.
 
-        `local` is the address that the client has connected to, as from `socket.getsockname`.
+        `own_address` is the address that the client has connected to, as from `socket.getsockname`.
         """
         host = head.headers.get("host", "").lower()
         name = host.removeprefix("[").partition("]")[0] if host.startswith("[") else host.partition(":")[0]
-        address = local[0] if isinstance(local, tuple) else "127.0.0.1"  # unix socket
+        address = own_address[0] if isinstance(own_address, tuple) else "127.0.0.1"  # unix socket
         if address.startswith("::ffff:") and "." in address:  # IPv4 on a socket for both
             address = address.removeprefix("::ffff:")
         # Clients use loopback names for a port that a container publishes. DNS rebinding needs the attacker's own name.
@@ -96,7 +96,7 @@ def is_loopback(address: Any) -> bool:
 # --- Files of tokens --------------------------------------------------------------------------------------------------
 
 
-def make_token(path: str) -> str:
+def read_or_make_token(path: str) -> str:
     """Return the token in a file. Without a file, make one that only this user can read.
 
     Raises:

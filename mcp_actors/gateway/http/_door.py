@@ -33,13 +33,13 @@ from ..._tasks import TimeSlice
 from ...config import Callbacks, parse_address
 from ...observe import Metrics, answer as answer_probe, missing
 from .._front import Front
-from .._listen import WARN, Acceptor, drain, listen, name_of, prepare
+from .._listen import REFUSAL_LOG_PERIOD, Acceptor, drain, listen, name_of, prepare
 from .._output import Heart
 from .._own import in_background, open_in_background, start_eager
 from .._serve import MAX_MESSAGE
 from .._session import STOPS
 from ._access import ANYBODY, Access
-from ._streamable import Mcp, check_media
+from ._streamable import McpEndpoint, check_media
 from ._wire import Head, HttpAnswer, HttpConnection, HttpRefused
 
 if TYPE_CHECKING:
@@ -105,7 +105,7 @@ class HttpDoor:
         self.access = access
         self.front: Front = gateway.front
         self.heart: Heart = Heart()
-        self.mcp: Mcp = Mcp(nursery, self.heart)
+        self.mcp: McpEndpoint = McpEndpoint(nursery, self.heart)
         self.several: bool = len(access.identities) > 1
         self.draining: bool = False
         self.find: Callable[[str], Route | None] = lambda path: None
@@ -137,7 +137,7 @@ class HttpDoor:
         """Check path, Host, Origin, token, method and media types; return `Head.answer`, or raise `HttpRefused`."""
         route, identity = self.routes.get(head.path) or self.find(head.path), ANYBODY
         if route is None or route.named:
-            self.access.check_host(head, connection.local)
+            self.access.check_host_and_origin(head, connection.own_address)
         if route is None or route.secret:
             identity = self.access.identify(head)
         if route is None:
@@ -242,7 +242,7 @@ class HttpDoor:
             for connection in tuple(self.connections):
                 connection.check(now)
             self.mcp.expire(now)
-            if self._over and now - self._warned >= WARN:
+            if self._over and now - self._warned >= REFUSAL_LOG_PERIOD:
                 over, self._over, self._warned = self._over, 0, now
                 text = "%d connections over the limit %d replaced idle ones or were refused; end some or add a gateway"
                 logger.warning(text, over, self._most)

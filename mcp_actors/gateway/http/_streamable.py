@@ -288,7 +288,7 @@ class ClientHttpSession:
 # --- Both -------------------------------------------------------------------------------------------------------------
 
 
-class Mcp:
+class McpEndpoint:
     def __init__(self, nursery: trio.Nursery, heart: Heart) -> None:
         self.gateways: dict[str, Gateway] = {}
         self._alone: dict[str, Gateway] = {}

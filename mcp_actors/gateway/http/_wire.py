@@ -308,7 +308,7 @@ class HttpConnection:
         self._begin: Callable[..., object] | None = begin
         self._socket = sock
         self._client = client
-        self.local: Any = sock.getsockname()
+        self.own_address: Any = sock.getsockname()
         self.closing: bool = False
         self.drains: bool = False
         self.memo: Any = None
@@ -518,7 +518,7 @@ class HttpConnection:
                 size -= len(piece)
                 if size:
                     await self._fill()
-        self.output.in_flight = 0
+        self.output.request_bytes = 0
         if message.skipped is not None:
             raise HttpRefused(200, full_line(message.skipped.id).decode(), kind="application/json")
         return bytes(message.value)  # type: ignore[arg-type]  # not over a limit
@@ -545,7 +545,7 @@ class HttpConnection:
         message.append(piece)
         if message.size and not self.output.budget.has_room(self.output.identity, len(piece)):
             message.skip("room")
-        self.output.in_flight = message.size
+        self.output.request_bytes = message.size
         if message.skipped is not None and message.skipped.excess != "room":
             raise HttpRefused(
                 413, f"the body has more than {MAX_MESSAGE} bytes or {MAX_MESSAGE_VALUES} values; send less"

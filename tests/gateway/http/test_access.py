@@ -11,7 +11,7 @@ from typing import Any, Final
 import pytest
 
 from mcp_actors import ConfigError
-from mcp_actors.gateway.http import Access, make_token, tokens_in
+from mcp_actors.gateway.http import Access, read_or_make_token, tokens_in
 from mcp_actors.gateway.http._access import is_loopback
 from mcp_actors.gateway.http._wire import Head, HttpRefused
 
@@ -87,10 +87,10 @@ async def test_a_request_with_the_head_of_the_last_one_has_been_checked_too() ->
 
 def test_a_made_token_is_in_a_file_that_only_this_user_reads(tmp_path: Path) -> None:
     file = tmp_path / "new" / "token"
-    token = make_token(str(file))
+    token = read_or_make_token(str(file))
     assert (file.stat().st_mode & 0o777, len(token) >= 40) == (0o600, True)
     assert tokens_in(str(file)) == {identity_of(token): token}
-    assert make_token(str(file)) == token
+    assert read_or_make_token(str(file)) == token
 
 
 @pytest.mark.parametrize("mode", [0o604, 0o640, 0o660, 0o602, 0o644])
@@ -141,7 +141,7 @@ def test_a_token_file_that_is_not_there_says_so(tmp_path: Path) -> None:
         tokens_in(str(tmp_path / "none"))
     long = str(tmp_path / "none" / ("a" * 300))
     with pytest.raises(ConfigError, match=r"cannot be made \(File name too long\); name a file that exists") as raised:
-        make_token(long)
+        read_or_make_token(long)
     assert str(raised.value).startswith(long)
 
 
@@ -214,15 +214,16 @@ def test_only_loopback_is_loopback(address: Any, expected: bool) -> None:
 def test_the_address_that_a_client_has_connected_to_is_a_name() -> None:
     access = Access({})
     head = Head(headers={"host": "192.0.2.7:8000"})
-    access.check_host(head, ("192.0.2.7", 8000))
-    for local in (("192.0.2.8", 8000), ("127.0.0.1", 8000)):
+    access.check_host_and_origin(head, ("192.0.2.7", 8000))
+    for own_address in (("192.0.2.8", 8000), ("127.0.0.1", 8000)):
         with pytest.raises(HttpRefused):
-            access.check_host(head, local)
+            access.check_host_and_origin(head, own_address)
 
 
 @pytest.mark.parametrize("host", ["localhost:8000", "127.0.0.1", "[::1]:8000"])
 def test_a_port_that_a_container_publishes_on_loopback_needs_no_name(host: str) -> None:
     """The client uses a loopback name, and arrives at the address of the container."""
-    Access({}).check_host(Head(headers={"host": host, "origin": f"http://{host}"}), ("10.88.0.2", 8000))
+    check = Access({}).check_host_and_origin
+    check(Head(headers={"host": host, "origin": f"http://{host}"}), ("10.88.0.2", 8000))
     with pytest.raises(HttpRefused, match="--origin"):  # a page of another program on the same machine
-        Access({}).check_host(Head(headers={"host": host, "origin": "http://localhost:9"}), ("10.88.0.2", 8000))
+        check(Head(headers={"host": host, "origin": "http://localhost:9"}), ("10.88.0.2", 8000))

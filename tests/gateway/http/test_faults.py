@@ -195,9 +195,9 @@ async def test_a_stream_that_has_just_begun_ends_with_its_token() -> None:
 
 def test_a_client_over_ipv4_may_use_a_socket_for_both() -> None:
     access, head = Access({}, frozenset(), frozenset()), Head(headers={"host": "192.0.2.2:80"})
-    access.check_host(head, ("::ffff:192.0.2.2", 80, 0, 0))
+    access.check_host_and_origin(head, ("::ffff:192.0.2.2", 80, 0, 0))
     with pytest.raises(HttpRefused):
-        access.check_host(head, ("::ffff:192.0.2.3", 80, 0, 0))
+        access.check_host_and_origin(head, ("::ffff:192.0.2.3", 80, 0, 0))
 
 
 class Listener:

@@ -28,7 +28,7 @@ LONGEST_END: Final = _door.PROBE_SECONDS + _listen.DRAIN_SECONDS + ServerConfig(
 """Seconds from SIGTERM to the end of the process."""
 
 
-IN_ALL: Final = (_budget.IN_FLIGHT // 1024**2, _budget.COPIES, _budget.OF_A_CALL // 1024)
+IN_ALL: Final = (_budget.IN_FLIGHT // 1024**2, _budget.COPIES, _budget.CALL_OVERHEAD // 1024)
 """The row of the requests of all clients in flight."""
 
 
