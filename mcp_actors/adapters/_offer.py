@@ -99,9 +99,9 @@ class Offer:
 
     async def known_tools(self, context: ToolContext | None) -> tuple[CatalogTool, ...]:
         """Return the tools to offer to a model, without those for user interfaces only. Send no request."""
-        return tuple(tool for tool in self.mine(await self.group.list_tools(context)) if _for_models(tool))
+        return tuple(tool for tool in self.of_servers(await self.group.list_tools(context)) if _for_models(tool))
 
-    def mine(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
+    def of_servers(self, tools: Iterable[CatalogTool]) -> list[CatalogTool]:
         return [tool for tool in tools if self.names is None or tool.server in self.names]
 
     def find(self, public_name: str) -> CatalogTool | None:
@@ -281,7 +281,7 @@ class Approvals:
 
     def judge(self) -> Callable[[CatalogTool], bool]:
         """Return a function that decides whether a tool needs approval, by what is listed now."""
-        listed = self._offer.mine(self._offer.group.tools)
+        listed = self._offer.of_servers(self._offer.group.tools)
         meant = {name: [tool for tool in listed if self._means(name, tool)] for name in self._names}
         for name, tools in meant.items():
             if len(tools) > 1:

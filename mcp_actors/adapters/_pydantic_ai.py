@@ -224,11 +224,11 @@ class PydanticAIToolset(DynamicToolset[Any]):
                 raise
             raise ModelRetry(str(exc)) from exc
         except ServerError as exc:
-            _present(str(exc), self._on_server_error, exc)
+            _raise_as(str(exc), self._on_server_error, exc)
         if result.is_error:
             message = failure_text(result, f"tool {name!r} failed and gave no reason")
             failure = ToolFailed(f"tool {name!r} failed: {message!r}", result=result)
-            _present(message, self._on_tool_error, failure)
+            _raise_as(message, self._on_tool_error, failure)
         return _value(result)
 
 
@@ -258,7 +258,7 @@ def _check_step() -> None:
     raise UserError(f"PydanticAIToolset: {problem}; {remedy}")
 
 
-def _present(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
+def _raise_as(message: str, behavior: _Behavior, failure: Exception) -> NoReturn:
     """Raise a failure, unchanged or as an exception that Pydantic AI shows to the model."""
     match behavior:
         case "retry":

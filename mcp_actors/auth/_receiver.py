@@ -47,7 +47,7 @@ logger = Log("mcp_actors.auth")
 RECEIVER_TIMEOUT: Final = 10.0
 """Seconds for one request."""
 
-MOST: Final = 16
+MAX_CONNECTIONS: Final = 16
 """Connections at a time."""
 
 HTTP_PORT: Final = 80
@@ -136,7 +136,7 @@ async def _accept(
         connection.setblocking(False)
         # A further connection ends the oldest. If it waited for room, a flood of silent connections would keep the
         # browser out. A request that has arrived already is read in the first step of its task.
-        while len(room) >= MOST:
+        while len(room) >= MAX_CONNECTIONS:
             oldest = next(iter(room))
             del room[oldest]
             oldest.cancel()

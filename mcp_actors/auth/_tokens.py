@@ -17,8 +17,8 @@ Many authorization servers accept a refresh token once, and take a second use fo
   and reads the store again: another process may have refreshed meanwhile.
 - A request refreshes a token about to expire, while other requests use the old token. After a failure, which is
   logged, the next attempt waits `REFRESH_PAUSE` seconds, unless the token expires or is refused.
-- A refresh under way belongs to no caller: a system task finishes it (`_apart`). The connection (`finish`) and the
-  program wait for the answer, for `REFRESH_GRACE` seconds at most.
+- A refresh under way belongs to no caller: a system task finishes it (`_in_system_task`). The connection (`finish`) and
+  the program wait for the answer, for `REFRESH_GRACE` seconds at most.
 - A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
   unless the store has got another sign-in. A refused refresh token is marked in the store, or removed.
 
@@ -187,7 +187,7 @@ class OAuthTokens(httpx2.Auth):
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
         """Replace a token, unless another task or process has."""
-        return await _apart(partial(self._renew_alone, used, refusal))
+        return await _in_system_task(partial(self._renew_alone, used, refusal))
 
     async def _renew_alone(
         self, used: SignedIn | None, refusal: httpx2.Response | None, begin: Callable[[], None]
@@ -298,7 +298,7 @@ def _token_of(signed_in: SignedIn | None) -> str | None:
     return None if signed_in is None else signed_in.tokens.access_token
 
 
-async def _apart(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
+async def _in_system_task(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
     """Call a function in a separate task, which ends with the caller until the function has called ``begin``.
 
     Afterwards the task goes on without the caller; at the end of the program for `REFRESH_GRACE` seconds.

@@ -14,7 +14,7 @@ from trio.testing import MockClock
 
 from mcp_actors.auth import _receiver
 from mcp_actors.auth._exchange import AuthorizationRefused
-from mcp_actors.auth._receiver import MOST, RECEIVER_TIMEOUT, Receiver, open_receiver, parameters_of, split
+from mcp_actors.auth._receiver import MAX_CONNECTIONS, RECEIVER_TIMEOUT, Receiver, open_receiver, parameters_of, split
 
 STATE = "the-state-of-this-sign-in"
 REDIRECT = "http://127.0.0.1:0/callback"
@@ -120,11 +120,11 @@ async def test_silent_connections_take_few_descriptors_and_keep_no_browser_out()
     async with open_receiver(REDIRECT) as receiver, trio.open_nursery() as nursery:
         receiver.state = STATE
         before, most, strangers = descriptors(), 0, list[trio.SocketStream]()
-        for _ in range(10 * MOST):
+        for _ in range(10 * MAX_CONNECTIONS):
             strangers.append(await connect(receiver))
             await trio.testing.wait_all_tasks_blocked()
             most = max(most, descriptors() - before - len(strangers))
-        assert MOST <= most <= MOST + 2
+        assert MAX_CONNECTIONS <= most <= MAX_CONNECTIONS + 2
 
         async def flood() -> None:
             while True:
