@@ -98,7 +98,7 @@ def without_cancelled(exc: BaseException | None) -> BaseException | None:
         found = [kept[id(member)] if is_a(member, BaseExceptionGroup) else member for member in _members(each)]
         members = [member for member in found if member is not None and not is_a(member, trio.Cancelled)]
         same = len(members) == len(found) and all(map(is_, members, _members(each)))
-        kept[id(each)] = each if same else _like(each, members) if members else None
+        kept[id(each)] = each if same else _plain_group_from(each, members) if members else None
     return kept[id(exc)]
 
 
@@ -108,10 +108,10 @@ def flattened(exc: BaseException) -> BaseException:
     while level and depth <= 10:  # as many levels as a traceback shows (`traceback.TracebackException`)
         level = [member for each in level if is_a(each, BaseExceptionGroup) for member in _members(each)]
         depth += 1
-    return _like(exc, leaves(exc)) if level and is_a(exc, BaseExceptionGroup) else exc
+    return _plain_group_from(exc, leaves(exc)) if level and is_a(exc, BaseExceptionGroup) else exc
 
 
-def _like(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseExceptionGroup[Any]:
+def _plain_group_from(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseExceptionGroup[Any]:
     made: BaseExceptionGroup[Any] = BaseExceptionGroup(_message(group), members)
     with suppress(Exception):  # a class may override any of these
         made.__traceback__, made.__cause__, made.__context__ = group.__traceback__, group.__cause__, group.__context__

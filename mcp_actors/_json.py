@@ -138,10 +138,10 @@ def read_json(text: bytes) -> Any:
     try:
         return from_json(text)
     except ValueError:
-        return _Mending().message(text)
+        return _SurrogateReader().message(text)
 
 
-class _Mending:
+class _SurrogateReader:
     """Reads one text with surrogates, within 50 000 values and 200 levels."""
 
     def __init__(self) -> None:
@@ -328,7 +328,7 @@ class ItemReader:
             return from_json(text)
         except ValueError as exc:
             with suppress(ValueError):
-                return _Mending().item(text)
+                return _SurrogateReader().item(text)
             deep = "its JSON is nested more than 200 levels deep" if "recursion limit" in str(exc) else None
             return UnreadableItem(self._name(number), deep or f"its JSON cannot be parsed ({exc})")
 

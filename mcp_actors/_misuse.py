@@ -72,7 +72,7 @@ def explained_names(kind: type[T]) -> type[T]:
     return kind
 
 
-_MEANT: Final[tuple[tuple[str, str, str], ...]] = (
+_ATTRIBUTE_REMEDIES: Final[tuple[tuple[str, str, str], ...]] = (
     ("list_tools", "aclose close disconnect kill shutdown", "leave its block, or await stop() of one server"),
     ("list_tools", "connect initialize open session", "it is connected by its block; call its tools"),
     ("list_tools", "tools get_tools list", "write servers.tools, or await list_tools() of one server"),
@@ -107,7 +107,7 @@ def _explain_attribute(instance: object, name: str) -> NoReturn:
         hint = f"write servers[{next(iter(instance))!r}].{name}, which is of one server"
     else:
         far = not name.startswith("_") and not nearest(name, (each for each in dir(instance) if each[0] != "_"))
-        fitting = (row for row in _MEANT if name in row[1].split() or (far and row[1] == "*"))
+        fitting = (row for row in _ATTRIBUTE_REMEDIES if name in row[1].split() or (far and row[1] == "*"))
         hint = next((what.replace("*", repr(name)) for known, _, what in fitting if hasattr(kind, known)), None)
     problem = f"{kind.__name__!r} object has no attribute {name!r}"
     if hint is None:
@@ -207,7 +207,7 @@ def _remedy(who: str, word: str, known: Collection[str]) -> str | None:
             return f"{limit})"
         in_threads = "in threads: `with mcp_actors.sync.fail_after(seconds):`"
         return f"set ServerConfig(request_timeout=…), or {limit}; {in_threads})"
-    near = akin(word, known) or [name for name in known if word.startswith(name)] or nearest(word, known)
+    near = names_containing(word, known) or [name for name in known if word.startswith(name)] or nearest(word, known)
     *others, last = near[:_LISTED] or [""]
     meant = f"did you mean {', '.join(others)}{' or ' if others else ''}{last}?" if near else None
     if who in ("call_tool()", "get_prompt()"):
@@ -240,7 +240,7 @@ def _elsewhere(who: str, word: str) -> str | None:
     return next((what.replace("*", word) for what in fitting), None)
 
 
-def akin(word: str, known: Iterable[str]) -> list[str]:
+def names_containing(word: str, known: Iterable[str]) -> list[str]:
     """Return the names of which this word is a part, in the singular or the plural."""
     stem = word.rstrip("s")
     return [name for name in known if stem in (part.rstrip("s") for part in name.split("_"))]

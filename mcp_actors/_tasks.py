@@ -268,7 +268,7 @@ class Signals(Iterable[int]):
         numbers: one signal, or several; an empty value disables the option.
 
     Attributes:
-        hurry: stops a starting program for another reason than these signals.
+        end_start: ends the start of a program for another reason than these signals.
 
     Raises:
         ConfigError: the value is not a receivable signal.
@@ -277,7 +277,7 @@ class Signals(Iterable[int]):
     def __init__(self, option: str, numbers: object) -> None:
         self.option: Final = option
         self.numbers: Final[tuple[int, ...]] = tuple(dict.fromkeys(_numbers(option, numbers)))
-        self.hurry: Callable[[], object] = lambda: None
+        self.end_start: Callable[[], object] = lambda: None
 
     @classmethod
     def of(cls, **options: object) -> tuple[Signals, ...]:

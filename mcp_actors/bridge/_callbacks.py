@@ -410,7 +410,7 @@ class LoopSignals(Signals):
         self.check_thread()
         self._bridge = bridge
         if option == "stop_on":
-            bridge.hurry = lambda: self.hurry()
+            bridge.hurry = lambda: self.end_start()
         self._found: dict[int, Any] = {}
 
     @contextmanager

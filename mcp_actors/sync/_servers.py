@@ -235,8 +235,8 @@ def open_servers(  # noqa: PLR0913  # the arguments of `mcp_actors.open_servers`
     given = options.pop("configs")
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
-        stops = Signals("stop_on", ())  # receives none; `hurry` ends a long start once the program is to stop
-        bridge.hurry = lambda: stops.hurry()
+        stops = Signals("stop_on", ())  # receives none; `end_start` ends a long start once the program is to stop
+        bridge.hurry = lambda: stops.end_start()
         adapted = {"callbacks": adapted_callbacks(in_thread, callbacks)}
         configs = (config_from_thread(bridge, config) for config in given)
         return servers.open_servers(*configs, stop_on=stops, **options | adapted)

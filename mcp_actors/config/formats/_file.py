@@ -24,7 +24,7 @@ from typing import Any, Final, NoReturn, TypeAlias
 
 from ..._errors import ConfigError
 from ..._json import walk
-from ..._misuse import akin
+from ..._misuse import names_containing
 from .._validators import a_type, shown
 
 # --- Name places, build errors ----------------------------------------------------------------------------------------
@@ -67,7 +67,7 @@ def nearest(word: object, choices: Iterable[str]) -> str | None:
     by_lower = {choice.lower(): choice for choice in choices}
     near = difflib.get_close_matches(word.lower()[:64], by_lower, n=1, cutoff=0.75)
     stem = word.lower().rstrip("s")
-    near += sorted(akin(word.lower(), by_lower), key=lambda choice: not choice.startswith(stem))
+    near += sorted(names_containing(word.lower(), by_lower), key=lambda choice: not choice.startswith(stem))
     return by_lower[near[0]] if near else None
 
 
@@ -76,7 +76,7 @@ def did_you_mean(word: object, choices: Iterable[str]) -> str:
     near = nearest(word, choices := [*choices])
     if near is None:
         return ""
-    alike = sorted(akin(str(word).lower(), choices))
+    alike = sorted(names_containing(str(word).lower(), choices))
     return f" (did you mean {' or '.join(map(repr, alike if near in alike else [near]))}?)"
 
 

@@ -17,7 +17,7 @@ from typing import Any, Final, TypeAlias
 import attrs
 
 from ..._errors import ConfigError
-from ..._misuse import akin
+from ..._misuse import names_containing
 from .._oauth import OAuth
 from .._policies import BreakerPolicy, RestartPolicy
 from .._server import ServerConfig
@@ -256,7 +256,7 @@ def home_of(key: object) -> str:
     """Return where a key belongs; empty if unknown, or a part of several settings."""
     if key in SETTABLE or key in IN_PYTHON:
         return "only in Python" if key in IN_PYTHON else f'as "{SETTINGS}": {{"{key}": …}}'
-    if len(akin(str(key), SETTABLE)) > 1:
+    if len(names_containing(str(key), SETTABLE)) > 1:
         return ""
     kinds = {name: _class_of(each) for name, each in _OF_SERVER.items() if name in SETTABLE}
     homes = [name for name, kind in kinds.items() if attrs.has(kind) and key in attrs.fields_dict(kind)]

@@ -179,7 +179,7 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
         install_filters()
         hub.add(OutageLog(roster))
         gate = StartGate(roster.records.values(), start_gate)
-        stops.hurry = gate.hurry
+        stops.end_start = gate.hurry
         memory = None if store is None else CatalogMemory(store, roster.records.values(), naming, roster.upkeep)
         if memory is not None:
             hub.add(memory)
