@@ -26,7 +26,7 @@ from .._errors import ConfigError
 from .._python import our_python
 from .._user_files import replace_file
 from ..config._values import literal
-from ..config.formats import decode, is_not_done, load_config, read_bytes
+from ..config.formats import decode, is_unsupported, load_config, read_bytes
 from ..config.formats._file import parse, without_comments
 from ..config.formats._load import runs_us
 from ..config.formats._programs import find_sections, is_comment, project_of
@@ -224,7 +224,7 @@ class HostFile:
             return f"only the host knows {variable[0]}"
         # Without these keys the server is the same, and the host asks for more approvals.
         needed = entry.keys() - {"timeout", "alwaysAllow", "autoApprove", "trust"}
-        if unknown := sorted(key for key in needed if is_not_done(key, entry[key])):
+        if unknown := sorted(key for key in needed if is_unsupported(key, entry[key])):
             return f"only the host knows what {unknown[0]!r} does"
         errors = load_config({self.section: {name: entry}}, source=self.path).errors
         return str(errors[0]) if errors else None

@@ -32,7 +32,7 @@ from ..config import LoadedConfig, ProgressCallback
 from ..servers import ServerGroup, ServerRef
 from ..transports import Masker
 from ._configuration import COMMAND, load, load_tool
-from ._connect import asked, hidden_of, masker_of, open_loaded, open_once
+from ._connect import answer_or_failure, hidden_of, masker_of, open_loaded, open_once
 from ._output import Binary, Failure, Misuse, Output, unknown
 
 # --- Convert ``key=value`` words, or JSON, to the arguments of a tool -------------------------------------------------
@@ -182,7 +182,7 @@ async def call_tool(words: Sequence[str], config: str | None, output: Output, se
                 raise Misuse(f"server {ref.name!r}: tool {found.name!r}: {error}{see}") from None
         async with _progress_of(output) as report:
             try:
-                result = await asked(ref, ref.call_tool(found.name, arguments, progress=report))
+                result = await answer_or_failure(ref, ref.call_tool(found.name, arguments, progress=report))
             except RequestTimedOut as error:
                 if seconds is None:
                     error.add_note("to wait longer, add --timeout SECONDS")
@@ -302,7 +302,7 @@ async def _show_tool(loaded: LoadedConfig, named: Sequence[str], output: Output)
     async with open_loaded(loaded, output) as group:
         found, ref, mask = _find(group, name)
         if output.as_json:
-            [tool] = [each for each in await asked(ref, ref.list_tools()) if each.name == found.name]
+            [tool] = [each for each in await answer_or_failure(ref, ref.list_tools()) if each.name == found.name]
             output.json(mask.data(tool.model_dump(mode="json", by_alias=True, exclude_none=True)))
             return 0
         schema = mask.data(found.input_schema)

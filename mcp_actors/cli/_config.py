@@ -29,7 +29,7 @@ from ..config.formats._dump import has_literal
 from ..config.formats._file import parse as parse_file
 from ..config.formats._load import CONNECT_TIMEOUT, Override, fitting
 from ..config.formats._programs import find_sections, switched_off
-from ._configuration import find_file, survey
+from ._configuration import find_file, load_unasked
 from ._output import Failure, Output
 
 _OWN_SECTION: Final = "mcp_actors"
@@ -40,7 +40,7 @@ _OWN_SECTION: Final = "mcp_actors"
 async def show_config(names: Sequence[str], config: str | None, output: Output) -> int:
     file = config or str(find_file())
     content = read_bytes(file)
-    loaded = survey(file, names, content)
+    loaded = load_unasked(file, names, content)
     written, shown = _written(loaded.source, content[0]), []
     for server in loaded.servers:
         dumped = dump_config([server], literals=True)["mcpServers"][server.name]
@@ -153,7 +153,7 @@ TARGETS: Final[Mapping[str, Target]] = {
 async def convert_config(
     form: str, names: Sequence[str], config: str | None, to: str | None, output: Output, *, literals: bool
 ) -> int:
-    loaded = survey(config, names)
+    loaded = load_unasked(config, names)
     problems = [*map(str, loaded.errors)]
     document = _converted(loaded, form, problems, literals=literals)
     if problems:

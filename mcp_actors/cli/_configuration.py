@@ -82,7 +82,7 @@ def load_tool(
     everything = _load(file, (), None, content)
     known = [*(server.name for server in everything.servers), *everything.failed]
     servers, tool = _servers_of(first, known)
-    unnamed = not (lists or tool or name_here(first) in known or nearest(name_here(first), known) or _no_name(first))
+    unnamed = not (lists or tool or (name := server_name_of(first)) in known or nearest(name, known) or _no_name(first))
     if unnamed and all("=" in word or word.startswith(("{", "@")) for word in rest):
         problem = f"{everything.source}: there is no server {first!r}; the server of a tool comes before it"
         line = shlex.join(["mcp-actors", "call", *(known if len(known) == 1 else ["SERVER"]), first, *rest])
@@ -90,7 +90,7 @@ def load_tool(
     if lists and any("=" in word for word in rest) and not any(map(_is_typed, rest)):
         line = shlex.join(["mcp-actors", "call", first, *rest])
         raise Misuse(f"tools shows a tool, and takes no arguments; to call it, write {line}")
-    others = [word for word in rest if not _is_typed(word) and name_here(word) not in known]
+    others = [word for word in rest if not _is_typed(word) and server_name_of(word) not in known]
     if lists and not tool and others != rest[:1]:
         servers, rest = list(words), []
     return _load_named(file, content, servers), [*tool, *rest]
@@ -104,7 +104,7 @@ def _servers_of(word: str, known: Sequence[str]) -> tuple[list[str], list[str]]:
     prefixes = {name: DEFAULT_NAMING.format(server=name, tool="") for name in known}
     if named := [name for name, prefix in prefixes.items() if word.startswith(_ILLEGAL.sub("_", prefix))]:
         return named, [word]
-    if not nearest(name_here(word), known) and not _no_name(word):
+    if not nearest(server_name_of(word), known) and not _no_name(word):
         word = word.partition("/")[0]  # for the error about an unknown server
     return [word], []
 
@@ -115,10 +115,10 @@ def split_tool(word: str, known: Collection[str]) -> tuple[str, str | None] | No
     A dot or a colon may replace the slash, as in other programs. Names may contain a slash, so the longest name of a
     server wins.
     """
-    if name_here(word) in known:
+    if server_name_of(word) in known:
         return word, None
     for place in (place for place in range(len(word) - 1, 0, -1) if word[place] in "/.:"):
-        if name_here(word[:place]) in known:
+        if server_name_of(word[:place]) in known:
             return word[:place], word[place + 1 :]
     return None
 
@@ -130,7 +130,7 @@ def _load_named(file: str, content: Content | None, names: Sequence[str]) -> Loa
     return attrs.evolve(loaded, servers=(*loaded.servers, *typed_ones))
 
 
-def survey(file: str | None, names: Sequence[str] = (), content: Content | None = None) -> LoadedConfig:
+def load_unasked(file: str | None, names: Sequence[str] = (), content: Content | None = None) -> LoadedConfig:
     """Load a configuration to look at, without asking for inputs or trust. Do not start the servers.
 
     Arguments and errors are as for `load`; `content` is that of the file, if read already.
@@ -214,7 +214,7 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
     loaded = with_overrides(loaded)
     known = [*(server.name for server in loaded.servers), *loaded.failed]
     for word in names:
-        name = name_here(word, known)
+        name = server_name_of(word, known)
         if name not in known:
             _check_name(word)
             error = unknown(f"{loaded.source}: there is no server {name!r}", name, known, "servers")
@@ -230,14 +230,14 @@ def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
 
 
 def _only(names: Sequence[str]) -> frozenset[str] | None:
-    return frozenset(each for name in names for each in _forms(name)) if names else None
+    return frozenset(each for name in names for each in _possible_names(name)) if names else None
 
 
 def _selected(loaded: LoadedConfig, names: Sequence[str]) -> LoadedConfig:
     if not names:
         return loaded
     known = {server.name: server for server in loaded.servers}
-    wanted = dict.fromkeys(name_here(name, {**known, **loaded.failed}) for name in names)
+    wanted = dict.fromkeys(server_name_of(name, {**known, **loaded.failed}) for name in names)
     failed = {name: error for name, error in loaded.failed.items() if name in wanted or name == loaded.source}
     # A server that is named is wanted, also if its entry says `disabled`.
     servers = tuple(attrs.evolve(known[name], enabled=True) for name in wanted if name in known)
@@ -310,13 +310,13 @@ def find_file(names: Sequence[str] = ()) -> Path:
     raise ConfigError(f"{problem}; name one with --config FILE, or type a URL, or a command after --")
 
 
-def name_here(name: str, known: Container[str] = ()) -> str:
+def server_name_of(name: str, known: Container[str] = ()) -> str:
     """Return a server's name in this package, given this name or that in the file. `known` has all names here."""
-    *others, usual = _forms(name)
+    *others, usual = _possible_names(name)
     return next((each for each in others if each in known), usual)
 
 
-def _forms(name: str) -> list[str]:
+def _possible_names(name: str) -> list[str]:
     """Return the possible names here for a name in a file, the usual one last."""
     try:
         usual = name_of("", "", name)

@@ -86,7 +86,7 @@ def open_loaded(loaded: LoadedConfig, output: Output) -> AbstractAsyncContextMan
     return open_once(loaded, output, strict=True)
 
 
-async def asked(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
+async def answer_or_failure(ref: ServerRef, request: Awaitable[T], *, lists: str = "") -> T:
     """Return the answer to a request, or raise a `Failure` for an error of the server.
 
     `lists` is the command that lists what can be requested, for the remedy.

@@ -19,7 +19,7 @@ from typing import Any, Final
 import trio
 
 from ..gateway.attach import DaemonRefused, check_socket, folder, holder, peer_uid, real_name
-from ._configuration import find_file, name_here
+from ._configuration import find_file, server_name_of
 from ._output import Failure, Misuse, Output, at_the_command_line
 
 DAEMON_TIMEOUT: Final = 5.0
@@ -34,7 +34,7 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
     if do == "start" and not servers:
         raise Misuse("name the servers to start: mcp-actors start SERVER; a daemon is started by mcp-actors attach")
     file = _file_of(config)
-    lines = await _answers({"do": do, "file": file, "servers": [*map(name_here, servers)]}, output)
+    lines = await _answers({"do": do, "file": file, "servers": [*map(server_name_of, servers)]}, output)
     if not lines:
         raise Failure(f"no daemon runs for {file}; the next mcp-actors attach --config {file} starts it")
     output.json([line.get("status", line) for line in lines if not line.keys() & {"waiting", "done"}])

@@ -164,7 +164,7 @@ class Daemon:
             logger.info("mcp-actors ends: %s", why)
         self._ends = True
 
-    def take(self, number: int) -> bool:
+    def on_signal(self, number: int) -> bool:
         """Act on a signal. Return False if it ends the process at once."""
         name, hangup = name_of(number), number == SIGHUP
         # SIGHUP means both "reload" and "your terminal was closed". In the second case, isatty() is False already. A
@@ -196,7 +196,7 @@ async def serving() -> AsyncIterator[Daemon]:
     """
     ignored = [each for each in (SIGHUP, SIGINT) if getsignal(each) is SIG_IGN]
     daemon = Daemon(terminals=() if SIGHUP in ignored else [*filter(os.isatty, (0, 2))])
-    async with until_signalled(daemon.take, SIGHUP, SIGUSR1, SIGUSR2, *({SIGINT} - {*ignored})):
+    async with until_signalled(daemon.on_signal, SIGHUP, SIGUSR1, SIGUSR2, *({SIGINT} - {*ignored})):
         try:
             yield daemon
         except Exception as exc:
@@ -266,16 +266,16 @@ class ServedFile:
 
     async def _reload(self) -> ReloadSummary:
         async with self._reloading:
-            loaded, _ = load(self.config, again=True)
+            file, _ = load(self.config, again=True)
             # A server whose entry became invalid stays as it was. The group does that for shared servers.
-            kept = [each for each in (*self.gateway.per_session, *self.per_identity) if each.name in loaded.failed]
-            shared, own, per_identity = _divided(evolve(loaded, servers=(*loaded.servers, *kept)), several=self.several)
+            old = [each for each in (*self.gateway.per_session, *self.per_identity) if each.name in file.failed]
+            shared, own, per_identity = _by_isolation(evolve(file, servers=(*file.servers, *old)), several=self.several)
             front = self.gateway.front
             assert front is not None
             if self.on_reload is not None:
                 await self.on_reload(own, per_identity)
             done = await front.group.reload(in_background(shared))
-            self.gateway.per_session, self.per_identity, front.files = own, per_identity, (_status_of(loaded),)
+            self.gateway.per_session, self.per_identity, front.files = own, per_identity, (_status_of(file),)
             start_eager(self.nursery, front, shared.servers)
             new = [front.group[name] for name in (*done.added, *done.changed) if name in front.starting]
             await fan_out(start, new, "reload")  # so that the outcome names failed servers
@@ -283,7 +283,7 @@ class ServedFile:
             logger.info("reload: %s", in_words(done, front.failed_in(done)))
             return done
 
-    async def follow(self, daemon: Daemon) -> None:
+    async def reload_on_hangup(self, daemon: Daemon) -> None:
         """Reload at each SIGHUP. Does not return."""
         while True:
             await daemon.hangup.wait()
@@ -314,7 +314,7 @@ async def opened(
         stopping.cancel("mcp-actors stop")
 
     async with trio.open_nursery() as commands:
-        shared, gateway.per_session, per_identity = _divided(loaded, several=several)
+        shared, gateway.per_session, per_identity = _by_isolation(loaded, several=several)
         opening = open_in_background([shared], naming, Callbacks(logging=gateway.log), observers)
         with _accepting(control) as acceptor:
             with stopping:
@@ -323,7 +323,7 @@ async def opened(
                     front.files = (_status_of(loaded),)
                     start_eager(nursery, front, shared.servers)
                     found = ServedFile(gateway, config, nursery, several, per_identity)
-                    nursery.start_soon(found.follow, daemon)
+                    nursery.start_soon(found.reload_on_hangup, daemon)
                     if acceptor is not None:
                         name, page = real_name(config), partial(_open_page, found)
                         answer = partial(serve_control, file=name, stop=stop, reload=found.reload, page=page)
@@ -377,15 +377,15 @@ def _accepting(control: str | None) -> AbstractContextManager[Acceptor | None]:
         return closing(KeptSocket(control))
 
 
-def _divided(loaded: LoadedConfig, *, several: bool) -> tuple[LoadedConfig, list[ServerConfig], list[ServerConfig]]:
-    """Split a configuration: shared servers, servers of each session, servers of each identity."""
-    enabled = [server for server in loaded.servers if server.enabled]
+def _by_isolation(file: LoadedConfig, *, several: bool) -> tuple[LoadedConfig, list[ServerConfig], list[ServerConfig]]:
+    """Split the servers of a file: shared servers, servers of each session, servers of each identity."""
+    enabled = [server for server in file.servers if server.enabled]
     own = [server for server in enabled if server.isolation == "per-session"]
     per_identity = [server for server in enabled if server.isolation == "per-identity" and several]
-    return _without(loaded, own + per_identity), own, per_identity
+    return _with_disabled(file, own + per_identity), own, per_identity
 
 
-def _without(loaded: LoadedConfig, others: Sequence[ServerConfig]) -> LoadedConfig:
+def _with_disabled(loaded: LoadedConfig, others: Sequence[ServerConfig]) -> LoadedConfig:
     """Disable servers of a configuration. Their names stay known."""
     servers = tuple(evolve(server, enabled=False) if server in others else server for server in loaded.servers)
     return evolve(loaded, servers=servers)
@@ -415,7 +415,7 @@ def load(config: str, *, again: bool = False) -> tuple[LoadedConfig, str]:
     loaded = with_overrides(refuse_ourselves(load_servers(path, None)))
     if only:
         failed = {name: error for name, error in loaded.failed.items() if name in (only, loaded.source)}
-        loaded = _without(loaded, [server for server in loaded.servers if server.name != only])
+        loaded = _with_disabled(loaded, [server for server in loaded.servers if server.name != only])
         loaded = evolve(loaded, failed=failed, errors=(*failed.values(),), required=loaded.required & failed.keys())
     usable = any(server.enabled for server in loaded.servers) or (again and loaded.errors)
     if usable and loaded.source not in loaded.failed:

@@ -24,7 +24,7 @@ from ..catalog import Pins, PinVerdict, judge, pins_of
 from ..catalog._pins import CatalogStore, RememberedCatalog, default_directory, definition_lines
 from ..config import LoadedConfig, ServerConfig
 from ..servers._admission import fingerprint
-from ._configuration import name_here, split_tool, survey
+from ._configuration import load_unasked, server_name_of, split_tool
 from ._output import Failure, Misuse, Output, unknown
 
 
@@ -56,7 +56,7 @@ def _definition(tools: Iterable[Mapping[str, Any]], name: str) -> list[str]:
 
 
 async def show_pins(names: Sequence[str], config: str | None, directory: str | None, output: Output) -> int:
-    store, loaded = _store(directory), survey(config, names)
+    store, loaded = _store(directory), load_unasked(config, names)
     reviews = [review for each in loaded.servers if (review := _reviewed(store, each, output)) is not None]
     if not reviews and not loaded.errors:
         raise Failure(_nothing(store))
@@ -88,7 +88,7 @@ async def decide(
     words: Sequence[str], config: str | None, directory: str | None, output: Output, *, approve: bool
 ) -> int:
     """Check all words, then approve or reject tools."""
-    store, loaded = _store(directory), survey(config)
+    store, loaded = _store(directory), load_unasked(config)
     decisions = [_decision(store, server, tools, output, approve=approve) for server, tools in _named(words, loaded)]
     for review, tools in decisions:
         accepted = review.remembered.pins or review.seen
@@ -135,7 +135,7 @@ def _named(words: Sequence[str], loaded: LoadedConfig) -> list[tuple[ServerConfi
             error = unknown(f"{loaded.source}: there is no server {word!r}", word.partition("/")[0], known, "servers")
             raise Misuse(f"{error}; a tool of {[*named][-1]!r} is written {[*named][-1]}/{word}") if named else error
         server, tool = split
-        named.setdefault(name_here(server), []).append(tool or "")
+        named.setdefault(server_name_of(server), []).append(tool or "")
     return [(known[name], () if "" in tools else tuple(dict.fromkeys(tools))) for name, tools in named.items()]
 
 

@@ -21,7 +21,7 @@ from mcp.types import METHOD_NOT_FOUND, Prompt, PromptArgument, TextContent, Tex
 from .._errors import McpActorsError, NotSupported
 from ..servers import ServerRef
 from ._configuration import load
-from ._connect import answered, asked, masker_of, open_once, open_one
+from ._connect import answer_or_failure, answered, masker_of, open_once, open_one
 from ._output import Binary, Failure, Misuse, Output, unknown
 
 
@@ -98,7 +98,7 @@ async def _list(
 async def read_resource(server: str, uri: str, config: str | None, output: Output) -> int:
     async with open_one(server, config, output) as group:
         [ref] = group.values()
-        result = await asked(ref, ref.read_resource(uri), lists="resources")
+        result = await answer_or_failure(ref, ref.read_resource(uri), lists="resources")
     output.json(result.model_dump(mode="json", by_alias=True, exclude_none=True))
     output.parts(
         [
@@ -135,7 +135,7 @@ async def get_prompt(server: str, name: str, words: Sequence[str], config: str |
         except Misuse as error:
             raise Misuse(f"server {ref.name!r}: prompt {name!r}: {error}") from None
         try:
-            result = await asked(ref, ref.get_prompt(name, arguments), lists="prompts")
+            result = await answer_or_failure(ref, ref.get_prompt(name, arguments), lists="prompts")
         except Failure:  # for an unknown prompt, the error of some servers is vague
             if listed is None or name in listed:
                 raise

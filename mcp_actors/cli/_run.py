@@ -42,7 +42,7 @@ EXIT_FAILED: Final = 1
 EXAMPLE_OF: Final = {" ".join(path_of(each)): example for each, (_, example) in EXAMPLES.items()}
 """The words of each command → an example."""
 
-OTHERS_SAY: Final = {
+COMMAND_SYNONYMS: Final = {
     "tools": "list list-tools ls describe",
     "call": "run",
     "check": "inspect test",
@@ -174,7 +174,7 @@ def _misuse(words: Sequence[str], error: CycloptsError) -> str:
     if command.startswith("-"):
         return f"option {command} before the command; write the command first, for example: {EXAMPLE_OF['check']}"
     problem = " ".join(str(error).split()).rstrip(".")
-    if meant := next((meant for meant, others in OTHERS_SAY.items() if command in others.split()), None):
+    if meant := next((meant for meant, others in COMMAND_SYNONYMS.items() if command in others.split()), None):
         return f"there is no command {command!r}; did you mean {meant!r}? For example: {EXAMPLE_OF[meant]}"
     if isinstance(error, UnknownCommandError):
         return _unknown_command(words, error)

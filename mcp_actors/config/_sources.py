@@ -249,7 +249,7 @@ class _Manifest:
         settings = dict(settings)
         self._provider(spec.get("provider"), entry)
         self._authentication(spec.get("authentication"), entry)
-        self._suited(entry, given)
+        self._refuse_other_transport(entry, given)
         self._set("spec.displayName", settings, "title", spec.get("displayName"))
         self._timeout(entry.pop("timeout", None), settings)
         self._retries(entry.pop("retries", None), settings)
@@ -309,7 +309,7 @@ class _Manifest:
         if transport in ("stdio", "http", "sse", "streamable-http") and not entry.keys() & {"type", "transport"}:
             entry["type"] = transport
 
-    def _suited(self, entry: dict[str, Any], given: Mapping[str, Any]) -> None:
+    def _refuse_other_transport(self, entry: dict[str, Any], given: Mapping[str, Any]) -> None:
         """Refuse keys for a URL next to a command, and the reverse."""
         others, what = (_ONLY_URL, "a URL") if "command" in entry else (_ONLY_COMMAND, "a command")
         for key in sorted(entry.keys() & others if entry.keys() & {"command", "url"} else ()):

@@ -22,7 +22,7 @@ from ._file import (
     read_bytes as read_bytes,
 )
 from ._inputs import Ask as Ask, Input as Input
-from ._keys import WITH_EFFECT as WITH_EFFECT, is_not_done as is_not_done
+from ._keys import WITH_EFFECT as WITH_EFFECT, is_unsupported as is_unsupported
 from ._load import (
     Entry as Entry,
     check_overrides as check_overrides,

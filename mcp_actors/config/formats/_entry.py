@@ -97,7 +97,7 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
 # arguments too; elsewhere an argument may be meant for the server or for another machine.
 
 
-def locate(transport: Fields, around: Surroundings) -> None:
+def resolve_paths(transport: Fields, around: Surroundings) -> None:
     values = transport.values
     for field in ("command", "cwd"):
         if field in values:
@@ -225,7 +225,7 @@ def read_entry(name: str, entry: object, path: str, around: Surroundings) -> Ser
     leave_out_unsuited(kind, transport, around.warn)
     _check_notation(transport, around)
     if kind == "stdio":
-        locate(transport, around)
+        resolve_paths(transport, around)
     for field in _MAY_BE_UNBOUNDED:
         # TOML has no null, so files say 0 for "no limit".
         if server.values.get(field) == 0 and not isinstance(server.values[field], bool):
@@ -300,8 +300,8 @@ def _remedy(key: object, known: Collection[str]) -> str:
 
 def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: Surroundings) -> None:
     """Store the value of a key, or warn that the key has no effect."""
-    if _keys.is_not_done(key, value):
-        remedy = _keys.NOT_DONE[key]
+    if _keys.is_unsupported(key, value):
+        remedy = _keys.UNSUPPORTED[key]
         if key == "timeout" and around.program.timeout and is_number(value):
             remedy = _in_seconds(value, around.program)
         around.warn(child(server.path, key), f"this is not supported and has no effect; {remedy}")

@@ -74,7 +74,7 @@ SWITCHES: Final[Mapping[str, bool]] = {
 SHOWN_TOOLS: Final = ("enabled_tools", "includeTools", "tools")
 HIDDEN_TOOLS: Final = ("disabled_tools", "excludeTools", "disabledTools")
 
-SPECIAL: Final = frozenset(
+OTHER_KEYS: Final = frozenset(
     {
         *(*COMMANDS, *SWITCHES, SETTINGS, "type", "transport", "oauth"),
         *("headersHelper", "bearer_token_env_var", "env_http_headers"),
@@ -91,7 +91,7 @@ IGNORED: Final = frozenset(
 )
 """Keys that concern only what other programs ask, show or remember."""
 
-NOT_DONE: Final[Mapping[str, str]] = {
+UNSUPPORTED: Final[Mapping[str, str]] = {
     **dict.fromkeys(
         ("alwaysAllow", "autoApprove", "default_tools_approval_mode", "tools", "trust"),
         "no call waits for approval, so hide tools with disabled_tools, or set the approval of an agent's adapter",
@@ -108,8 +108,8 @@ NOT_DONE: Final[Mapping[str, str]] = {
 }
 """Unsupported key of other programs → a remedy; ``tools`` only with an object as its value."""
 
-KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *SPECIAL, *IGNORED, *NOT_DONE})
-WITH_EFFECT: Final = (KNOWN - IGNORED - NOT_DONE.keys()) | {"tools"}
+KNOWN: Final = frozenset({*TRANSPORT, *SERVER, *SHOWN_TOOLS, *HIDDEN_TOOLS, *OTHER_KEYS, *IGNORED, *UNSUPPORTED})
+WITH_EFFECT: Final = (KNOWN - IGNORED - UNSUPPORTED.keys()) | {"tools"}
 """Keys that this package uses."""
 
 ONLY: Final[Mapping[str, tuple[str, ...]]] = {
@@ -120,9 +120,9 @@ ONLY: Final[Mapping[str, tuple[str, ...]]] = {
 """How a server is reached → fields that only such servers have."""
 
 
-def is_not_done(key: str, value: object) -> bool:
+def is_unsupported(key: str, value: object) -> bool:
     """Return True for a key that is not supported with this value. An empty list asks for nothing."""
-    return key in NOT_DONE and value != [] and (key != "tools" or isinstance(value, Mapping))
+    return key in UNSUPPORTED and value != [] and (key != "tools" or isinstance(value, Mapping))
 
 
 # --- The context of an entry ------------------------------------------------------------------------------------------
@@ -396,7 +396,7 @@ def read_tools(entry: Mapping[str, Any], server: Fields) -> None:
 
 
 def _listed(entry: Mapping[str, Any], keys: tuple[str, ...], server: Fields) -> list[str] | None:
-    given = [key for key in keys if entry.get(key) is not None and not is_not_done(key, entry[key])]
+    given = [key for key in keys if entry.get(key) is not None and not is_unsupported(key, entry[key])]
     if len(given) > 1:
         raise bad(server.source, server.path, f"{given[0]!r} and {given[1]!r} set the same option; remove one of them")
     if not given:

@@ -352,7 +352,7 @@ class _Loading:
         return self.source if self.file is None else os.path.abspath(self.file)
 
     def load(self, read: Callable[[], Mapping[str, Any]]) -> LoadedConfig:
-        with self._whole():
+        with self._failing_as_a_whole():
             document = read()
             if problem := _misplaced(SETTINGS, document.get(SETTINGS)):
                 raise bad(self.source, SETTINGS, problem)
@@ -376,7 +376,7 @@ class _Loading:
         return self._loaded()
 
     def load_entries(self, entries: Iterable[Entry]) -> LoadedConfig:
-        with self._whole():
+        with self._failing_as_a_whole():
             entries = tuple(entries)
             check_size(self.source, "", {index: entry.value for index, entry in enumerate(entries)})
             self.keys = {str(entry.key) for entry in entries}
@@ -386,7 +386,7 @@ class _Loading:
         return self._loaded()
 
     @contextmanager
-    def _whole(self) -> Iterator[None]:
+    def _failing_as_a_whole(self) -> Iterator[None]:
         try:
             yield
         except ConfigError as error:
