@@ -223,18 +223,18 @@ class NameBook:
     Attributes:
         naming: the template of the names.
         keys: public name → tool.
-        odd: the public names that differ from `ToolName.base`.
+        unlike_base: the public names that differ from `ToolName.base`.
     """
 
     naming: str = DEFAULT_NAMING
     keys: Mapping[str, ToolKey] = attrs.Factory(dict)
-    odd: Mapping[ToolKey, str] = attrs.Factory(dict)
+    unlike_base: Mapping[ToolKey, str] = attrs.Factory(dict)
     _groups: Mapping[str, tuple[ToolName, ...]] = attrs.Factory(dict)
     _crowded: frozenset[str] = frozenset()
     _redrawn: bool = False
 
     def public_name(self, tool: ToolName) -> str:
-        return self.odd.get(tool.key, tool.base)
+        return self.unlike_base.get(tool.key, tool.base)
 
     @cached_property
     def collisions(self) -> tuple[NameCollision, ...]:
@@ -272,39 +272,39 @@ class NameBook:
 
     def _with_lone(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> NameBook:
         """Return the book after a change of tools that are alone in their groups."""
-        groups, keys, odd = dict(self._groups), dict(self.keys), dict(self.odd)
+        groups, keys, unlike = dict(self._groups), dict(self.keys), dict(self.unlike_base)
         for tool in gone:
-            del groups[tool.alike], keys[odd.pop(tool.key, tool.base)]
+            del groups[tool.alike], keys[unlike.pop(tool.key, tool.base)]
         groups.update(zip(map(_ALIKE, new), zip(new, strict=True), strict=True))
         keys.update(map(_NAMED_KEY, new))
-        return attrs.evolve(self, groups=groups, keys=keys, odd=odd)
+        return attrs.evolve(self, groups=groups, keys=keys, unlike_base=unlike)
 
     def _with_crowd(self, gone: Sequence[ToolName], new: Sequence[ToolName]) -> NameBook:
         """Return the book after a change of any tools, with their groups named again."""
-        groups, keys, odd = dict(self._groups), dict(self.keys), dict(self.odd)
+        groups, keys, unlike = dict(self._groups), dict(self.keys), dict(self.unlike_base)
         left, touched = set(gone), dict[str, list[ToolName]]()
         for alike in dict.fromkeys(tool.alike for tool in (*gone, *new)):
             before = groups.pop(alike, ())
             touched[alike] = [tool for tool in before if tool not in left]
             for tool in before:
-                keys.pop(odd.pop(tool.key, tool.base), None)  # two tools share one while two hashes are equal
+                keys.pop(unlike.pop(tool.key, tool.base), None)  # two tools share one while two hashes are equal
         for tool in new:
             touched[tool.alike].append(tool)
         for tool, name in _named(touched.values()):
             keys[name] = tool.key
             if name != tool.base:
-                odd[tool.key] = name
+                unlike[tool.key] = name
         groups.update((alike, tuple(group)) for alike, group in touched.items() if group)
         crowded = self._crowded.difference(touched) | {alike for alike, group in touched.items() if len(group) > 1}
-        return attrs.evolve(self, groups=groups, keys=keys, odd=odd, crowded=crowded)
+        return attrs.evolve(self, groups=groups, keys=keys, unlike_base=unlike, crowded=crowded)
 
     def _with_distinct_names(self) -> NameBook:
         """Return the book with all tools named again, without equal names."""
         apart = dict(_named(self._groups.values()))
         names = distinct({tool.key: tool.base for tool in apart}, self.naming)
-        odd = {tool.key: names[tool.key] for tool in apart if names[tool.key] != tool.base}
+        unlike = {tool.key: names[tool.key] for tool in apart if names[tool.key] != tool.base}
         redrawn = any(names[tool.key] != name for tool, name in apart.items())
-        return attrs.evolve(self, keys={name: key for key, name in names.items()}, odd=odd, redrawn=redrawn)
+        return attrs.evolve(self, keys={name: key for key, name in names.items()}, unlike_base=unlike, redrawn=redrawn)
 
 
 def _named(groups: Iterable[Collection[ToolName]]) -> Iterator[tuple[ToolName, str]]:

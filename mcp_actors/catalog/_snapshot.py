@@ -223,9 +223,9 @@ def _names_missing(
 def _tools_of(entries: Mapping[str, CatalogEntry], listing: Listing, book: NameBook) -> dict[str, CatalogTool]:
     place = _place(listing)
     tools = {name: entry.variants[place] or entry.variant(place) for name, entry in entries.items()}
-    if book.odd:
-        odd = [(name, book.odd[entry.name.key]) for name, entry in entries.items() if entry.name.key in book.odd]
-        tools.update((name, attrs.evolve(tools[name], public_name=public_name)) for name, public_name in odd)
+    if unlike := book.unlike_base:
+        named = [(name, unlike[entry.name.key]) for name, entry in entries.items() if entry.name.key in unlike]
+        tools.update((name, attrs.evolve(tools[name], public_name=public_name)) for name, public_name in named)
     return tools
 
 

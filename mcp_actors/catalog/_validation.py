@@ -134,9 +134,9 @@ class ToolChecks:
         Raises:
             InvalidArguments: the arguments are not valid for the tool.
         """
-        return self.written(tool, arguments)[0]
+        return self.check_json(tool, arguments)[0]
 
-    def written(self, tool: str, arguments: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bytes | None]:
+    def check_json(self, tool: str, arguments: Mapping[str, Any] | None) -> tuple[dict[str, Any] | None, bytes | None]:
         """Check the arguments of a call; return the result of `check_arguments`, and its JSON text.
 
         There is no text for None, nor in mode ``"off"``, where arguments need not be JSON.

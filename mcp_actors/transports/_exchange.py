@@ -106,18 +106,18 @@ class IncomingRequests:
     def awaits_answer(self) -> bool:
         return self._awaited > 0
 
-    def sent(self) -> None:
+    def count_sent(self) -> None:
         """Count a request to the server, which may send `EARNED` more in return."""
         self._credit += EARNED
         self._awaited += 1
 
-    def cancelled(self) -> None:
+    def count_cancelled(self) -> None:
         """Count a request that the server is asked to cancel. A late answer may come."""
         if self._awaited:
             self._awaited -= 1
             self._late = min(self._late + 1, LATE)
 
-    def answered(self) -> bool:
+    def count_answered(self) -> bool:
         """Count an answer of the server. Return False if no request is waiting for one."""
         if self._awaited:
             self._awaited -= 1
@@ -154,11 +154,11 @@ class IncomingRequests:
     def sending(self, message: JSONRPCMessage) -> AbstractContextManager[None]:
         """Return the block in which a message is sent, counted by its kind."""
         if isinstance(message, JSONRPCRequest):
-            self.sent()
+            self.count_sent()
         elif isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
             return self._answering(message.id)
         elif isinstance(message, JSONRPCNotification) and message.method == CANCELLED:
-            self.cancelled()
+            self.count_cancelled()
         return NOT_AN_ANSWER
 
     @contextmanager

@@ -218,7 +218,7 @@ async def open_exchange(config: ServerConfig) -> AsyncIterator[AuthorizationClie
     install_filters()
     with discreet(masker, transport.url):
         async with client:
-            yield await http.exchange_of(config, transport, oauth, client, masker)
+            yield await http.authorization_client(config, transport, oauth, client, masker)
 
 
 def _masker(config: ServerConfig) -> Masker:

@@ -26,7 +26,7 @@ def names_of(keys: Iterable[tuple[str, str]], naming: str = "mcp__{server}__{too
 
 def names_in(book: NameBook) -> dict[tuple[str, str], str]:
     """Return the public name of each tool."""
-    assert book.odd.items() <= {key: name for name, key in book.keys.items()}.items()
+    assert book.unlike_base.items() <= {key: name for name, key in book.keys.items()}.items()
     return {key: name for name, key in book.keys.items()}
 
 

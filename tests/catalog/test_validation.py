@@ -209,7 +209,7 @@ def test_arguments_are_checked_and_sent_as_the_sdk_would_write_them(
 ) -> None:
     params = mcp.types.CallToolRequestParams(name="find", arguments=arguments)
     written = params.model_dump(by_alias=True, mode="json", exclude_none=True)["arguments"]
-    sent, text = checks({"type": "object"}, mode).written("find", arguments)
+    sent, text = checks({"type": "object"}, mode).check_json("find", arguments)
     assert sent == written
     assert text == pydantic_core.to_json(written)
     again = mcp.types.CallToolRequestParams(name="find", arguments=sent)
@@ -241,7 +241,7 @@ def test_any_mapping_will_do() -> None:
 
 def test_none_as_arguments_stays_none() -> None:
     assert checks(having()).check_arguments("find", None) is None
-    assert checks(having()).written("find", None) == (None, None)
+    assert checks(having()).check_json("find", None) == (None, None)
     assert checks(having()).check_arguments("find", {}) == {}
 
 
@@ -250,7 +250,7 @@ def test_off_means_off() -> None:
     off = ToolChecks("docs", [tool(REQUIRED, output={"type": "object", "required": ["n"]})], "off")
     assert off.check_arguments("find", strange) == strange
     assert off.check_arguments("find", None) is None
-    assert off.written("find", strange) == (strange, None)
+    assert off.check_json("find", strange) == (strange, None)
     off.check_result("find", mcp.types.CallToolResult(content=[], structured_content={}))
 
 

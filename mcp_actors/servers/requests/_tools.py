@@ -131,7 +131,7 @@ class CallTool(PlainRequest[CallToolResult]):
             ToolNotFound, InvalidArguments: as for `check`.
         """
         record.catalog.admission.check_call(self.name)
-        self.arguments, text = checks.written(self.name, self.arguments)
+        self.arguments, text = checks.check_json(self.name, self.arguments)
         self.checked_by, self.members = checks, None
         if text is not None and (self.passing is None or not self.passing.answers):  # else all is written at the send
             self.members = b'"name":%b,"arguments":%b' % (to_json(self.name), text)

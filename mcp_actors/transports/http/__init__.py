@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from ..._exports import fetch_later
 
 if TYPE_CHECKING:
-    from ._client import exchange_of as exchange_of, make_client as make_client, oauth_of as oauth_of
+    from ._client import authorization_client as authorization_client, make_client as make_client, oauth_of as oauth_of
     from ._link import open_link_over_http as open_link_over_http
     from ._sse import SseLink as SseLink
     from ._streamable import StreamableHttpLink as StreamableHttpLink
@@ -19,7 +19,7 @@ else:  # hidden from type checkers, which would otherwise accept every misspelle
     __getattr__ = fetch_later(
         globals(),
         {
-            "._client": "exchange_of make_client oauth_of",
+            "._client": "authorization_client make_client oauth_of",
             "._link": "open_link_over_http",
             "._sse": "SseLink",
             "._streamable": "StreamableHttpLink",

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ...config import ServerConfig
 
 _hopeless: Final = partial(not_open, phase="configure")
-_failed: Final = partial(not_open, phase="configure", hopeless=False)
+_retryable: Final = partial(not_open, phase="configure", hopeless=False)
 
 HTTP_TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
 """Seconds until the network counts as broken. None for a wait on the server or on this process, which the timeouts of
@@ -95,7 +95,7 @@ async def make_client(
             if (shortage := own_shortage(error)) is None:
                 raise
             reason = f"the HTTP client cannot be created ({shortage.what}); {shortage.remedy}"
-            raise _failed(config.name, reason) from error
+            raise _retryable(config.name, reason) from error
     client.headers.update(headers)
     # In this order: a refusal that came before its request proves nothing.
     client.event_hooks["response"] += [refuse_surplus, note_refusal]
@@ -104,7 +104,8 @@ async def make_client(
     if url.userinfo:
         client.auth = httpx2.BasicAuth(url.username, url.password)
     elif (oauth := oauth_of(config, transport)) is not None:
-        client.auth = auth.OAuthTokens(config.name, await exchange_of(config, transport, oauth, client, masker))
+        asks = await authorization_client(config, transport, oauth, client, masker)
+        client.auth = auth.OAuthTokens(config.name, asks)
     elif is_auth_flow(given):
         client.auth = given
     elif client.auth is None and credentials.renewable:
@@ -133,7 +134,7 @@ def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
     return None if named or config.source is None else OAuth(optional=True)
 
 
-async def exchange_of(
+async def authorization_client(
     config: ServerConfig, transport: Http | Sse, oauth: OAuth, client: httpx2.AsyncClient, masker: Masker
 ) -> auth.AuthorizationClient:
     """Return the client of an authorization server.
@@ -181,7 +182,7 @@ def _call_factory(server: str, factory: Callable[[], httpx2.AsyncClient]) -> htt
         client: object = factory()
     except Exception as error:
         # Not hopeless: the function may succeed next time.
-        raise _failed(server, f"http_client raised {type(error).__name__}; see the cause of this error") from error
+        raise _retryable(server, f"http_client raised {type(error).__name__}; see the cause of this error") from error
     if not isinstance(client, httpx2.AsyncClient):
         raise _hopeless(server, f"http_client returned {type(client).__name__!r}; return an httpx2.AsyncClient")
     if client.is_closed:
@@ -210,7 +211,7 @@ def _new_client(config: ServerConfig, transport: Http | Sse, certificates: Certi
     except Exception as error:
         if shortage := shortage_of(error):
             remedy = _remedy_of(error)
-            raise _failed(config.name, f"the HTTP client cannot be created ({shortage}); {remedy}") from error
+            raise _retryable(config.name, f"the HTTP client cannot be created ({shortage}); {remedy}") from error
         # Hide the text of the error, which may contain the URL of a proxy with its password. But show an ImportError,
         # which names the package that a proxy needs.
         shown = f": {error}" if isinstance(error, ImportError) else ""
@@ -264,7 +265,7 @@ def _read_certificates(server: str, path: str) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=path)
     except OSError as error:
         if shortage := shortage_of(error):
-            raise _failed(server, f"verify={path!r} cannot be read ({shortage}); {_remedy_of(error)}") from error
+            raise _retryable(server, f"verify={path!r} cannot be read ({shortage}); {_remedy_of(error)}") from error
         reason = error.strerror or type(error).__name__
         remedy = "set it to the path of a PEM file of CA certificates"
         raise _hopeless(server, f"verify={path!r} cannot be used ({reason}); {remedy}") from error

@@ -186,7 +186,7 @@ def _id_of(message: dict[str, object]) -> RequestId | None:
     return None if "method" in message else comparable_id(message.get("id"))
 
 
-def is_of_session(error: ErrorData) -> bool:
+def may_mean_unknown_session(error: ErrorData) -> bool:
     """Return True if an error may mean an unknown session: the server has not looked at the request."""
     return isinstance(error, UnmatchedError) or error.code in (INVALID_REQUEST, NOT_INITIALIZED)
 

@@ -172,7 +172,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
             await self._ended.wait()
 
 
-def admit(masker: Masker, requests: IncomingRequests, lifeline: Lifeline, message: JSONRPCMessage) -> None:
+def count_and_mask(masker: Masker, requests: IncomingRequests, lifeline: Lifeline, message: JSONRPCMessage) -> None:
     """Count a message of the server and mask an error, before the session sees either.
 
     Raises:
@@ -339,7 +339,7 @@ class Reach:
         if of_server and not self._sent:
             self._lifeline.lose(self._failures.unreached(error))
 
-    def look(self) -> None:
+    def start_probe(self) -> None:
         """Start a probe unless one runs."""
         if not self._probing and not self._lifeline.lost and not self._lifeline.closing:
             self._probing = True
@@ -408,25 +408,25 @@ class Refusals:
         if not known or _code(error) == METHOD_NOT_FOUND:
             return False
         if response.status_code == HTTPStatus.UNAUTHORIZED:
-            return await self.is_of_session(response.request)
+            return await self.is_session_lost(response.request)
         refused = trio.current_time()
         async with self._turn:  # many requests may be refused at once; one ping decides for all
             if not self.forgotten and self._asked <= refused:
                 asked = trio.current_time()
-                self.forgotten = await self.meets_all(response, error)
+                self.forgotten = await self.refuses_ping(response, error)
                 self._asked = asked
         return self.forgotten
 
-    async def end_all(self, response: httpx2.Response, error: MCPError | None, body: bytes = b"") -> bool:
+    async def concerns_all(self, response: httpx2.Response, error: MCPError | None, body: bytes = b"") -> bool:
         """Return True if the server refuses these credentials, or fails and names the session, for all requests.
 
         Some servers list their tools to everybody and require a token for calls only. An overload passes, and the
         session may survive, so a status such as 503 alone says nothing.
         """
         named = response.is_server_error and SESSION in response.request.headers and b"session" in body.lower()
-        return (named or response.status_code == HTTPStatus.UNAUTHORIZED) and await self.meets_all(response, error)
+        return (named or response.status_code == HTTPStatus.UNAUTHORIZED) and await self.refuses_ping(response, error)
 
-    async def meets_all(self, response: httpx2.Response, error: MCPError | None) -> bool:
+    async def refuses_ping(self, response: httpx2.Response, error: MCPError | None) -> bool:
         """Return True if a ping is refused as the request was: equal status, and equal MCP error if any.
 
         **Cancellation**: as for `is_forgotten`.
@@ -435,7 +435,7 @@ class Refusals:
         status, pinged, _ = await self._ask(refused, PING, refused.headers.get(SESSION))
         return status == response.status_code and _code(pinged) == _code(error) and _code(pinged) != METHOD_NOT_FOUND
 
-    async def is_of_session(self, refused: httpx2.Request, **options: Any) -> bool:
+    async def is_session_lost(self, refused: httpx2.Request, **options: Any) -> bool:
         """Return True if a ping fails in the session of a request, and is answered in another session.
 
         With ``auth=None``, an option of ``send``, no new token is requested.

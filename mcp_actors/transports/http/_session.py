@@ -67,7 +67,7 @@ class HttpSession:
     requests: IncomingRequests
     lifeline: Lifeline
     background: Background
-    admit: Callable[[JSONRPCMessage], None]
+    count_and_mask: Callable[[JSONRPCMessage], None]
     skipped: SkippedMessages
     on_flood: Callable[[], None]
     reach: Reach = field(init=False)
@@ -150,7 +150,7 @@ class HttpSession:
 
     async def judged(self, error: Exception, refused: httpx2.Request) -> Exception:
         """Return the error of a request; a `ConnectionOver` if a new session makes the sign-in needless."""
-        if not isinstance(error, SignInRequired) or not await self.refusals.is_of_session(refused, auth=None):
+        if not isinstance(error, SignInRequired) or not await self.refusals.is_session_lost(refused, auth=None):
             return error
         return self.failures.forgotten(None, httpx2.Response(401, request=refused), datetime.now(UTC))
 
@@ -214,7 +214,7 @@ class HttpSession:
             return
         if SESSION in response.request.headers and await self.refusals.is_forgotten(response, error):
             self.lifeline.lose(self.failures.forgotten(error))
-        elif self.listened and await self.refusals.end_all(response, error):
+        elif self.listened and await self.refusals.concerns_all(response, error):
             self.lifeline.lose(self.failures.status(response, datetime.now(UTC), error))
 
     async def take(self, message: Unasked, receive: Receive) -> None:
@@ -224,7 +224,7 @@ class HttpSession:
             mcp.MCPError: after too many requests, the connection is lost.
         """
         try:
-            self.admit(message)
+            self.count_and_mask(message)
         except anyio.EndOfStream:
             self.on_flood()
             raise MCPError.from_error_data(CLOSED) from None
@@ -382,7 +382,7 @@ class NotificationStream:
             return None
         message = self._message_in(event)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
-            self._session.admit(message)
+            self._session.count_and_mask(message)
             if not self._session.skipped.add_stray(message):
                 self._table.settle_message(message)
         elif message is not None:

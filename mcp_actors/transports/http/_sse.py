@@ -51,7 +51,7 @@ from .._request_table import Json, RequestUnderWay, notice_of
 from ._bodies import ExchangeBody, ServerSentEvent, TooMuch, WatchedRequestBody, media_type, read_events, read_short
 from ._client import real_url
 from ._failures import REMEDY_STREAM, UNREACHED, Send
-from ._link import NOTIFICATION_TIMEOUT, PING_ID, HttpLink, Reach, Refusals, admit
+from ._link import NOTIFICATION_TIMEOUT, PING_ID, HttpLink, Reach, Refusals, count_and_mask
 
 logger = Log("mcp_actors.servers.http")
 
@@ -153,8 +153,8 @@ class SseLink(HttpLink[Sse]):
 
     async def _pass_on(self, message: JSONRPCMessage) -> bool:
         """Settle a request, or pass the message on. Return True for an expected answer."""
-        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError) and self._requests.answered()
-        admit(self.masker, self._requests, self.lifeline, message)
+        is_answer = isinstance(message, JSONRPCResponse | JSONRPCError) and self._requests.count_answered()
+        count_and_mask(self.masker, self._requests, self.lifeline, message)
         if isinstance(message, JSONRPCResponse | JSONRPCError):
             if not self._skipped.add_stray(message):
                 self.table.settle_message(message)
@@ -215,7 +215,7 @@ class SseLink(HttpLink[Sse]):
         if posting.cancel_called:
             return
         post.stream = body = ExchangeBody(post.stream, request)  # type: ignore[arg-type]  # an AsyncClient's is
-        self._requests.sent()
+        self._requests.count_sent()
         try:
             with posting:
                 await read_short(await self._sent(post, self._reach.send))  # for the next use of the connection
@@ -284,7 +284,7 @@ class SseLink(HttpLink[Sse]):
             response, datetime.now(UTC), error, text, answered=self._has_answered, remedy=remedy
         )
         if request.method == "POST":
-            if await self._refusals.end_all(response, error):
+            if await self._refusals.concerns_all(response, error):
                 self.lifeline.lose(refusal)
             elif await self._refusals.is_forgotten(response, error):
                 raise self._failures.forgotten(error, response, datetime.now(UTC))

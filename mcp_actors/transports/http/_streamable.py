@@ -54,8 +54,17 @@ from ._bodies import (
     read_short,
 )
 from ._client import real_url
-from ._failures import OF_HTTP, REMEDY_SERVER, NoAnswer, WrongId, answer_in, check_id, check_refusal, is_of_session
-from ._link import SESSION, HttpLink, admit
+from ._failures import (
+    OF_HTTP,
+    REMEDY_SERVER,
+    NoAnswer,
+    WrongId,
+    answer_in,
+    check_id,
+    check_refusal,
+    may_mean_unknown_session,
+)
+from ._link import SESSION, HttpLink, count_and_mask
 from ._session import MAX_REFUSED, HttpSession, NotificationStream, Reopening, has_events
 
 # --- One request over streamable HTTP, from its POST to its answer ----------------------------------------------------
@@ -140,7 +149,7 @@ class HttpExchange:
             exc = await session.judged(raised, self._http)
             error = session.failures.of(exc, self._http, sent=self._body.was_sent(self._http, exc))
             if self._body.offered and isinstance(exc, httpx2.TransportError):
-                session.reach.look()
+                session.reach.start_probe()
             if session.negotiated and isinstance(exc, SignInRequired):
                 session.lifeline.lose(exc)
             if not session.negotiated and not _may_be_other_era(error) and request.outcome is None:
@@ -151,7 +160,7 @@ class HttpExchange:
 
     async def _answer(self) -> Answer:
         session = self._session
-        session.requests.sent()
+        session.requests.count_sent()
         response = await session.reach.follow(self._http, session.reach.send)
         if response.next_request is not None:
             await response.aclose()
@@ -163,9 +172,9 @@ class HttpExchange:
             answer = await self._in_streams(response)
         else:
             answer = await self._in_body(response, kind)
-        if isinstance(answer, JSONRPCError) and is_of_session(answer.error):
+        if isinstance(answer, JSONRPCError) and may_mean_unknown_session(answer.error):
             await self._check_session(response, MCPError.from_error_data(answer.error))
-        session.admit(answer)
+        session.count_and_mask(answer)
         return answer
 
     async def _check_session(self, response: httpx2.Response, error: MCPError | None) -> None:
@@ -209,7 +218,7 @@ class HttpExchange:
 
     async def _note_silence(self) -> None:
         """Lose the connection if the server does not answer in this session, but answers a ping in another session."""
-        if await self._session.refusals.is_of_session(self._http):
+        if await self._session.refusals.is_session_lost(self._http):
             self._session.lifeline.lose(self._session.failures.forgotten(None))
 
     def _answer_in(self, body: bytes) -> Answer:
@@ -233,7 +242,7 @@ class HttpExchange:
             check_refusal(body, self._request.id)
         await self._check_session(response, error)
         refusal = session.failures.status(response, datetime.now(UTC), error, body, answered=session.negotiated)
-        if session.negotiated and await session.refusals.end_all(response, error, body):
+        if session.negotiated and await session.refusals.concerns_all(response, error, body):
             session.lifeline.lose(refusal)
         # 406 and 415 are about HTTP headers, which are not the caller's.
         if error is not None and response.status_code not in (*OF_HTTP, 406, 415):
@@ -254,7 +263,7 @@ class HttpExchange:
                 raise
             except Exception as exc:
                 failure = session.failures.broken(exc)
-                session.reach.look()
+                session.reach.start_probe()
             if (following := await self._resume(streams)) is None:
                 if self._odd:
                     await self._note_silence()
@@ -403,7 +412,7 @@ class StreamableHttpLink(HttpLink[Http]):
             self._requests,
             self.lifeline,
             self._background,
-            partial(admit, self.masker, self._requests, self.lifeline),
+            partial(count_and_mask, self.masker, self._requests, self.lifeline),
             self._skipped,
             partial(self._reading.cancel, "the server has sent too many requests"),
         )

@@ -218,7 +218,7 @@ class PipeReader:
                 answers = isinstance(message, JSONRPCError) and self._table.refuse_only(message.error)
             else:
                 answers = self._table.settle_message(message)
-            if not (answers and self._requests.answered()):
+            if not (answers and self._requests.count_answered()):
                 self._count(message)
             return None
         self._count(message)
@@ -268,7 +268,7 @@ class PipeReader:
 
     def _accept(self, parsed: object) -> JSONRPCMessage | None:
         """Settle a request with its answer, or pass its report on; return anything else as a message."""
-        if self._table.settle(parsed) and self._requests.answered():
+        if self._table.settle(parsed) and self._requests.count_answered():
             return None
         if self._table.reported(parsed):
             self._count(None)
@@ -446,7 +446,7 @@ class PipeWriter:
             self.collect(line)
         elif (taken := self._write_nowait(line.line)) == len(line.line):
             self._begun = line.sent = True
-            self._requests.sent()
+            self._requests.count_sent()
         elif taken:
             self._take(line, taken)
         else:
@@ -468,7 +468,7 @@ class PipeWriter:
 
     def collect(self, line: OutgoingLine) -> None:
         if isinstance(line, CancelLine):
-            self._requests.cancelled()
+            self._requests.count_cancelled()
         if self._lifeline.lost or self._closed:
             line.withdrawn()  # no task would write it
             return
@@ -489,7 +489,7 @@ class PipeWriter:
         else:
             line.sent = True
         if isinstance(line, RequestUnderWay):
-            self._requests.sent()
+            self._requests.count_sent()
         elif isinstance(line, LooseLine):
             self._loose -= len(line.line)
         else:

@@ -322,7 +322,7 @@ async def test_other_tasks_run_while_the_answers_of_one_read_are_settled(tmp_pat
         reader, writer = streams_of(link)
         lines = []
         for _ in range(10 * READ_BURST):
-            writer._requests.sent()
+            writer._requests.count_sent()
             waiting = RequestUnderWay("ping", {})
             waiting.sent, waiting.on_outcome = True, note
             lines.append(f'{{"jsonrpc":"2.0","id":{writer.table.add(waiting)},"result":{{}}}}\n')

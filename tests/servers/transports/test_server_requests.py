@@ -57,8 +57,8 @@ def test_a_cancelled_request_waits_for_no_answer_but_one_may_come() -> None:
     for _ in range(LATE + 5):
         with requests.sending(asks(1)), requests.sending(takes_back(1)):
             assert not requests.awaits_answer
-    requests.cancelled()  # of a request that was answered meanwhile
-    assert [requests.answered() for _ in range(LATE + 1)] == [True] * LATE + [False]
+    requests.count_cancelled()  # of a request that was answered meanwhile
+    assert [requests.count_answered() for _ in range(LATE + 1)] == [True] * LATE + [False]
 
 
 def test_a_cancelled_request_does_not_count_and_ids_compare_as_in_the_sdk() -> None:
