@@ -319,5 +319,5 @@ class News:
 
 async def _wait_possible(ref: ServerRef) -> None:
     """Wait until a stopped or failed server may come back. Raises `ServerUnavailable` if removed."""
-    while ref._caller.given_up() is not None:
+    while ref._caller.error_if_given_up() is not None:
         await ref._record.life.wait_change()

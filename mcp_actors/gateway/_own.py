@@ -104,8 +104,8 @@ async def serve_own(
         front = Front(group, shared.naming, shared)
         declared = {name: capabilities[name] for name in QUESTION_CAPABILITIES if type(capabilities.get(name)) is dict}
         for ref in front.own_servers():
-            ref._record.opening.legacy_first = asks
-            ref._record.opening.declared = declared
+            ref._record.next_connect.legacy_first = asks
+            ref._record.next_connect.declared = declared
         start_eager(nursery, front, configs)
         use(front)
         await front.follow(owner.note_changed)

@@ -86,9 +86,9 @@ class Deadline:
         own: True for internal requests, such as for a new list of tools; `wait_settled` does not wait for these.
         idle_at: when the request times out without progress; infinite if unlimited or not sent.
         call: the message of the latest attempt, or the task whose middleware sends messages.
-        begun: how many messages of this attempt, sent by middleware, have ended and may have had an effect.
-        asked: seconds that do not count because a person was asked; while questions are open, minus the start time.
-        questions: for each open question to a person, the most that `asked` may become.
+        possible_effects: how many messages of this attempt, sent by middleware, have ended and may have had an effect.
+        stopped_time: seconds not counted because a person was asked; while questions are open, minus the start time.
+        questions: for each open question to a person, the most that `stopped_time` may become.
         tries: the number of attempts, including the current.
         since: when the present retry is due; None for the first attempt.
         observed: the current attempt, for observers; None without an observer, and at the end.
@@ -101,10 +101,10 @@ class Deadline:
     own: bool = False
     idle_at: float = math.inf
     call: PendingCall[Any] | InTask | None = None
-    begun: int = 0
+    possible_effects: int = 0
     expired: bool = False
     limit: Limit = "request_timeout"
-    asked: float = 0.0
+    stopped_time: float = 0.0
     questions: tuple[float, ...] = ()
     tries: int = 1
     since: float | None = None
@@ -142,19 +142,19 @@ class Deadline:
         attempt, self.observed = self.observed, None  # cleared first: an observer may raise SystemExit
         if attempt is not None:
             attempt.failed(failure, last=False)
-        self.begun = 0
+        self.possible_effects = 0
         self.tries += 1
         self.since = trio.current_time() + delay
         if attempt is not None:
             self.observed = ObservedAttempt(attempt.observed, self.operation, attempt.subject, self.since, self.tries)
-        self.keeper.settled()
+        self.keeper.wake_waiters()
 
     def suspend(self) -> None:
         """Stop the time without progress: the request waits again, or its answer has arrived."""
         self.idle_at = math.inf
         self.keeper._idle.pop(self, None)
 
-    def hurry(self, seconds: float, fn: Callable[[], object]) -> None:
+    def call_later(self, seconds: float, fn: Callable[[], object]) -> None:
         """Call a function after `seconds`, always the same number; at once if the request has its outcome."""
         if self in self.keeper._requests:
             at = self.keeper.timer.now() + seconds
@@ -177,7 +177,7 @@ class Deadline:
 
     def put_back(self) -> None:
         """Note that the message waits in the mailbox again, unsent."""
-        if self.observed is not None and not self.begun:
+        if self.observed is not None and not self.possible_effects:
             self.observed.sent_at = self.observed.request_id = None
 
     def __enter__(self) -> Self:
@@ -244,7 +244,7 @@ class Deadlines:
 
     def _reckon(self, requests: Iterable[Deadline]) -> None:
         for deadline in requests:
-            deadline.at = deadline.began + self._limit + max(deadline.questions or (deadline.asked,))
+            deadline.at = deadline.began + self._limit + max(deadline.questions or (deadline.stopped_time,))
         self.timer.wake_by(self.next(), self)
 
     # --- requests ---------------------------------------------------------------------------------------------------
@@ -288,7 +288,7 @@ class Deadlines:
         if self.note_quiet and not deadline.own:
             self.quiet_since = trio.current_time()
 
-    def settled(self) -> None:
+    def wake_waiters(self) -> None:
         """Wake `wait_settled`: a request has its outcome, or waits for another attempt."""
         if self._settled is not None:
             self._settled.set()
@@ -305,7 +305,7 @@ class Deadlines:
         finally:
             self._asking_since, now = None, trio.current_time()
             for deadline in self._requests:
-                deadline.asked += now - max(since, deadline.began)
+                deadline.stopped_time += now - max(since, deadline.began)
             self._reckon(self._requests)
 
     @contextmanager
@@ -318,17 +318,17 @@ class Deadlines:
             most: limit on the seconds of people's answers for each request in all: a server could hold a request by
                 asking forever. None if no person answers.
         """
-        # Questions of one request may overlap, and `asked` counts their union once: the first subtracts the time at its
-        # start, the last adds the time at its end. In between `_reckon` uses the limit; all open questions share the
-        # largest, so closing one shortens nothing. A request that has ended is not added to `_asked`: only the end of a
-        # request removes an entry.
+        # Questions of one request may overlap, and `stopped_time` counts their union once: the first subtracts the time
+        # at its start, the last adds the time at its end. In between `_reckon` uses the limit; all open questions share
+        # the largest, so closing one shortens nothing. A request that has ended is not added to `_asked`: only the end
+        # of a request removes an entry.
         key, asked = known or actor, list[Deadline]()
         if most is not None:
             asked = [each for each in self._requests if each.is_at((actor,))] if known is None else [known]
         self._held[key] += 1
         for each in asked:
-            limit = max(most or 0.0, each.asked, *each.questions)
-            each.asked -= 0 if each.questions else trio.current_time()
+            limit = max(most or 0.0, each.stopped_time, *each.questions)
+            each.stopped_time -= 0 if each.questions else trio.current_time()
             each.questions = (limit,) * (len(each.questions) + 1)
             if each in self._requests:
                 self._asked[each] = None
@@ -338,7 +338,7 @@ class Deadlines:
         finally:
             for each in asked:
                 (limit, *rest), each.questions = each.questions, each.questions[1:]
-                each.asked = each.asked if rest else min(each.asked + trio.current_time(), limit)
+                each.stopped_time = each.stopped_time if rest else min(each.stopped_time + trio.current_time(), limit)
             self._reckon(asked)
             self._held -= Counter((key,))
             for each in tuple(self._idle):
@@ -387,15 +387,15 @@ class Deadlines:
 
     @trio.lowlevel.enable_ki_protection
     def expire(self, now: float) -> None:
-        """Fail expired requests. First, deliver answers that have waited too long (`Deadline.hurry`)."""
+        """Fail expired requests. First, deliver answers that have waited too long (`Deadline.call_later`)."""
         # The answer of an expired request may wait in `_late` for the progress callback, and then replaces the timeout,
         # except for middleware. Look the functions up before `end`, which forgets them, and call after `end`, so that
         # no deadline expires twice. Without the protection above, a Ctrl-C in between would lose the answer, and the
         # caller would wait forever.
         while self._late and next(iter(self._late.values()))[0] <= now:
-            hurry = next(iter(self._late))
-            del self._late[hurry]
-            hurry()
+            fn = next(iter(self._late))
+            del self._late[fn]
+            fn()
         for deadline, limit in self._due(now).items():
             answered = [fn for fn, (_, of) in self._late.items() if of is deadline]
             self.end(deadline)
@@ -437,7 +437,7 @@ class Deadlines:
                 detail += f"; its {max(deadline.questions):g} s for the answers of people are over, too"
             elif self._is_held(deadline):
                 detail += "; the server was waiting for a callback of yours, whose time counts"
-        elif deadline.begun:
+        elif deadline.possible_effects:
             detail = "its middleware was still running, and the request may have taken effect"
         elif deadline.tries > 1:
             detail = "it was waiting to be retried"
@@ -451,7 +451,7 @@ class Deadlines:
             operation=deadline.operation,
             seconds=seconds,
             limit=limit,
-            outcome="unknown" if deadline.sent or deadline.begun or deadline.tries > 1 else "not_sent",
+            outcome="unknown" if deadline.sent or deadline.possible_effects or deadline.tries > 1 else "not_sent",
         )
         failure.__cause__ = cause
         return failure

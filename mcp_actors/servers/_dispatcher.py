@@ -515,7 +515,7 @@ class Reports:
         later.on_cancel = lambda _: self.hurry()  # the caller has left
         if self._deadline is not None:
             # A deadline of the callback's scope is not enough: a callback in a thread, for one, cannot be cancelled.
-            self._deadline.hurry(LAST_REPORTS, self.hurry)
+            self._deadline.call_later(LAST_REPORTS, self.hurry)
 
     @property
     def seen(self) -> bool:

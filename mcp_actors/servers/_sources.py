@@ -12,7 +12,7 @@ reading, and none may stop a running server by accident. So:
 - A cancelled, failed or refused reading leaves its sources *due* (`Sources.is_due`).
 
 Owns: a group's arguments, the last reading of each source, and a thread per source.
-Writes: the log; a table only by a job given to `Sources.tell`.
+Writes: the log; a table only by a job given to `Sources.run_job`.
 Calls: config.
 """
 
@@ -83,7 +83,7 @@ class Sources:
     def watched(self) -> list[Source]:
         return [source for _, source in self._paired(self.configs) if source is not None]
 
-    async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Given:
+    async def read(self, configs: Iterable[Configured], *, lenient: bool = False, whole: bool = False) -> Merged:
         """Read every configuration, in threads where that may block.
 
         **Cancellation**: leaves at once and abandons hanging threads.
@@ -120,9 +120,9 @@ class Sources:
             read[source.name] = kept
             whole_file = whole and is_file and not lenient
             parts += (Part(each, source.rank, whole_file, kept.stamp, source.name) for each in kept.parts)
-        given = merge(parts, strict=self.strict)
-        given.read = read
-        return given
+        merged = merge(parts, strict=self.strict)
+        merged.read = read
+        return merged
 
     @property
     def statuses(self) -> tuple[SourceStatus, ...]:
@@ -137,31 +137,31 @@ class Sources:
         at, refused = self._read_at[name], refusal is not None
         return SourceStatus(name=name, read_at=at, error=error, refused=refused, current=current)
 
-    def is_outdated(self, given: Given) -> bool:
+    def is_outdated(self, merged: Merged) -> bool:
         """Return True, and mark all sources due, if the group already uses newer content of any source."""
         last = self._last
         # A slow older reading may end after a newer one was adopted: the newer did not wait for a hanging source.
         # Applying the older would silently undo a change that the group already runs. Compare numbers per source, not
         # per reading: the newer may have kept old content of the hanging source.
-        outdated = any(name in last and last[name].number > each.number for name, each in given.read.items())
+        outdated = any(name in last and last[name].number > each.number for name, each in merged.read.items())
         if outdated:
             self.mark_due()
         return outdated
 
-    def adopt(self, given: Given, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
+    def adopt(self, merged: Merged, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
         """Keep a reading that the group begins to use; log its problems, and return the new errors.
 
         With `again`, no error is logged twice while its source is unchanged. Warnings are never logged twice.
         """
-        for name, reading in given.read.items():
+        for name, reading in merged.read.items():
             if name not in self._last or self._last[name].number != reading.number:
                 self._read_at[name] = datetime.now(UTC)
-        self._last, self.refused = given.read, None
+        self._last, self.refused = merged.read, None
         if configs is not self.configs:
             self.configs = configs
             self.changed.set()
             self.changed = trio.Event()
-        problems = {(stamp, str(problem)): problem for stamp, problem in given.problems}
+        problems = {(stamp, str(problem)): problem for stamp, problem in merged.problems}
         repeated = {key for key in self._logged if again or not isinstance(problems.get(key), ConfigError)}
         new = [key for key in problems if key not in repeated]
         self._logged = set(problems)
@@ -220,7 +220,7 @@ class Sources:
         problem = f"takes ServerConfig objects, paths, mappings and sources, not {type_of(config)}; {remedy}"
         raise ConfigError(f"open_servers {problem}", source="open_servers")
 
-    async def tell(self, source: Source, job: Callable[[], None]) -> ConfigError | None:
+    async def run_job(self, source: Source, job: Callable[[], None]) -> ConfigError | None:
         """Run a job in the thread of a source; return the error of a failure or timeout."""
         return await self._ask(source, lambda: _asked(source, job), patient=False)
 
@@ -436,7 +436,7 @@ class Reading(NamedTuple):
 
 
 @define
-class Given:
+class Merged:
     """The servers of a group, and the entries that could not be loaded.
 
     Attributes:
@@ -476,7 +476,7 @@ class Given:
         return [config for config in self.servers if config.enabled]
 
 
-def merge(parts: Iterable[Part], *, strict: bool) -> Given:
+def merge(parts: Iterable[Part], *, strict: bool) -> Merged:
     """Merge the parts of a configuration. Of several servers with the same name, the first source wins.
 
     A name in several parts of one source, such as two files of a directory, is an error, and none of these servers is
@@ -487,28 +487,28 @@ def merge(parts: Iterable[Part], *, strict: bool) -> Given:
             or a `strict` part is invalid. The first error is raised; notes list the rest.
     """
     parts = tuple(_without_repeated(tuple(parts)))
-    given, winners = Given(sources=frozenset(part.source for part in parts)), _winners(parts)
+    merged, winners = Merged(sources=frozenset(part.source for part in parts)), _winners(parts)
     needed: set[str] = set()
     for part in parts:
         loaded = part.loaded
         for config in loaded.servers:
             winner = winners[config.name].loaded.source
             if winner == loaded.source:
-                given.servers.append(config)
-                given.homes[config.name] = part.source
+                merged.servers.append(config)
+                merged.homes[config.name] = part.source
             else:
                 problem = f"server {config.name!r}: {loaded.source} is ignored for it, because {winner} comes first"
-                given.problems.append((part.stamp, f"{problem}; rename or remove one of the two"))
+                merged.problems.append((part.stamp, f"{problem}; rename or remove one of the two"))
         for name, error in loaded.failed.items():
             if name not in winners or winners[name].loaded.source == loaded.source:
-                given.failed[name] = error
+                merged.failed[name] = error
         needed |= loaded.required | ({loaded.source} & loaded.failed.keys() if part.strict else set())
-        given.problems += ((part.stamp, problem) for problem in (*loaded.errors, *loaded.warnings))
-    _check_overrides(given, parts)
-    if errors := [error for name, error in given.failed.items() if strict or name in needed]:
+        merged.problems += ((part.stamp, problem) for problem in (*loaded.errors, *loaded.warnings))
+    _check_overrides(merged, parts)
+    if errors := [error for name, error in merged.failed.items() if strict or name in needed]:
         raise first_of(errors)
-    check_unique_names(given.servers)
-    return given
+    check_unique_names(merged.servers)
+    return merged
 
 
 def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
@@ -541,15 +541,15 @@ def _without_repeated(parts: tuple[Part, ...]) -> Iterator[Part]:
         yield part._replace(loaded=loaded)
 
 
-def _check_overrides(given: Given, parts: Iterable[Part]) -> None:
+def _check_overrides(merged: Merged, parts: Iterable[Part]) -> None:
     """Add an error for each variable that overrides values of no server, or of several; drop these servers."""
     if all(part.rank is Rank.CODE for part in parts):
         return  # the variables are for another group of this program
-    names = dict.fromkeys((*(config.name for config in given.servers), *given.failed))
+    names = dict.fromkeys((*(config.name for config in merged.servers), *merged.failed))
     failed = configuration.check_overrides(names, os.environ)
-    given.servers = [config for config in given.servers if config.name not in failed]
-    given.failed |= failed
-    given.problems += ((None, error) for error in dict.fromkeys(failed.values()))
+    merged.servers = [config for config in merged.servers if config.name not in failed]
+    merged.failed |= failed
+    merged.problems += ((None, error) for error in dict.fromkeys(failed.values()))
 
 
 def _winners(parts: Iterable[Part]) -> dict[str, Part]:
@@ -580,7 +580,7 @@ class ServerDifference(NamedTuple):
     servers: tuple[ServerConfig, ...]
 
 
-def compare(old: Mapping[str, ServerConfig], new: Given, keep: Container[str] = ()) -> ServerDifference:
+def compare(old: Mapping[str, ServerConfig], new: Merged, keep: Container[str] = ()) -> ServerDifference:
     """Compare the servers of a group with a new configuration.
 
     Configurations are compared with their secrets. A server with an invalid new entry stays as is, because a typo must
@@ -603,7 +603,7 @@ def changed_fields(old: ServerConfig, new: ServerConfig) -> tuple[str, ...]:
 
 
 def change_lines(
-    old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: ServerDifference, new: Given
+    old: Mapping[str, ServerConfig], homes: Mapping[str, str], difference: ServerDifference, new: Merged
 ) -> list[tuple[int, str]]:
     """Describe a difference for people: level and text of one line per source, without values."""
     what: dict[str, list[str]] = {}

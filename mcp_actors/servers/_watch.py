@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from .._tasks import Upkeep
     from ..config import Source, TableSource
     from ..kernel import SupervisorRef
-    from ._sources import Configured, Given, Sources
+    from ._sources import Configured, Merged, Sources
 
 
 logger = Log("mcp_actors.servers")
@@ -91,8 +91,8 @@ class WatchActor(Actor):
     """
 
     _sources: Sources
-    _apply: Callable[[SupervisorRef, Given, Callable[[], bool]], Awaitable[object]]
-    _note: Callable[[Given], object]
+    _apply: Callable[[SupervisorRef, Merged, Callable[[], bool]], Awaitable[object]]
+    _note: Callable[[Merged], object]
     _emit: Callable[[Event], None]
     _upkeep: Upkeep
     _opened: trio.Event
@@ -146,21 +146,21 @@ class WatchActor(Actor):
         """Read all sources again, and apply the difference. Errors are logged and not raised."""
         configs = self._sources.configs
         try:
-            given = await self._sources.read(configs, lenient=True)
+            merged = await self._sources.read(configs, lenient=True)
             assert self.supervisor is not None
-            await self._apply(self.supervisor, given, partial(self._adopt, given, configs))
+            await self._apply(self.supervisor, merged, partial(self._adopt, merged, configs))
         except ConfigError as error:
             self._refuse(error)
         except (ActorStopped, ActorCrashed, ActorStartError):
             return  # the group closes
 
-    def _adopt(self, given: Given, configs: tuple[Configured, ...]) -> bool:
+    def _adopt(self, merged: Merged, configs: tuple[Configured, ...]) -> bool:
         """Keep a reading, unless a newer one, or `ServerGroup.reload`, was faster."""
-        if self._sources.configs is not configs or self._sources.is_outdated(given):
+        if self._sources.configs is not configs or self._sources.is_outdated(merged):
             return False
         self._reported = None
-        new = self._sources.adopt(given, configs, again=True)
-        self._note(given)
+        new = self._sources.adopt(merged, configs, again=True)
+        self._note(merged)
         for error in new:
             self._report(error)
         return True
@@ -244,7 +244,7 @@ class StatusBoard:
         known = self._written.get(table.name, set())
         self._written[table.name] = known | states.keys()  # note before writing: a cancelled thread still writes
         gone = dict.fromkeys(known - states.keys())
-        error = await self.sources.tell(table, partial(table.write_status, {**states, **gone}))
+        error = await self.sources.run_job(table, partial(table.write_status, {**states, **gone}))
         if error is None:
             self._written[table.name] = {*states}
             self._failing.discard(table.name)

@@ -174,7 +174,7 @@ async def test_reports_of_a_request_that_has_ended_are_not_waited_for() -> None:
     ended = list[str]()
     with Deadlines("a", None, None).begin(ListTools()) as deadline:
         pass
-    deadline.hurry(LAST_REPORTS, lambda: ended.append("at once"))
+    deadline.call_later(LAST_REPORTS, lambda: ended.append("at once"))
     assert ended == ["at once"]
 
 

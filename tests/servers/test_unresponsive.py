@@ -129,7 +129,7 @@ async def test_a_server_that_dies_after_its_wrapper_is_noticed_at_the_first_evid
         await servers["a"].wait_ready()
         assert int(text_of(await servers["a"].call_tool("pid"))) == serving
         # The look for a successor follows the check, in a thread: the server must live until it is found.
-        await eventually(lambda: servers["a"]._record.connections[0].health._succeeded)
+        await eventually(lambda: servers["a"]._record.connections[0].health._has_successor)
         os.kill(serving, signal.SIGKILL)
         await wait_ended([serving])
         if evidence == "call":

@@ -70,7 +70,7 @@ if TYPE_CHECKING:
     from .._session import ConnectionSession, SessionCallbacks
     from ..record import ConnectionRecord, MessageRelay
     from ..requests import Request
-    from ._negotiation import Patience
+    from ._negotiation import ConnectLimits
 
 
 T = TypeVar("T")
@@ -159,7 +159,7 @@ class ServerActor(Actor):
                 self._record.life.note_failure(session_failed(self._name, exc, self._masker))
                 raise
             if (known := known_failure(self._link, exc)) is not None:
-                if type(known) is ConnectFailed and self._record.opening.worked:
+                if type(known) is ConnectFailed and self._record.next_connect.worked:
                     known.hopeless = False  # a missing command or folder may come back
                 raise known from known.__cause__
             failure = connect_failed(config, cast("ConnectPhase", self._phase.value), self._link, exc)
@@ -188,7 +188,7 @@ class ServerActor(Actor):
                     yield
                     return
             except Exception as exc:
-                again = self._phase is ConnectionPhase.NEGOTIATING and negotiation.begins_anew(self._link, exc)
+                again = self._phase is ConnectionPhase.NEGOTIATING and negotiation.switches_to_legacy(self._link, exc)
                 required = known_failure(self._link, exc)
                 if self._phase.connected or not (again or await ask_to_sign_in(self._record, required)):
                     raise
@@ -199,10 +199,10 @@ class ServerActor(Actor):
     async def _attempt(self, negotiation: Negotiation) -> AsyncIterator[None]:
         self._phase = ConnectionPhase.OPENING
         async with (
-            # The order matters. Patience is outermost, so its timeout covers everything below. Callbacks come before
+            # The order matters. The limits are outermost, so they cover everything below. Callbacks come before
             # the link, and so end after: a callback that ignores cancellation cannot keep a process alive. The session
             # comes last, so it can still write while it closes.
-            negotiation.patience() as patience,
+            negotiation.limits() as limits,
             open_callbacks(self._record, self.join_handler) as questions,
             open_link(
                 self._record.config,
@@ -214,17 +214,17 @@ class ServerActor(Actor):
             self._link, self._phase = link, ConnectionPhase.NEGOTIATING
             self._record.session.masker = link.masker
             self._record.follow_stderr(lambda: link.obituary().stderr_tail)
-            async with self._open_session(link, questions.for_session(), negotiation, patience):
-                patience.connected()
+            async with self._open_session(link, questions.for_session(), negotiation, limits):
+                limits.connected()
                 self._phase = ConnectionPhase.SERVING
                 yield
 
     @asynccontextmanager
     async def _open_session(
-        self, link: Link, callbacks: SessionCallbacks, negotiation: Negotiation, patience: Patience
+        self, link: Link, callbacks: SessionCallbacks, negotiation: Negotiation, limits: ConnectLimits
     ) -> AsyncIterator[None]:
         async with (
-            patience.follow(link),
+            limits.follow(link),
             open_incoming(self._record.listeners, self._task_failed) as incoming,
             self._prefer_link_failure(link),
         ):
@@ -232,7 +232,7 @@ class ServerActor(Actor):
             session = self._session = negotiation.session(link, callbacks, self.join_handler)
             async with session.open():
                 with closing(incoming):
-                    await negotiation.agree(session, patience, incoming.tasks)
+                    await negotiation.agree(session, limits, incoming.tasks)
                     await self._begin(session, incoming)
                     negotiation.succeeded(session)
                     if link.lifeline.lost:
@@ -296,7 +296,7 @@ class ServerActor(Actor):
         self, session: ConnectionSession, incoming: MessageRelay
     ) -> AbstractContextManager[None]:
         """Send the log level and the subscriptions of earlier connections again."""
-        if self._record.opening.log_level is not None:
+        if self._record.next_connect.log_level is not None:
             incoming.tasks.start_soon(keep_log_level, self._record, self.ref, name=f"{self._name}:log level")
         return renew_subscriptions(session, session.link, incoming.tasks, self._record, self.ref)
 
@@ -307,7 +307,7 @@ class ServerActor(Actor):
     def _remember(self, session: ConnectionSession, show_tools: Callable[[], None]) -> None:
         identity = session.listener.server_info
         self._record.session.pid, self._record.session.take_again = session.link.pid, self.take_again
-        self._record.opening.worked = True
+        self._record.next_connect.worked = True
         self._record.server.info = ServerInfo(
             name=identity.name if identity is not None else None,
             version=identity.version if identity is not None else None,

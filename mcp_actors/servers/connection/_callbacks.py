@@ -307,8 +307,8 @@ class Notifications:
 
     def _is_below_level(self, level: LoggingLevel) -> bool:
         """Return True for an unwanted message: some servers ignore their level, or have none."""
-        opening = self._record.opening
-        lowest = None if opening.own_levels else opening.log_level
+        known = self._record.next_connect
+        lowest = None if known.own_levels else known.log_level
         return lowest is not None and LEVELS.index(level) < LEVELS.index(lowest)
 
     def _flooded(self) -> None:

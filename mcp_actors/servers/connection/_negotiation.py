@@ -1,7 +1,7 @@
 """Negotiate the protocol era with a server, in limited time.
 
 Servers of the legacy era may ignore, refuse, or die of ``server/discover``; silence may mean a slow start.
-`Negotiation` agrees on an era for each connect; `Patience` bounds each attempt, and the wait of callers.
+`Negotiation` agrees on an era for each connect; `ConnectLimits` bounds each attempt, and the wait of callers.
 
 Theory of operation
 -------------------
@@ -22,7 +22,7 @@ The first usable result decides.
 Over HTTP and in process, ``initialize`` follows an error, no modern version, or no answer in time. An error with a
 common modern version repeats ``server/discover`` instead; an error with only versions without a handshake fails the
 connect. A failure of the transport says nothing about the era, and ends the connect. For a client that answers
-questions, a gateway begins with ``initialize`` (`Opening.legacy_first`); ``server/discover`` follows a refusal.
+questions, a gateway begins with ``initialize`` (`NextConnect.legacy_first`); ``server/discover`` follows a refusal.
 
 Owns: the tasks that watch a process until connected; requests run in tasks of the connection.
 Writes: in the record, the era of the next connect, the connecting link, and the overdue mark; the turn to connect; a
@@ -95,17 +95,17 @@ class Negotiation:
 
     def __init__(self, record: ConnectionRecord) -> None:
         self._record = record
-        self._remembered = record.opening.era
-        begins_legacy = record.opening.legacy_first and record.config.protocol == "auto"
-        self._era = record.opening.era or (LEGACY if begins_legacy else first_era(record.config))
+        self._remembered = record.next_connect.era
+        begins_legacy = record.next_connect.legacy_first and record.config.protocol == "auto"
+        self._era = record.next_connect.era or (LEGACY if begins_legacy else first_era(record.config))
         self._began = trio.current_time()
         self._asked_both = False
         self._hurried = False
         self._unanswered = False
 
     @asynccontextmanager
-    async def patience(self) -> AsyncIterator[Patience]:
-        """Wait for the server's turn to connect, and bound the attempt until `Patience.connected` is called.
+    async def limits(self) -> AsyncIterator[ConnectLimits]:
+        """Wait for the server's turn to connect, and bound the attempt until `ConnectLimits.connected` is called.
 
         Raises:
             TimedOut: the attempt took too long.
@@ -118,33 +118,33 @@ class Negotiation:
 
         until = self._began + (config.connect_timeout or math.inf)
         async with server.capacity.turn(server.place, until, late, life.level_of_attempt) as turn:
-            patience = Patience(config, life, began=self._began, hurried=self._hurried, turn=turn)
-            with patience.scope:
-                yield patience
-        if patience.scope.cancelled_caught:
-            raise patience.over()
+            limits = ConnectLimits(config, life, began=self._began, hurried=self._hurried, turn=turn)
+            with limits.scope:
+                yield limits
+        if limits.scope.cancelled_caught:
+            raise limits.over()
 
     def session(self, link: Link, callbacks: SessionCallbacks, join_handler: Callable[[], None]) -> ConnectionSession:
         config = self._record.config
         extensions = [AdaptedExtension(each) for each in config.extensions]
-        info, declared = self._record.server.client_info or OWN_CLIENT, self._record.opening.declared
+        info, declared = self._record.server.client_info or OWN_CLIENT, self._record.next_connect.declared
         dispatcher = LinkDispatcher(link, config.name, self._record.describe, join_handler)
         return ConnectionSession(dispatcher, info, callbacks, extensions, declared)
 
-    async def agree(self, session: ConnectionSession, patience: Patience, tasks: Background) -> None:
+    async def agree(self, session: ConnectionSession, limits: ConnectLimits, tasks: Background) -> None:
         """Agree on an era and adopt it.
 
         Raises:
             mcp.MCPError, ServerError, ConnectionOver, ValidationError, NoCommonVersion, RuntimeError: no agreement.
         """
         if self._era == ASK:
-            await (self._ask_both(session, patience, tasks) if session.link.pid is not None else self._ask(session))
+            await (self._ask_both(session, limits, tasks) if session.link.pid is not None else self._ask(session))
         elif self._era.mode == "legacy":
             await self._shake_hands_or_discover(session)
         else:
             session.adopt(self._era.discovered or await session.discover(self._era.mode))
         if self._era.discovered is None:
-            patience.answered()
+            limits.answered()
         if self._unanswered:
             logger.warning(
                 "server %r: answered initialize but not server/discover, and is used as a legacy server until it "
@@ -203,20 +203,20 @@ class Negotiation:
                 continue
             return
 
-    async def _ask_both(self, session: ConnectionSession, patience: Patience, tasks: Background) -> None:
+    async def _ask_both(self, session: ConnectionSession, limits: ConnectLimits, tasks: Background) -> None:
         """Send a process both requests; adopt the first usable result."""
         answers, name = EraAnswers(), self._record.config.name
         # These tasks live as long as the connection, so a late answer still finds its request and is dropped. A shorter
         # scope would cancel a request on the wire, which the protocol forbids for `initialize`.
         tasks.start_soon(answers.take_discover, session, name=f"{name}:server/discover")
-        tasks.start_soon(self._wait_for_answer, answers, patience, name=f"{name}:probe")
+        tasks.start_soon(self._wait_for_answer, answers, limits, name=f"{name}:probe")
         # No checkpoint between `outcome()` and `wait_change()`: an answer in between would be missed, and nothing else
         # wakes this task.
         while (outcome := answers.outcome()) is None:
             if answers.initialize_is_due and not self._asked_both:
                 self._asked_both = True
                 tasks.start_soon(answers.take_initialize, session, name=f"{name}:initialize")
-                patience.watch_reading(session.link)
+                limits.watch_reading(session.link)
             await answers.wait_change()
         if isinstance(outcome, Exception):
             raise outcome
@@ -226,13 +226,13 @@ class Negotiation:
         else:
             session.adopt(outcome)
 
-    async def _wait_for_answer(self, answers: EraAnswers, patience: Patience) -> None:
+    async def _wait_for_answer(self, answers: EraAnswers, limits: ConnectLimits) -> None:
         """Permit ``initialize`` after a tenth of ``connect_timeout``: servers answer in milliseconds or never."""
-        await patience.read.wait()
+        await limits.read.wait()
         await trio.sleep(0.1 * (self._record.config.connect_timeout or UNBOUNDED))
         answers.permit()
 
-    def begins_anew(self, link: Link | None, exc: Exception) -> bool:
+    def switches_to_legacy(self, link: Link | None, exc: Exception) -> bool:
         """Return True, after switching to the legacy era, if ``server/discover`` made a process exit or hang."""
         if self._era != ASK or link is None or link.pid is None:
             return False
@@ -254,14 +254,14 @@ class Negotiation:
         if self._record.config.protocol == "auto":
             discovered = session.agreed if isinstance(session.agreed, DiscoverResult) else None
             era = era_of(discovered, session.version, session.listener.server_info, self._era)
-            self._record.opening.era = None if self._unanswered else era
+            self._record.next_connect.era = None if self._unanswered else era
 
     def failed(self, error: BaseException | None) -> None:
         """Remember or forget the era after a failed connect. An `error` of None means a timeout."""
-        self._record.opening.legacy_first &= error is not None  # a timeout: perhaps ``initialize`` is ignored
+        self._record.next_connect.legacy_first &= error is not None  # a timeout: perhaps ``initialize`` is ignored
         if self._record.config.protocol == "auto":
             answered = isinstance(error, MCPError) and error.code == UNSUPPORTED_PROTOCOL_VERSION
-            self._record.opening.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
+            self._record.next_connect.era = era_after_failure(self._era, remembered=self._remembered, answered=answered)
 
 
 @define(eq=False)
@@ -352,7 +352,7 @@ INPUT_POLL: Final = 0.1
 """Seconds between checks of whether a process has read its input: the system has no event."""
 
 
-class Patience:
+class ConnectLimits:
     """The time of one attempt to connect.
 
     Attributes:

@@ -282,7 +282,7 @@ def can_ask(record: ConnectionRecord, required: BaseException | None) -> bool:
     asks = isinstance(oauth, OAuth) and oauth.on_sign_in is not None
     if not (asks and record.life.asks_left > 0 and isinstance(required, SignInRequired)):
         return False
-    questions = record.opening.questions
+    questions = record.next_connect.questions
     if questions.allowed(trio.current_time()):
         return True
     if questions.to_be_reported():
@@ -309,7 +309,7 @@ async def ask_to_sign_in(record: ConnectionRecord, required: Exception | None) -
     # restarted while the person decides, or the person refuses, no restart may ask again by itself. All deadlines of
     # the server stop meanwhile, or every call would time out at the speed of a person.
     asks_left, record.life.asks_left = record.life.asks_left - 1, 0
-    record.opening.questions.note(trio.current_time())
+    record.next_connect.questions.note(trio.current_time())
     record.life.note_question(required.challenge)
     try:
         with record.calls.deadlines.asking():

@@ -271,16 +271,16 @@ class ServerGroup(GroupFacts[ServerRef]):
     async def _reload(self, new: tuple[Configured, ...]) -> Reloaded | None:
         """Read and apply these or the current configurations; return None if the reading is outdated."""
         configs = new or self._sources.configs
-        given = await self._sources.read(configs, whole=True)
+        merged = await self._sources.read(configs, whole=True)
 
         def adopt() -> bool:
-            if (not new and configs is not self._sources.configs) or self._sources.is_outdated(given):
+            if (not new and configs is not self._sources.configs) or self._sources.is_outdated(merged):
                 return False
-            self._sources.adopt(given, configs)
-            self._roster.note_given(given)
+            self._sources.adopt(merged, configs)
+            self._roster.note_merged(merged)
             return True
 
-        return await self._change(Reload(given, adopt, keep_added=not new))
+        return await self._change(Reload(merged, adopt, keep_added=not new))
 
     async def _change(self, message: Call[T]) -> T:
         if self._roster.closing:

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from ..._tasks import ClosingOrder
     from ...config import ServerConfig
     from ...kernel import SupervisorRef
-    from .._sources import Given
+    from .._sources import Merged
     from .._watch import StatusBoard
     from ..record import ServerRecord
     from ._memory import CatalogMemory
@@ -73,12 +73,12 @@ class Replace(Call[Wish]):
 class Reload(Call["Reloaded | None"]):
     """Change whatever differs from a configuration.
 
-    `adopt` keeps `given` as the group's configuration, once nothing can refuse the change. If other sources or a newer
+    `adopt` keeps `merged` as the group's configuration, once nothing can refuse the change. If other sources or a newer
     reading have come meanwhile, `adopt` returns False, and nothing is changed. `keep_added` leaves servers from
     `ServerGroup.add` unchanged.
     """
 
-    given: Given
+    merged: Merged
     adopt: Callable[[], bool]
     keep_added: bool
 
@@ -274,15 +274,15 @@ class LifecycleActor(Actor):
 
         A required server that cannot be connected is shown and retried: perhaps no caller handles the error.
         """
-        given = message.given
+        merged = message.merged
         async with self._set:
             members = {name: each for name, each in self._roster.members.items() if not each.record.life.leaving}
             added = self._roster.added if message.keep_added else frozenset[str]()
             old = {name: member.record.life.wanted.config for name, member in members.items()}
-            given.refuse_unset(old)
-            difference = compare(old, given, added)
+            merged.refuse_unset(old)
+            difference = compare(old, merged, added)
             self._roster.check(difference.servers)
-            given.ignore(added)
+            merged.ignore(added)
             homes = {**self._roster.homes, **dict.fromkeys(self._roster.added, "add()")}
             if not message.adopt():
                 return None
@@ -303,14 +303,14 @@ class LifecycleActor(Actor):
                 await self._wait_configured(wish.server.record)
         finally:
             self._roster.arrange(config.name for config in difference.servers)
-        for level, line in change_lines(old, homes, difference, given):
+        for level, line in change_lines(old, homes, difference, merged):
             logger.log(level, "%s", line)
         summary = ReloadSummary(
             added=tuple(config.name for config in difference.added),
             removed=difference.removed,
             changed=tuple(config.name for config in difference.changed),
             unchanged=difference.unchanged,
-            failed=dict(given.failed),
+            failed=dict(merged.failed),
         )
         return Reloaded(summary, tuple(wishes))
 

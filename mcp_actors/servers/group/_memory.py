@@ -80,7 +80,7 @@ class _Known:
 
     listed: tuple[KnownTool, ...]
     accepted: Pins | None
-    legacy: str | None
+    quirk: str | None
     pins_only: bool = False
 
 
@@ -91,7 +91,7 @@ class _Remembered:
     listed: tuple[KnownTool, ...] | None
     accepted: Pins | None
     identity: str | None
-    legacy: str | None
+    quirk: str | None
 
 
 class CatalogMemory:
@@ -210,13 +210,13 @@ class CatalogMemory:
             if known.accepted is not None:
                 catalog.admission.judge_by(known.accepted)
             return
-        if known.legacy is not None and self._records[server].config.protocol == "auto":
-            self._records[server].opening.era = Era("legacy", quirk=known.legacy)
+        if known.quirk is not None and self._records[server].config.protocol == "auto":
+            self._records[server].next_connect.era = Era("legacy", quirk=known.quirk)
         if known.listed is None:
             catalog.admission.judge_by(known.accepted or Pins())
         else:
             catalog.restore(known.listed, known.accepted)
-            self._kept[server] = _Known(known.listed, known.accepted, known.legacy)
+            self._kept[server] = _Known(known.listed, known.accepted, known.quirk)
 
     def _blocks(self, server: str) -> bool:
         return self._records[server].config.on_tool_change == "block"
@@ -296,7 +296,7 @@ class CatalogMemory:
             return catalog.known or server in self._moved
         if unread is not None and catalog.admission.accepted is unread.accepted:
             return False
-        if record.life.state in ACTIVE and _quirk(record) != kept.legacy:
+        if record.life.state in ACTIVE and _quirk(record) != kept.quirk:
             return True
         # By identity: a comparison by value is slow and left to the thread.
         return catalog.listed is not kept.listed or catalog.admission.accepted is not kept.accepted
@@ -312,7 +312,7 @@ def _known(record: ServerRecord) -> _Known:
 
 
 def _quirk(record: ServerRecord) -> str | None:
-    return None if record.opening.era is None else record.opening.era.quirk
+    return None if record.next_connect.era is None else record.next_connect.era.quirk
 
 
 class MemoryActor(Actor):
@@ -391,7 +391,7 @@ def _save(store: CatalogStore, key: str, server: str, known: _Known, identity: s
             tools=stored,
             pins=known.accepted,
             identity=identity,
-            legacy=known.legacy,
+            legacy=known.quirk,
             former=_former(store, key, known),
         )
         store.save(key, catalog)

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from ...kernel import Event, SupervisorRef
-    from .._sources import Given
+    from .._sources import Merged
     from ..record import ConnectionRecord, ServerRecord
 
 
@@ -192,11 +192,11 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
 
 
 async def _read_first(sources: Sources, configs: tuple[Configured, ...], roster: Roster) -> None:
-    given = await sources.read(configs)
-    roster.check(given.enabled)
-    sources.adopt(given, configs)
-    roster.note_given(given)
-    roster.enter(*given.enabled)
+    merged = await sources.read(configs)
+    roster.check(merged.enabled)
+    sources.adopt(merged, configs)
+    roster.note_merged(merged)
+    roster.enter(*merged.enabled)
 
 
 def _followers_of(
@@ -208,13 +208,13 @@ def _followers_of(
         return {name: record.life.state for name, record in roster.records.items() if record.config.source == source}
 
     hub.add(board := StatusBoard(sources, states, roster.upkeep))
-    watching = partial(WatchActor, sources, _apply, roster.note_given, hub.emit, roster.upkeep, roster.opened)
+    watching = partial(WatchActor, sources, _apply, roster.note_merged, hub.emit, roster.upkeep, roster.opened)
     watcher = ChildSpec(WATCH, watching, restart="temporary")
     return board, [*([watcher] if watch else []), *([status_spec(board)] if board.tables else [])]
 
 
-async def _apply(group: SupervisorRef, given: Given, adopt: Callable[[], bool]) -> None:
-    await group.child(LIFECYCLE).call(Reload(given, adopt, keep_added=True))
+async def _apply(group: SupervisorRef, merged: Merged, adopt: Callable[[], bool]) -> None:
+    await group.child(LIFECYCLE).call(Reload(merged, adopt, keep_added=True))
 
 
 @asynccontextmanager

@@ -65,7 +65,7 @@ if TYPE_CHECKING:
     from ...catalog import Pins
     from ...config import Callbacks, EffectiveCallbacks, ServerConfig
     from ...kernel import Actor, ActorRef, EventHub
-    from .._sources import Given
+    from .._sources import Merged
     from .._watch import StatusBoard
     from ..record import ConnectionRecord, Retirement
     from ._memory import CatalogMemory
@@ -330,9 +330,9 @@ class Roster:
         order = dict.fromkeys((*(name for name in names if name in self.members), *self.members))
         self.members = MappingProxyType({name: self.members[name] for name in order})
 
-    def note_given(self, given: Given) -> None:
-        kept = {name: home for name, home in self.homes.items() if name in given.failed}  # their servers continue
-        self.not_loaded, self.homes = MappingProxyType(dict(given.failed)), MappingProxyType({**kept, **given.homes})
+    def note_merged(self, merged: Merged) -> None:
+        kept = {name: home for name, home in self.homes.items() if name in merged.failed}  # their servers continue
+        self.not_loaded, self.homes = MappingProxyType(dict(merged.failed)), MappingProxyType({**kept, **merged.homes})
 
     def _options(self, config: ServerConfig) -> RecordOptions:
         return {

@@ -68,9 +68,9 @@ class ConnectionHealth:
     _due: float = field(default=math.inf, init=False)
     _nap: trio.CancelScope = field(factory=trio.CancelScope, init=False)
     # The process has exited, the pipes are open, and no answer has come since.
-    _left_alone: bool = field(default=False, init=False)
+    _exited_unanswered: bool = field(default=False, init=False)
     # The process has exited, and another process may be the server.
-    _succeeded: bool = field(default=False, init=False)
+    _has_successor: bool = field(default=False, init=False)
 
     @property
     def connected(self) -> bool:
@@ -88,7 +88,7 @@ class ConnectionHealth:
 
     @property
     def condition(self) -> Condition:
-        if self._left_alone and self.ladder.here:
+        if self._exited_unanswered and self.ladder.here:
             return "unhealthy"
         return self.ladder.condition(self.policy)
 
@@ -109,7 +109,7 @@ class ConnectionHealth:
     def answered(self) -> None:
         before = self.condition
         self._climb(self.ladder.answered(trio.current_time()))
-        self._left_alone = False
+        self._exited_unanswered = False
         if before != "healthy":
             self.on_change()
 
@@ -145,7 +145,7 @@ class ConnectionHealth:
         link.lifeline.on_exit = self._exited
         interval = self.policy.timeout if self.failing else self.policy.interval or math.inf
         self._due = math.inf if self.policy.interval is None else trio.current_time() + interval
-        self._left_alone = self._succeeded = False
+        self._exited_unanswered = self._has_successor = False
         if link.lifeline.exited:
             self._exited()
 
@@ -163,7 +163,7 @@ class ConnectionHealth:
         self._due = math.inf if self.policy.interval is None else trio.current_time() + self.policy.interval
 
     def _check_by(self, time: float) -> None:
-        if self.policy.interval is not None or self._left_alone:
+        if self.policy.interval is not None or self._exited_unanswered:
             self._due = min(self._due, time)
             self._nap.cancel("a check is due earlier")
 
@@ -171,7 +171,7 @@ class ConnectionHealth:
         # A child may serve on over the pipes of the process, so the connection is only unhealthy now, and checked soon,
         # even without an `interval`. A check at once could end the connection on a broken pipe before the last output
         # is read, and the error would not say why the process exited.
-        self._left_alone = True
+        self._exited_unanswered = True
         self._check_by(trio.current_time() + 0.25)  # the last output is read meanwhile
         self.on_change()
 
@@ -180,11 +180,11 @@ class ConnectionHealth:
         assert self._link is not None
         due = self.ladder.verdict(self.policy)
         if self._link.lifeline.exited and not self.ladder.here:
-            self._succeeded = self._succeeded or await self._link.may_serve_on()
+            self._has_successor = self._has_successor or await self._link.may_serve_on()
         elif self._link.lifeline.exited and self._link.lifeline.heard_at <= self.ladder.since:
-            if self._left_alone:
+            if self._exited_unanswered:
                 return None if self._is_busy() and await self._link.may_serve_on() else "restart"
-            if self._succeeded and not await self._link.may_serve_on():
+            if self._has_successor and not await self._link.may_serve_on():
                 return "restart"
         if due is None or self._link.suspended or self._link.trusted:
             return due

@@ -10,7 +10,8 @@ Theory of operation
     ServerRecord                     written by
      ├─ config, required, callbacks  the lifecycle actor, with configure() and move()
      ├─ life                         itself, by events of connections and wishes of refs and group
-     ├─ catalog, resources, opening  the connections and their requests
+     ├─ catalog, resources,          the connections and their requests
+     │  next_connect
      ├─ calls                        the callers of requests
      └─ connections                  configure()
          ├─ ConnectionRecord "shop:1"
@@ -143,7 +144,7 @@ class SignInQuestions:
 
 
 @define(eq=False)
-class Opening:
+class NextConnect:
     """Facts from earlier connections for the next connect, written by the connection if not noted otherwise.
 
     Attributes:
@@ -169,8 +170,8 @@ class Opening:
 class ConnectionRecord:
     """The lasting parts of one connection, which an actor connects again and again.
 
-    `config`, `calls`, `catalog`, `opening` and `subscriptions` belong to the server; a spare connection has a catalog,
-    an opening and (empty) subscriptions of its own.
+    `config`, `calls`, `catalog`, `next_connect` and `subscriptions` belong to the server; a spare connection has a
+    catalog, a next connect and (empty) subscriptions of its own.
 
     Attributes:
         name: the name of the actor.
@@ -188,7 +189,7 @@ class ConnectionRecord:
         self.config: ServerConfig = evolve(config, keep_resources=False) if spare else config
         self.calls: PolicyState = server.calls
         self.catalog: ServerCatalog = server.catalog.copy_for_isolated() if spare else server.catalog
-        self.opening: Opening = evolve(server.opening) if spare else server.opening
+        self.next_connect: NextConnect = evolve(server.next_connect) if spare else server.next_connect
         self.listeners: Listeners = Listeners(config.name, of=None if spare else server.listeners)
         self.subscriptions: Subscriptions = Subscriptions(self.listeners) if spare else server.subscriptions
         failing = set[str]() if spare else server.health.failing
@@ -231,7 +232,7 @@ class ConnectionRecord:
         self.listeners.clear()
         self.life.release()
         self.health.on_change = nothing
-        del self.server, self.config, self.calls, self.catalog, self.opening, self.subscriptions, self.health
+        del self.server, self.config, self.calls, self.catalog, self.next_connect, self.subscriptions, self.health
 
 
 class ServerRecord:
@@ -278,7 +279,7 @@ class ServerRecord:
         self.place: int = self.capacity.new_place()
         self.woken: bool = False
         self.info: ServerInfo | None = None
-        self.opening: Opening = Opening(self.callbacks.log_level)
+        self.next_connect: NextConnect = NextConnect(self.callbacks.log_level)
         self.listeners: Listeners = Listeners(config.name)
         self.done: DonePages = DonePages()
         self.subscriptions: Subscriptions = Subscriptions(self.listeners)
@@ -304,8 +305,8 @@ class ServerRecord:
         Waiting requests, subscriptions and accepted tools stay.
         """
         if callbacks.log_level != self.callbacks.log_level:
-            self.opening.log_level = callbacks.log_level
-        self.opening.era, self.opening.worked = None, False  # the server may be another program
+            self.next_connect.log_level = callbacks.log_level
+        self.next_connect.era, self.next_connect.worked = None, False  # the server may be another program
         self.config, self.required, self.callbacks, self.client_info = config, required, callbacks, client_info
         self.strict = False  # the change is made, whether the server connects now or later
         self.calls.configure(config)
@@ -354,8 +355,8 @@ class ServerRecord:
             return not_offered(name, operation, kind) if getattr(self.callbacks, kind) is None else None
         what = f"asks for {kind} in the way of 2025-11-25, which is not supported in sessions since 2026-07-28"
         remedy = f"set protocol='legacy' for it, and callbacks=Callbacks({kind}=…) if it has none"
-        if not self.opening.warned:
-            self.opening.warned = True
+        if not self.next_connect.warned:
+            self.next_connect.warned = True
             logger.warning("server %r: %s %s; %s", name, operation, what, remedy)
         what = f"server {name!r}: {operation} {what}; it may have taken effect; {remedy}"
         return NotSupported(what, server=name, capability=kind)

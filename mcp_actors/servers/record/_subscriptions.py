@@ -7,7 +7,7 @@ Theory of operation
 -------------------
 A subscription collects changed resources for its reader, each at most once, because a change is only a reason to read
 again. `Subscriptions` registers a caller's subscription with the server. A new connection renews the registered
-subscriptions that the server had accepted (`Subscriber`); with replicas, the longest serving connection does.
+subscriptions that the server had accepted (`SubscribingConnection`); with replicas, the longest serving one does.
 
 Owns: waiting changes and listeners; `open_incoming` opens a nursery for most tasks of a connection.
 Writes: the log, for a listener that raises.
@@ -165,7 +165,7 @@ class Subscription:
         self._wake = trio.Event()
 
 
-class Subscriber(Protocol):
+class SubscribingConnection(Protocol):
     @property
     def modern(self) -> bool:
         """True if each subscription has a stream of its own for changes."""
@@ -184,18 +184,18 @@ class Subscriptions:
     """All subscriptions to resources of one server; `ended_at` is when the last subscription ended."""
 
     def __init__(self, listeners: Listeners) -> None:
-        self._connections: list[Subscriber] = []
+        self._connections: list[SubscribingConnection] = []
         self.ended_at: float = -math.inf
         self._subscriptions: dict[Subscription, None] = {}
         listeners.add(ResourceUpdatedNotification, self._updated)
 
     @property
-    def connection(self) -> Subscriber | None:
+    def connection(self) -> SubscribingConnection | None:
         """The connection that has the subscriptions: with replicas, the longest serving one."""
         return self._connections[0] if self._connections else None
 
     @contextmanager
-    def connected(self, connection: Subscriber) -> Iterator[None]:
+    def connected(self, connection: SubscribingConnection) -> Iterator[None]:
         """Renew the subscriptions over this connection, now or once earlier connections have ended."""
         self._connections.append(connection)
         try:
@@ -207,7 +207,7 @@ class Subscriptions:
             if had_them and self.connection is not None:
                 self._renew_over(self.connection)
 
-    def _renew_over(self, connection: Subscriber) -> None:
+    def _renew_over(self, connection: SubscribingConnection) -> None:
         if connection is self.connection:
             connection.begin()
 

@@ -179,9 +179,9 @@ class Caller:
             if isinstance(failure, ServerError) and failure.server != self._config.name:
                 raise failure  # from a middleware, about another server
             # ConnectFailed comes only from an isolated attempt that sent nothing; a trusted gateway can say "not_sent",
-            # too. A middleware may still have sent an earlier call, so `begun` counts.
+            # too. A middleware may still have sent an earlier call, so `possible_effects` counts.
             unsent = isinstance(failure, ConnectFailed) or getattr(failure, "outcome", "unknown") == "not_sent"
-            sent = deadline.begun > 0 or not unsent
+            sent = deadline.possible_effects > 0 or not unsent
             retries.deadline = deadline.at  # it moves while a person signs in
             verdict = retries.failed(failure, trio.current_time(), sent=sent, random=random.random)
             if isinstance(verdict, NoRetry):
@@ -348,7 +348,7 @@ class Caller:
         except ActorStopped:
             raise self._life.gone() from None
 
-    def given_up(self) -> ServerUnavailable | None:
+    def error_if_given_up(self) -> ServerUnavailable | None:
         """Return the error for a subscription to a server that will not come back by itself; otherwise None.
 
         Also None while the group is closing, which ends subscriptions with an error of its own.
@@ -441,7 +441,7 @@ class PendingRequest(Handle, Generic[T]):
         for a value that middleware has made or changed, the value itself is written.
         """
         kept = self._request.kept
-        if kept is not None and (raw := kept.has(value)) is not None:
+        if kept is not None and (raw := kept.raw_of(value)) is not None:
             return raw
         dumped: dict[str, Any] = value.model_dump(by_alias=True, mode="json", exclude_none=True)
         return dumped

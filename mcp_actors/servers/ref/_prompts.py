@@ -365,7 +365,7 @@ class ResourceFunctions(ServerRequests):
         given = tuple(dict.fromkeys(given_text(self.name, method, "uri", uri) for uri in uris))
         if not given:
             raise refused(self.name, method, "uris", (), "is empty; give the URI of each resource")
-        subscriptions, subscription = self._record.subscriptions, Subscription(given, self._caller.given_up)
+        subscriptions, subscription = self._record.subscriptions, Subscription(given, self._caller.error_if_given_up)
         subscriptions.add(subscription)
         try:
             await self._ask(Subscribe(subscription))

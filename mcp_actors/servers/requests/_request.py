@@ -5,7 +5,7 @@ unless the server refuses its headers, asks for input, or answers with a result 
 decided in ``ref``.
 
 Owns: nothing; a request belongs to its caller, and in the mailbox to the connection.
-Writes: deadlines, and `Opening.own_levels`; runs the caller's progress callback.
+Writes: deadlines, and `NextConnect.own_levels`; runs the caller's progress callback.
 Calls: catalog, config, kernel, servers.
 """
 
@@ -105,9 +105,9 @@ def meta_for(
     session: ConnectionSession, record: ConnectionRecord, meta: Mapping[str, Any] | None = None
 ) -> Mapping[str, Any] | None:
     """Return the ``_meta`` of a request: the caller's, plus the log level since 2026-07-28 (see `SetLogLevel`)."""
-    if record.opening.log_level is not None and session.modern:
-        record.opening.own_levels |= LOG_LEVEL_META_KEY in (meta or ())
-        return {LOG_LEVEL_META_KEY: record.opening.log_level, **(meta or {})}
+    if record.next_connect.log_level is not None and session.modern:
+        record.next_connect.own_levels |= LOG_LEVEL_META_KEY in (meta or ())
+        return {LOG_LEVEL_META_KEY: record.next_connect.log_level, **(meta or {})}
     return meta
 
 
@@ -234,7 +234,7 @@ class LastAnswer:
     def keep(self, raw: Json, value: Any) -> None:
         self._raw, self._value = raw, value
 
-    def has(self, value: Any) -> Json | None:
+    def raw_of(self, value: Any) -> Json | None:
         if value is not self._value:
             return None
         model: Any = type(value)
@@ -324,7 +324,7 @@ class PlainRequest(Request[ResultT]):
             if passing.answers and not session.modern:
                 raise _no_questions(config.name, self.operation, session.version)
             capabilities = passing.capabilities if session.modern else None  # older servers know them already
-        meta = self.meta if record.opening.log_level is None else meta_for(session, record, self.meta)
+        meta = self.meta if record.next_connect.log_level is None else meta_for(session, record, self.meta)
         if self.progress is None and config.progress_timeout is None:
             return None if meta is None and capabilities is None else Extras(meta, None, capabilities)
         return Extras(meta, Reports(config.name, self.progress, self.deadline), capabilities)

@@ -293,7 +293,7 @@ class Around(InTask):
                 return await wrapped(self._call_next, config.middleware)(given)
         except Exception as exc:
             if self.error is None:
-                if self._deadline.begun and getattr(exc, "outcome", None) == "not_sent":
+                if self._deadline.possible_effects and getattr(exc, "outcome", None) == "not_sent":
                     exc.outcome = "unknown"  # type: ignore[attr-defined]  # an earlier call of the middleware was sent
                 raise
         error = self.error or self._deadline.keeper.failure(self._deadline)
@@ -308,28 +308,28 @@ class Around(InTask):
         if deadline.call is not self:  # the caller has left, but a thread or task of the middleware continues
             what = f"server {self._config.name!r}: {request.operation}: call_next() called after the request had ended"
             raise RuntimeError(f"{what}; nothing was sent; call it within the middleware")
-        # `deadline.begun` says whether a later failure may claim that nothing was sent, so every way out counts: an
-        # answer, a failure after the send, and a cancellation, after which nothing is known. Otherwise the retry policy
-        # would repeat a call that may have had an effect.
+        # `deadline.possible_effects` says whether a later failure may claim that nothing was sent, so every way out
+        # counts: an answer, a failure after the send, and a cancellation, after which nothing is known. Otherwise the
+        # retry policy would repeat a call that may have had an effect.
         call: PendingCall[CallToolResult] | None = None
         try:
             call = self._send(request)
             self.latest: PendingCall[Any] | None = call
             self.calls.append(call)
             result = await call.wait()
-            deadline.begun += 1
+            deadline.possible_effects += 1
             return result
         except Exception as exc:
             failure = self._translate(exc, request)
             unsent = isinstance(failure, NOT_SENT) or getattr(failure, "outcome", "unknown") == "not_sent"
-            deadline.begun += call is not None and not unsent
+            deadline.possible_effects += call is not None and not unsent
         except BaseException:
-            deadline.begun += call is not None
+            deadline.possible_effects += call is not None
             raise
         finally:
             if call is not None:
                 self.calls.remove(call)
-                deadline.keeper.settled()  # a drain may wait for the last message
+                deadline.keeper.wake_waiters()  # a drain may wait for the last message
                 if self.handed_over:
                     deadline.renew()  # the end of this message stopped the progress timeout of the remaining messages
         try:

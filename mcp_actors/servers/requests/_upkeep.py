@@ -149,12 +149,12 @@ class SetLogLevel(Request[None]):
     of_the_session: ClassVar[bool] = True
 
     async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
-        before = record.opening.log_level
+        before = record.next_connect.log_level
         level = self.level or before
         if level is None:
             return
         # Set before the send: of two concurrent calls, the last to send then also wins here.
-        record.opening.log_level = level
+        record.next_connect.log_level = level
         if session.modern:
             return
         # If this raises, callbacks still keep to the level.
@@ -162,8 +162,8 @@ class SetLogLevel(Request[None]):
         try:
             await session.ask("logging/setLevel", {"level": level}, attempt=self.deadline)
         except Exception:
-            if record.opening.log_level == level:  # unless a later call has replaced it meanwhile
-                record.opening.log_level = before
+            if record.next_connect.log_level == level:  # unless a later call has replaced it meanwhile
+                record.next_connect.log_level = before
             raise
 
 

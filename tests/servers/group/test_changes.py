@@ -30,7 +30,7 @@ from mcp_actors import (
 )
 from mcp_actors.kernel import Event, Starting
 from mcp_actors.servers import ConfigChanged, ServerAdded, ServerEvent, ServerRemoved
-from mcp_actors.servers._sources import Given, ServerDifference, compare
+from mcp_actors.servers._sources import Merged, ServerDifference, compare
 from mcp_actors.servers.group._lifecycle import LifecycleActor
 
 from ...messages import Said
@@ -601,9 +601,9 @@ def test_the_difference_of_two_configurations(old: str, new: str, failed: str, e
         return absent(name)
 
     error = ConfigError("wrong", source="x")
-    given = Given([config(name) for name in new.split()], dict.fromkeys(failed.split(), error))
-    given.servers.append(absent("off", enabled=False))
-    found = compare({name: config(name) for name in old.split()}, given)
+    merged = Merged([config(name) for name in new.split()], dict.fromkeys(failed.split(), error))
+    merged.servers.append(absent("off", enabled=False))
+    found = compare({name: config(name) for name in old.split()}, merged)
     added, removed, unchanged, order = (tuple(each.split()) for each in expected)
     servers = tuple(map(config, order))
     assert found == ServerDifference(
@@ -615,8 +615,8 @@ def test_a_secret_counts_in_the_difference() -> None:
     def config(token: str) -> ServerConfig:
         return ServerConfig("a", Stdio("x", env={"TOKEN": token}))
 
-    assert compare({"a": config("1")}, Given([config("1")])).unchanged == ("a",)
-    assert compare({"a": config("1")}, Given([config("2")])).changed == (config("2"),)
+    assert compare({"a": config("1")}, Merged([config("1")])).unchanged == ("a",)
+    assert compare({"a": config("1")}, Merged([config("2")])).changed == (config("2"),)
 
 
 # --- several changes, and the end of the group ----------------------------------------------------------------------

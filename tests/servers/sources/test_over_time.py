@@ -14,7 +14,7 @@ from mcp_actors import ConfigError, load_config, open_servers
 from mcp_actors.config import FileSource
 from mcp_actors.kernel import Event
 from mcp_actors.servers import ConfigRejected, ServerAdded, ServerEvent, ServerRemoved
-from mcp_actors.servers._sources import Given, Sources
+from mcp_actors.servers._sources import Merged, Sources
 
 from ..groups import Events
 from ..houses import absent
@@ -164,7 +164,7 @@ async def test_sources_may_be_replaced_while_they_are_read(clock: MockClock) -> 
     config, table = Written("config", (absent("a", connect="lazy"),)), Written("table")
     sources.adopt(await sources.read((config, table)), (config, table))
     table.error = Hangs(over)
-    read: list[Given] = []
+    read: list[Merged] = []
 
     async def follow() -> None:
         read.append(await sources.read((config, table), lenient=True))
