@@ -3,13 +3,14 @@
 A source is a file, a directory, a database or code of the program. Each may block, hang, fail, or change during a
 reading, and none may stop a running server by accident. So:
 
-- Each source has a worker thread; all are read concurrently. Looks for changes, followed readings and writes end within
-  `SOURCE_TIMEOUT` seconds; opening and `ServerGroup.reload` wait without a limit. After a failed look, only the
-  follower of the source and `reload` look again: a table behind a dead network delays the files only once.
-- Everything is read, merged and validated before the group changes anything. A reading is kept, with the stamp from the
-  look before, in the step in which the group begins to use the reading (`Sources.adopt`). If a source fails later, its
+- Each source has a worker thread; all are read concurrently. A look for changes, a reading for the watch (`lenient`)
+  and a write each end within `SOURCE_TIMEOUT` seconds; opening and `ServerGroup.reload` wait without a limit. After a
+  failed look, readings for the watch skip the source until its own follower, or `reload`, looks with success: a table
+  behind a dead network delays the files only once.
+- Everything is read, merged and validated before the group changes anything. `Sources.adopt` keeps a reading, with the
+  stamp of the look before it, in the step in which the group begins to use it. If a source fails later, its
   servers stay as they are, and the error is reported; only opening and `reload` raise the error of a file argument.
-- A cancelled, failed or refused reading leaves its sources *due* (`Sources.is_due`).
+- A cancelled, failed or refused reading leaves its sources *due*, to be read again (`Sources.is_due`).
 
 Owns: a group's arguments, the last reading of each source, and a thread per source.
 Writes: the log; a table only by a job given to `Sources.run_job`.
@@ -184,14 +185,14 @@ class Sources:
     def is_due(self, source: Source, stamp: Hashable) -> bool:
         """Return True unless the group uses everything that a source with this stamp has.
 
-        Taking back a refused change is a change, too: only the next reading clears `refused`.
+        A source that was changed back after a refused change is due, too: only the next reading clears `refused`.
         """
         last = self._last.get(source.name)
         taken_back = self.refused is not None and self.tried.get(source.name) != stamp
         return last is None or last.due or last.stamp != stamp or taken_back
 
     def mark_due(self) -> None:
-        """Read all sources again: even unchanged, they may have servers that the group left out."""
+        """Mark all sources as due: even unchanged, they may have servers that the group left out."""
         self._last = {name: reading._replace(due=True) for name, reading in self._last.items()}
 
     def _paired(self, configs: Iterable[Configured]) -> list[tuple[Configured, Source | None]]:
@@ -297,7 +298,7 @@ class Sources:
 
 
 class _Found(NamedTuple):
-    """The stamp and content of a source, or instead of content the last reading if the stamp is unchanged."""
+    """The stamp of a source, and its content: new, an error, or the last `Reading` if the source was not due."""
 
     stamp: Hashable
     content: tuple[LoadedConfig, ...] | Reading | ConfigError
@@ -462,7 +463,7 @@ class Merged:
                 self.problems.append((None, f"{problem}; rename or remove one of the two"))
 
     def refuse_unset(self, old: Mapping[str, ServerConfig]) -> None:
-        """Note as failed, and leave as is, each changed server that needs an unset variable."""
+        """Note as failed each changed server that needs an unset variable. Its old configuration stays (`compare`)."""
         for config in self.enabled:
             if config != old.get(config.name, config):
                 try:

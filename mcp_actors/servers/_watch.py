@@ -57,9 +57,10 @@ class ConfigRejected(Event):
 
 @define
 class _Tried:
-    """The last unused reading of a source, repeated ever less often while unchanged: at last every 30 s or `interval`.
+    """The last unused reading of a source, repeated ever less often while unchanged.
 
-    A source may become readable without a change, for example when other programs close files.
+    The longest pause is 30 s, or `interval` if longer. A source may become readable without a change, for
+    example when other programs close files.
     """
 
     interval: float
@@ -82,8 +83,8 @@ class WatchActor(Actor):
 
     Args:
         sources: the configurations of the group.
-        apply: passes a reading to the actor that carries out changes, with a function to call once nothing can refuse
-            the reading. The function keeps the reading, or returns False if a newer reading or other sources have come.
+        apply: passes a reading to the lifecycle actor (`Reload`), with a function to call once nothing can refuse the
+            reading. The function keeps the reading, or returns False if a newer reading or other sources have come.
         note: notes the sources and errors of a reading's servers, before an event reports them.
         emit: emits an event.
         upkeep: begins the tasks again after any failure.
@@ -143,7 +144,7 @@ class WatchActor(Actor):
         return stamp
 
     async def _reload(self) -> None:
-        """Read all sources again, and apply the difference. Errors are logged and not raised."""
+        """Read the sources that are due, and apply the difference. Errors are logged and not raised."""
         configs = self._sources.configs
         try:
             merged = await self._sources.read(configs, lenient=True)

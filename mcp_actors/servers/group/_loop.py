@@ -86,7 +86,7 @@ class ServerLoops:
         return due(life.wanted, seen, current=record.current, kept=kept)
 
     async def _carry_out(self, step: Step, server: ServerEntry) -> bool:
-        """Carry out a step. Return True if requests now wait although no connection follows by itself."""
+        """Carry out a step. Return True if requests wait although no connection follows by itself (`kept`)."""
         match step:
             case "disconnect":
                 connections = server.record.connections
@@ -118,9 +118,9 @@ class ServerLoops:
             replaced = all(each.life.incarnation != old for each, old in zip(ends, incarnations, strict=True))
             return replaced or life.wanted.cut > cut or life.wanted.mode == "leave"
 
-        # Hold before the first checkpoint: a request taken now would prolong the drain, or be cut off at its end. In
-        # any case release, then call `take_again`: a connection that stays, or is new already, has refused requests
-        # meanwhile, which would keep waiting.
+        # Hold before the first checkpoint: a request taken now would prolong the drain, or be cut off at its end.
+        # Always release, then call `take_again`: a connection that stays, or is new already, has returned requests to
+        # the mailbox meanwhile, and they would keep waiting.
         hold(ends, True)
         try:
             async with _unless(life, overtaken):
