@@ -126,7 +126,7 @@ def read_secret(path: str) -> str:
 def read_private(path: str, most: int) -> str:
     """Return the text in a private file, without surrounding whitespace. Blocks.
 
-    No other user may read a file of this user. A group may read another user's file, as made by an administrator.
+    No other user may read a file of this user. The file of another user, such as root, may be readable by its group.
 
     Raises:
         OSError: the file is unreadable, readable by others, or longer than `most` bytes. The message is for the user.

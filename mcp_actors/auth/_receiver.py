@@ -135,7 +135,7 @@ async def _accept(
             continue
         connection.setblocking(False)
         # A further connection ends the oldest. If it waited for room, a flood of silent connections would keep the
-        # browser out. A request that has arrived already is read in the first step of its task.
+        # browser out. A request that has arrived is answered even so: its task needs no checkpoint to read and answer.
         while len(room) >= MAX_CONNECTIONS:
             oldest = next(iter(room))
             del room[oldest]

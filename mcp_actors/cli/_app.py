@@ -589,7 +589,7 @@ GROUPS: Final = {
     "config": "Show a configuration as it is understood, convert it, or move the servers of another program here.",
     "pins": "Review tools that have changed since they were accepted (on_tool_change).",
 }
-"""The first words of commands of two words, and their help."""
+"""The first word of commands of two words → its help."""
 
 
 # --- The parser -------------------------------------------------------------------------------------------------------

@@ -2,8 +2,8 @@
 
 The task that reads from the client sends the call, and the task that reads from the server writes the answer; a plain
 call wakes no third task. A task of the session takes over if the first attempt fails, the result is large, log messages
-come first, or a legacy client must be asked for input. A client that is this package retries by the outcome in an error
-(`error_of`), so ``not_sent`` must never describe a request already carried out.
+come first, or a legacy client must be asked for input. A client that uses this package may repeat a request if the
+error says ``not_sent`` (`error_of`), so no error may say this of a request already carried out.
 
 Owns: one request of a client, until answered or withdrawn.
 Writes: the answer, through the session of the client.
@@ -60,7 +60,7 @@ CLIENT_QUESTIONS: Final = {
 """Question of a server → the capability of a client that answers."""
 
 QUESTION_CAPABILITIES: Final = frozenset(CLIENT_QUESTIONS.values())
-"""Capabilities that servers use during a request. A `NotSupported` about another is raised before sending."""
+"""Capabilities that servers use during a request. A `NotSupported` for any other is raised before sending."""
 
 SERVER_ERROR: Final = -32000
 
@@ -83,7 +83,7 @@ class Malformed:
 
 
 def parsed(text: bytes) -> Any:
-    """Return the message in a text. Invalid JSON gives `Malformed`, or, from an answer, an answer with an error."""
+    """Return the message in a text. An answer in invalid JSON becomes an answer with an error, all else `Malformed`."""
     try:
         return from_json(text)
     except ValueError as exc:
@@ -293,7 +293,7 @@ class RelayedRequest:
 
     Args:
         prepare: prepares the request, again for each round of questions.
-        passing: the parts that belong to this client; None for a completion, which asks nothing.
+        passing: this client's answers and capabilities; None for a completion, during which servers ask nothing.
 
     Attributes:
         level: the least severe log messages wanted meanwhile; None for none.
@@ -356,7 +356,7 @@ class RelayedRequest:
                 self._succeed(value)
 
     def _is_question(self, value: Any) -> bool:
-        """Return True for a question that only a modern client would understand as an answer."""
+        """Return True for a request for input, unless the client is modern and understands it as an answer."""
         return not self._session.modern and isinstance(value, InputRequiredResult)
 
     async def _ask_client(self, value: InputRequiredResult) -> Any:

@@ -83,11 +83,11 @@ def post(token: trio.lowlevel.TrioToken, fn: Callable[[], object]) -> None:
 
 
 class NoteSignal:
-    """Wakes the tasks that wait for the next note.
+    """Wakes the tasks that wait for the next note, such as a recorded event.
 
     Attributes:
-        next: set at the next note. Take it before looking at the notes, or a note from another thread in between is
-            missed.
+        next: set at the next note. Take `next` before looking at the notes, or a note from another thread in between
+            is missed.
     """
 
     def __init__(self) -> None:

@@ -1,4 +1,4 @@
-"""Known keys of an entry; readers of settings, sign-in and tool lists.
+"""Keys of a server's entry; readers of settings, sign-in and tool lists.
 
 Programs spell an option in many ways; the tables map each spelling to a field. `Fields` refuses a second key for a
 field, and remembers the place of each key for errors.
@@ -144,7 +144,7 @@ class Surroundings:
         warn: called with the place and the text of a warning.
         cwd: the directory for commands and relative directories; None for the current directory.
         only: the servers to ask inputs for, disabled or not; None for the enabled servers.
-        connect_timeout: this argument of `ServerConfig` if the environment sets one, else empty.
+        connect_timeout: the field of this name, if an environment variable sets its value; else empty.
         of_vs_code: whether ``~`` is expanded in arguments.
         is_off: whether a list elsewhere in the file disables the server.
     """
@@ -206,7 +206,7 @@ class Fields:
         self.values[field], self.keys[field] = value, place
 
     def translated(self, error: ConfigError, server: str) -> ConfigError:
-        """Return the error of a class with the place of the key that set the value."""
+        """Return an error that the class raised, with the place of the key that set the wrong value."""
         below = (error.path or "").removeprefix(f"servers.{server}.")
         field = re.split(r"[.\[]", below, maxsplit=1)[0]
         place = self.keys[field] + below.removeprefix(field) if field in self.keys else self.path
@@ -330,7 +330,7 @@ _WORD: Final = "oauth"
 
 
 def is_oauth(key: str, value: object) -> bool:
-    """Return whether a value describes a sign-in. A word under ``auth`` is a token, unless nearly ``"oauth"``."""
+    """Return True if a value describes a sign-in. A word under ``auth`` is a token, except ``"oauth"`` or a typo."""
     return key == "oauth" or (key == "auth" and (nearest(value, [_WORD]) is not None or isinstance(value, Mapping)))
 
 

@@ -187,7 +187,7 @@ class _ListPages(Generic[Page, T]):
         """Return the result of an answer that cannot be parsed as a whole, with an `UnreadableItem` for each bad item.
 
         Raises:
-            mcp.MCPError: an unrelated error, or more than single items cannot be parsed, or the page is too large.
+            mcp.MCPError: an unrelated error, or the page is too large, or text outside the items cannot be parsed.
         """
         unparsed, limit = error.data, self.record.config.limits.max_list_bytes
         if not isinstance(unparsed, UnparsedText) or len(unparsed.text) > limit:
@@ -266,7 +266,9 @@ class KeepResources(Request[None]):
     operation: ClassVar[str] = "resources/list"
 
     async def send(self, session: ConnectionSession, record: ConnectionRecord) -> None:
-        """Request every page of each list, and show the result. A failed list stays, and all are marked as outdated.
+        """Request every page of each list, and show the lists.
+
+        A list whose request failed keeps its earlier items; then all lists are marked as outdated.
 
         Raises:
             Exception: as for `all_pages`, for the first failure.
