@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from pathlib import Path
 from time import thread_time
 from typing import Any, Self
 
+import pytest
 import trio
 
-from mcp_actors import ServerConfig, Stdio
+from mcp_actors import ServerConfig, Stdio, _tasks
 
 from ..processor_time import freeze
 
@@ -60,3 +62,46 @@ class LongestStep(trio.abc.Instrument):
         took = thread_time() - self._began
         if took > self.seconds:
             self.seconds, self.task = took, task.name
+
+
+class MostInAStep(trio.abc.Instrument):
+    """Counts how often something is done in one step of a task, if each piece of work takes longer than a step may.
+
+    So a checkpoint that is missing between two pieces is seen, however fast the machine is.
+
+    Args:
+        methods: an owner and the name of its function, each counted when it is called.
+
+    Attributes:
+        most: how often in a step at most, by name.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, *methods: tuple[Any, str]) -> None:
+        self.most: Counter[str] = Counter()
+        self._now: Counter[str] = Counter()
+        monkeypatch.setattr(_tasks, "STEP_SECONDS", -1.0)
+        for owner, name in methods:
+            monkeypatch.setattr(owner, name, self._counted(getattr(owner, name), name))
+
+    def _counted(self, function: Any, name: str) -> Any:
+        def counted(*args: Any, **options: Any) -> Any:
+            self.note(name)
+            return function(*args, **options)
+
+        return counted
+
+    def note(self, name: str, number: int = 1) -> None:
+        """Count so many more."""
+        self._now[name] += number
+        self.most[name] = max(self.most[name], self._now[name])
+
+    def __enter__(self) -> Self:
+        trio.lowlevel.add_instrument(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        trio.lowlevel.remove_instrument(self)
+
+    def before_task_step(self, task: trio.lowlevel.Task) -> None:
+        """A task goes on."""
+        self._now.clear()

@@ -20,11 +20,13 @@ from mcp_actors import Callbacks, HealthPolicy, McpActorsError, RetryPolicy, Ser
 from mcp_actors.servers import NotSupported
 from mcp_actors.servers._eras import parse_result
 from mcp_actors.servers.connection._direct import DirectRequests
+from mcp_actors.servers.requests import _lists
 from mcp_actors.servers.requests._lists import ITEMS_A_STEP
 from tests.programs import FULL_SIZE, SEED
 
 from . import wire_server
 from .answers import PAGE, Answers, written
+from .hostile import MostInAStep
 from .test_direct import roots
 from .wire_pipes import Machine
 
@@ -134,6 +136,15 @@ async def test_a_long_page_is_validated_a_few_items_at_a_time(monkeypatch: pytes
             machine.now.server.script = written({"result": PAGE | {"prompts": prompts}})
             assert [each.name for each in await servers["a"].list_prompts()] == [each["name"] for each in prompts]
     assert validated[1:] == [ITEMS_A_STEP, ITEMS_A_STEP, 1]  # the first were the tools
+
+
+async def test_a_long_page_of_broken_items_is_refused_a_few_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    machine = Machine("modern")
+    with machine.installed(), MostInAStep(monkeypatch, (_lists._ListPages, "_valid")) as steps:
+        async with open_servers(machine.config()) as servers:
+            machine.now.server.script = written({"result": PAGE | {"prompts": [{}] * 3 * ITEMS_A_STEP}})
+            assert await servers["a"].list_prompts() == ()
+    assert steps.most == {"_valid": 1}
 
 
 async def test_a_broken_item_of_a_page_is_left_out_by_all_ways(caplog: pytest.LogCaptureFixture) -> None:

@@ -17,6 +17,9 @@ from mcp_actors.catalog._names import DEFAULT_NAMING, NameBook, ToolName
 from mcp_actors.servers import _admission
 from mcp_actors.servers._admission import KnownTool
 from mcp_actors.servers._catalog import Reporter, ServerCatalog, _difference
+from mcp_actors.servers.requests._lists import ListMeter
+
+from .hostile import MostInAStep
 
 
 def many(number: int, description: str = "") -> tuple[KnownTool, ...]:
@@ -69,23 +72,16 @@ async def test_a_listing_that_is_shown_is_judged_once(monkeypatch: pytest.Monkey
     assert len(judged) == 3
 
 
-async def test_a_listing_is_filtered_a_few_tools_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mcp_actors._tasks.STEP_SECONDS", -1.0)
-    server, asked, most = MCPServer("a"), count_calls(monkeypatch, ToolFilter, "shows"), 0
+async def test_a_listing_is_measured_hashed_filtered_and_copied_tool_by_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = MCPServer("a")
     for number in range(50):
         server.add_tool(lambda: "said", name=f"tool_{number}")
-
-    class Steps(trio.abc.Instrument):
-        def after_task_step(self, task: object) -> None:
-            nonlocal most
-            most = max(most, len(asked))
-            asked.clear()
-
+    work = [(ListMeter, "admits"), (KnownTool, "of"), (ToolFilter, "shows"), (Tool, "model_copy")]
     config = ServerConfig("a", InProcess(server), tool_filter=ToolFilter(patterns=["*"]), on_tool_change="block")
-    trio.lowlevel.add_instrument(Steps())
-    async with open_servers(config) as servers:
-        assert len(await servers["a"].list_tools()) == len(servers.tools) == 50
-    assert most == 1
+    with MostInAStep(monkeypatch, *work) as steps:
+        async with open_servers(config) as servers:
+            assert len(await servers["a"].list_tools()) == len(servers.tools) == 50
+    assert steps.most == {name: 1 for _, name in work}
 
 
 async def test_a_filter_that_changes_meanwhile_decides(monkeypatch: pytest.MonkeyPatch) -> None:

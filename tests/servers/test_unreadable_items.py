@@ -13,10 +13,12 @@ import pytest
 import trio
 
 from mcp_actors import Http, ServerConfig, Sse, Stdio, open_servers
+from mcp_actors._json import ItemReader
 from tests.forkserver import interpreter, serve_python
 from tests.messages import Said
 
 from .groups import NEVER
+from .hostile import MostInAStep
 from .processes import BOUND
 
 MODERN: Final = "2026-07-28"
@@ -87,12 +89,13 @@ def listing(over: str, folder: Path, **options: Any) -> Iterator[ServerConfig]:
 
 @EACH_WAY
 async def test_a_tool_whose_json_cannot_be_parsed_costs_that_tool_and_one_warning(
-    over: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, said: Said
+    over: str, tmp_path: Path, caplog: pytest.LogCaptureFixture, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """C-09."""
+    """C-09: other tasks may run after each tool that is read."""
     half = tool("half", more=r',"description":"\ud800"'), tool("bytes", more=',"description":"\xff"')
     page = among(*(text for text, _ in UNREADABLE.values()), *half)
-    with trio.fail_after(BOUND), listing(over, tmp_path, lists={"tools": page}) as config:
+    steps = MostInAStep(monkeypatch, (ItemReader, "_item"))
+    with trio.fail_after(BOUND), steps, listing(over, tmp_path, lists={"tools": page}) as config:
         async with open_servers(config) as servers:
             assert servers.status()["docs"].state == "ready"
             named = ["half", "bytes"]  # a description is shown with U+FFFD
@@ -108,6 +111,7 @@ async def test_a_tool_whose_json_cannot_be_parsed_costs_that_tool_and_one_warnin
     ]
     said("a tool cannot be parsed", next(each for each in found if "'key'" in each))
     assert len(found) == len(UNREADABLE)
+    assert steps.most == {"_item": 1}
     for name, (_, problem) in UNREADABLE.items():
         assert sum(f"server 'docs': tool {name!r} is left out: {problem}" in each for each in found) == 1
 

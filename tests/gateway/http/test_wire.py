@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 from typing import Any
 
@@ -13,8 +14,9 @@ from mcp_actors.gateway._calls import LARGE_TEXT, is_large
 from mcp_actors.gateway._session import GatewaySession
 from mcp_actors.gateway.http import _wire
 from mcp_actors.gateway.http._door import Route
-from mcp_actors.gateway.http._wire import MAX_HEAD
+from mcp_actors.gateway.http._wire import MAX_HEAD, HttpConnection
 
+from ...servers.hostile import MostInAStep
 from ...servers.processes import eventually
 from ..hosts import MODERN, in_process, notes
 from .doors import JSON, META, TOKEN, open_house
@@ -51,6 +53,39 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
         peer = await house.connect()
         await peer.write(b"".join(call_of(f"{each}", each) for each in range(20)))
         assert [text_of(await peer.read()) for _ in range(20)] == [str(each) for each in range(20)]
+
+
+async def test_other_tasks_run_between_pipelined_requests(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        peer = await house.connect()
+        with MostInAStep(monkeypatch, (HttpConnection, "_take_request")) as steps:
+            await peer.write(b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n" * 50)
+            assert [(await peer.read()).status for _ in range(50)] == [200] * 50
+        assert steps.most == {"_take_request": 1}
+
+
+async def test_other_tasks_run_between_the_chunks_of_a_body(monkeypatch: pytest.MonkeyPatch) -> None:
+    head = f"POST /mcp HTTP/1.1\r\nhost: localhost\r\n{AUTH}{KIND}transfer-encoding: chunked\r\n\r\n"
+    async with open_house(in_process("notes", notes())) as house:
+        peer = await house.connect()
+        with MostInAStep(monkeypatch, (HttpConnection, "_append")) as steps:
+            await peer.write(head.encode() + b"1\r\n \r\n" * 100 + b"0\r\n\r\n")
+            assert (await peer.read()).status == 400
+        assert steps.most == {"_append": 1}
+
+
+async def test_other_tasks_run_between_connections_on_which_requests_have_arrived(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with open_house(in_process("notes", notes())) as house:
+        peers = [await house.connect() for _ in range(10)]
+        for peer in peers:
+            assert (await peer.fetch("GET", "/healthz")).status == 200
+        with MostInAStep(monkeypatch, (HttpConnection, "take_ready")) as steps:
+            for peer in peers:  # in one step
+                os.write(peer.stream.socket.fileno(), b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n")
+            assert [(await peer.read()).status for peer in peers] == [200] * 10
+        assert steps.most == {"take_ready": 1}
 
 
 async def test_a_request_may_arrive_byte_by_byte() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+from collections.abc import Iterable
 from typing import Self
 
 import httpx2
@@ -9,10 +11,19 @@ import pytest
 import trio
 from hypothesis import given, strategies as st
 
+from mcp_actors import _tasks
 from mcp_actors.transports._messages import MessageLimits, ReadingPace
-from mcp_actors.transports.http._bodies import EventParser, ServerSentEvent, TooMuch, pieces_of, read_events
+from mcp_actors.transports.http._bodies import (
+    ENCODED_PIECE,
+    LINES,
+    EventParser,
+    ServerSentEvent,
+    TooMuch,
+    pieces_of,
+    read_events,
+)
 
-from ..hostile import LongestStep
+from ..hostile import MostInAStep
 from ..links import Rounds
 
 ANY = 1 << 30
@@ -152,21 +163,52 @@ async def test_an_event_with_a_whole_object_needs_no_blank_line(text: bytes, end
 
 
 @pytest.mark.parametrize(
-    "parts",
-    [(b"\n" * 50_000,), (b"data:\n\n" * 20_000,), (b":\n" * 40_000,), (b"\n",) * 5_000],
-    ids=["blank", "events", "comments", "crumbs"],
+    "text",
+    [b"\n" * 5_000, b"data:\n\n" * 1_000, b":\n" * 2_000, b"data: 1\n" * 2_000 + b"\n"],
+    ids=["blank", "events", "comments", "one event"],
 )
-async def test_other_tasks_run_while_a_stream_that_has_arrived_is_read(parts: tuple[bytes, ...]) -> None:
-    """B-13: every millisecond or two, while the stream takes a tenth of a second."""
+async def test_other_tasks_run_while_a_stream_that_has_arrived_is_read(
+    text: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-13: after each event, and each kilobyte of short lines, whether it is an answer or not."""
+    feed = EventParser.feed
+
+    def counted(parser: EventParser, part: bytes) -> Iterable[ServerSentEvent]:
+        steps.note("part")
+        steps.note("byte", len(part))
+        return feed(parser, part)
+
+    monkeypatch.setattr(EventParser, "feed", counted)
+    with MostInAStep(monkeypatch) as steps:
+        async for _ in read_events(stream_of(text), LIMITS, ReadingPace(), is_expected=lambda _: True):
+            steps.note("event")
+    assert max(steps.most["part"], steps.most["event"]) == 1
+    assert steps.most["byte"] <= LINES
+
+
+async def test_other_tasks_run_while_a_small_part_is_decoded_that_comes_to_much(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B-13."""
+    with MostInAStep(monkeypatch) as steps:
+        async for _ in pieces_of(stream_of(gzip.compress(bytes(4_000_000)), **{"content-encoding": "gzip"})):
+            steps.note("piece")
+    assert steps.most == {"piece": 1}
+
+
+async def test_other_tasks_run_while_a_large_part_is_decoded_that_comes_to_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """B-13."""
+    head = b"\x1f\x8b\x08\x08" + bytes(6) + b"n" * 60_000  # the name of a file, which has no end yet
+    monkeypatch.setattr(_tasks, "STEP_SECONDS", -1.0)
     rounds = Rounds()
     async with trio.open_nursery() as nursery:
         nursery.start_soon(rounds.count)
-        with LongestStep() as steps:
-            async for _ in read_events(stream_of(*parts), LIMITS, ReadingPace()):
-                pass
+        await trio.lowlevel.checkpoint()
+        assert [each async for each in pieces_of(stream_of(head, **{"content-encoding": "gzip"}))] == []
         nursery.cancel_scope.cancel()
-    assert rounds.number > 10
-    assert steps.seconds < 0.1
+    assert rounds.number >= len(head) // ENCODED_PIECE
 
 
 async def test_a_body_that_was_encoded_twice_is_refused() -> None:

@@ -18,7 +18,7 @@ from mcp_actors.transports.http._bodies import refuse_surplus
 from mcp_actors.transports.http._transport import KeepAliveTransport
 
 from ..groups import BOUND
-from ..hostile import LongestStep
+from ..hostile import LongestStep, MostInAStep
 from .test_http_client import self_signed
 from .test_http_replies import LONGEST
 
@@ -303,6 +303,16 @@ async def test_bodies_of_any_size_pass_in_short_steps(certificate: Path | None) 
             pieces = [piece async for piece in response.aiter_raw()]
         assert b"".join(pieces) == body
         assert longest.seconds < LONGEST, longest.task
+
+
+async def test_other_tasks_run_between_the_chunks_that_came_in_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    reply = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n" + b"1\r\nx\r\n" * 100 + b"0\r\n\r\n"
+    async with site(answering(reply)) as server, transport() as client:
+        with MostInAStep(monkeypatch) as steps:
+            response = await client.handle_async_request(httpx2.Request("POST", server.url, content=b"{}"))
+            async for _ in response.aiter_raw():
+                steps.note("chunk")
+    assert steps.most == {"chunk": 1}
 
 
 async def test_an_answer_that_comes_before_the_request_was_read_is_the_answer() -> None:

@@ -115,16 +115,21 @@ async def test_text_is_not_prepared_for_a_disabled_logger(
 async def test_a_full_pipe_of_tiny_lines_is_processed_in_small_parts(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, autojump_clock: MockClock
 ) -> None:
-    """B-13: other tasks may run after each part, whether its lines are logged or dropped."""
-    sizes: list[int] = []
+    """B-13: other tasks may run after each part, whether its lines are logged or not, and after each logged line."""
+    sizes, lines = list[int](), list[bool]()
 
     class Counted(StderrReader):
         def _lines_in(self, part: bytes) -> deque[bytes]:
             sizes.append(len(part))
             return super()._lines_in(part)
 
+        def _log(self, line: bytes) -> None:
+            lines.append(True)
+            super()._log(line)
+
     async def take(_: TimeSlice) -> None:
         sizes.append(0)
+        lines.append(False)
 
     monkeypatch.setattr(TimeSlice, "checkpoint", take)
     caplog.set_level(logging.INFO, LOGGER)
@@ -136,4 +141,6 @@ async def test_a_full_pipe_of_tiny_lines_is_processed_in_small_parts(
     assert sum(sizes) == 65_536
     assert max(sizes) <= 4096
     assert all(not after for before, after in pairwise(sizes) if before)
+    assert sum(lines) == LINES_A_SECOND
+    assert all(not after for before, after in pairwise(lines) if before)
     assert logged(caplog)[-1].startswith(f"{32_768 - LINES_A_SECOND} more lines")
