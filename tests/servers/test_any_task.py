@@ -95,7 +95,10 @@ class Tally:
         self.ended: Counter[str] = Counter()
 
     async def take(self, step: Step, servers: ServerGroup, name: str, rng: random.Random, patience: float) -> None:
-        """Take a step; what may come of it while others do as they like is counted, anything else is raised."""
+        """Take a step; what may come of it while others do as they like is counted, anything else is raised.
+
+        A step that only time ends has been forgotten.
+        """
         self.begun += 1
         how = "cancelled"
         with trio.move_on_after(patience):
@@ -104,13 +107,14 @@ class Tally:
                 how = "done"
             except (ConnectionLost, ServerUnavailable, ToolNotFound) as exc:
                 how = type(exc).__name__
+        assert how != "cancelled" or patience < BOUND, f"{step.__name__} of {name} has been forgotten"
         self.ended[how] += 1
 
 
 async def wander(servers: ServerGroup, tally: Tally, rng: random.Random, steps: list[Step], number: int) -> None:
     """Take some steps at random, one after the other, some of them impatiently."""
     for _ in range(number):
-        patience = rng.choice([0.0, 0.001, 0.02, 20.0, 20.0, 20.0])
+        patience = rng.choice([0.0, 0.001, 0.02, BOUND, BOUND, BOUND])
         await tally.take(rng.choice(steps), servers, rng.choice(list(servers)), rng, patience)
 
 
