@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import trio
 
+from mcp_actors.gateway._budget import budget
 from mcp_actors.gateway._calls import LARGE_TEXT, is_large
+from mcp_actors.gateway._output import OUTPUT_BACKLOG
 from mcp_actors.gateway._session import GatewaySession
 from mcp_actors.gateway.http import _wire
 from mcp_actors.gateway.http._door import Route
@@ -340,6 +342,18 @@ async def test_a_large_result_is_written_in_another_step_than_it_is_read(monkeyp
 )
 def test_whether_a_result_is_large_can_be_said_of_any_json(result: Any, large: bool) -> None:
     assert is_large(result) == large
+
+
+async def test_a_client_that_does_not_read_is_not_read_from() -> None:
+    async with open_house(in_process("notes", notes())) as house, trio.open_nursery() as nursery:
+        peer, other, number = await house.connect(), await house.connect(), 80
+        peer.stream.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
+        nursery.start_soon(peer.write, b"".join(call_of("x" * 100_000, each) for each in range(number)))
+        await eventually(lambda: budget().waiting > OUTPUT_BACKLOG)
+        for _ in range(20):
+            assert await other.call("notes_echo", text="fine") == "fine"
+        assert budget().waiting < 2 * OUTPUT_BACKLOG
+        assert [len(text_of(await peer.read())) for _ in range(number)] == [100_000] * number
 
 
 async def test_a_client_that_does_not_read_is_disconnected(monkeypatch: pytest.MonkeyPatch) -> None:
