@@ -57,6 +57,14 @@ async def test_pipelined_requests_are_answered_in_their_order() -> None:
         assert [text_of(await peer.read()) for _ in range(20)] == [str(each) for each in range(20)]
 
 
+async def test_empty_lines_before_a_request_are_left_out() -> None:
+    probe = b"GET /healthz HTTP/1.1\r\nhost: x\r\n\r\n"
+    async with open_house(in_process("notes", notes())) as house:
+        peer = await house.connect()
+        await peer.write(b"\r\n" + probe + b"\r\n" * 50_000 + probe)
+        assert [(await peer.read()).status for _ in range(2)] == [200, 200]
+
+
 async def test_other_tasks_run_between_pipelined_requests(monkeypatch: pytest.MonkeyPatch) -> None:
     async with open_house(in_process("notes", notes())) as house:
         peer = await house.connect()
