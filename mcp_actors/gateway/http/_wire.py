@@ -491,7 +491,6 @@ class HttpConnection:
         while (end := self._buffer.find(END_OF_HEAD)) < 0 and len(self._buffer) <= MAX_HEAD:
             self._due = min(self._due, self.site.heart.now + HEAD_SECONDS)
             await self._fill()
-            self._buffer = self._buffer.lstrip(b"\r\n")
         if not -1 < end <= MAX_HEAD:
             raise HttpRefused(431, f"the headers have more than {MAX_HEAD} bytes; send fewer or shorter ones")
         end += len(END_OF_HEAD)
