@@ -33,9 +33,11 @@ FIRST: Final = (
     "tests/catalog/test_validation.py::test_mode_off_checks_nothing",
     "tests/test_examples.py",
     "tests/test_exports.py",
+    "tests/test_language.py",
+    "tests/test_pickling.py::test_the_adapters_have_no_error_and_no_event_of_their_own",
 )
-"""Tests that import frameworks, or ask what the package imports: each takes a second or more, and a process that has
-done it once need not do it again. They run first, which is in one worker of two."""
+"""Tests that import frameworks, ask what the package imports, or read all prose: each takes a second or more, and a
+process that has done it once need not do it again. They run first, which is in one worker of two."""
 
 
 class Chosen(NamedTuple):

@@ -186,7 +186,7 @@ async def test_other_tasks_run_while_a_stream_that_has_arrived_is_read(
     assert steps.most["byte"] <= LINES
 
 
-async def test_other_tasks_run_while_a_small_part_is_decoded_that_comes_to_much(
+async def test_other_tasks_run_while_a_small_part_is_decoded_that_has_much_data(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """B-13."""
@@ -196,7 +196,7 @@ async def test_other_tasks_run_while_a_small_part_is_decoded_that_comes_to_much(
     assert steps.most == {"piece": 1}
 
 
-async def test_other_tasks_run_while_a_large_part_is_decoded_that_comes_to_nothing(
+async def test_other_tasks_run_while_a_large_part_is_decoded_that_has_no_data(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """B-13."""
