@@ -11,11 +11,12 @@ import pytest
 import trio
 
 from mcp_actors import ConnectionLost, Http, LimitExceeded, open_servers
-from mcp_actors.transports._messages import ReadingPace
+from mcp_actors.transports._messages import ReadingPace, ValueCounter
 from mcp_actors.transports.http import _sse
+from mcp_actors.transports.http._bodies import EventParser
 
 from .groups import BOUND, LATER, reach, server as scripted
-from .hostile import STEP, LongestStep
+from .hostile import STEP, LongestStep, MostInAStep
 from .hostile_http import Over, hostile_http
 from .links import text_of
 from .processes import eventually
@@ -26,13 +27,24 @@ MEGABYTE = 1_000_000
 EVENT = {"kind": "text/event-stream"}
 
 
+def parts(monkeypatch: pytest.MonkeyPatch, *, of_events: bool) -> MostInAStep:
+    """Count how many parts of bodies, or of streams of events, are read in a step at most."""
+    return MostInAStep(monkeypatch, (EventParser if of_events else ValueCounter, "feed"))
+
+
 async def refuse(over: Over, error: type[Exception], **arguments: Any) -> str:
     """Ask for an answer that is refused, in short steps; return why. Other requests are answered."""
     with hostile_http(over, restarts=LATER) as config:
         async with open_servers(config) as servers:
-            with LongestStep() as steps, pytest.raises(error) as caught:
+            with (
+                pytest.MonkeyPatch.context() as patch,
+                LongestStep() as steps,
+                parts(patch, of_events=over == "sse" or "kind" in arguments) as read,
+                pytest.raises(error) as caught,
+            ):
                 await servers["evil"].call_tool("answer", arguments)
             assert steps.seconds < STEP, steps.task
+            assert read.most["feed"] <= 1
             assert text_of(await servers["evil"].call_tool("fine")) == "fine"
     return str(caught.value)
 
@@ -72,28 +84,36 @@ async def test_a_body_that_was_compressed_twice_is_refused(kind: dict[str, str])
 
 
 @pytest.mark.parametrize("kind", [{}, EVENT], ids=["body", "event"])
-async def test_crumbs_are_read_in_short_steps(kind: dict[str, str]) -> None:
+async def test_crumbs_are_read_in_short_steps(kind: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
     """B-13: thousands of them come in one read."""
     with hostile_http() as config:
         async with open_servers(config) as servers:
-            with LongestStep() as steps:
-                result = await servers["evil"].call_tool("answer", {"what": "text", "size": 30_000, "piece": 1, **kind})
+            with parts(monkeypatch, of_events=bool(kind)) as read:
+                result = await servers["evil"].call_tool("answer", {"what": "text", "size": 3_000, "piece": 1, **kind})
             assert text_of(result) == "fine"
-            assert steps.seconds < STEP, steps.task
+            assert read.most["feed"] <= 1
 
 
-@pytest.mark.parametrize("over", ["http", "sse"])
-@pytest.mark.parametrize("what", ["blank", "comments", "tiny", "unknown", "malformed", "endless"])
-async def test_a_flood_of_nothing_takes_short_steps(what: str, over: Over, caplog: pytest.LogCaptureFixture) -> None:
+@pytest.mark.parametrize(
+    ("what", "over"),
+    [
+        *product(["blank", "comments", "tiny", "unknown", "malformed", "endless"], ["http"]),
+        *product(["tiny", "malformed"], ["sse"]),  # the same reader reads all kinds
+    ],
+)
+async def test_a_flood_of_nothing_takes_short_steps(
+    what: str, over: Over, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """B-13: on the stream that is open all the time; it fills no log, and others are served."""
     with hostile_http(over, restarts=LATER) as config:
         async with open_servers(config, scripted("good"), strict=True) as servers:
             await servers["evil"].call_tool("flood", {"what": what})
-            with LongestStep() as steps:
+            with LongestStep() as steps, parts(monkeypatch, of_events=True) as read:
                 for _ in range(10):
                     assert text_of(await servers["good"].call_tool("add", {"a": 1, "b": 2})) == "3"
                     await trio.sleep(0.01)
             assert steps.seconds < STEP, steps.task
+            assert read.most["feed"] <= 1
     assert len([record for record in caplog.records if record.levelno >= logging.WARNING]) <= 20
 
 
