@@ -11,9 +11,10 @@ from mcp.types import ErrorData
 
 from mcp_actors import Callbacks, ConnectionLost, LimitExceeded, Limits, open_servers
 from mcp_actors.servers import ServerGroup
+from mcp_actors.transports.stdio._pipes import READ_BURST, PipeReader
 
 from .groups import AT_ONCE, BOUND, LATER, reach, server, state
-from .hostile import STEP, LongestStep, hostile
+from .hostile import STEP, LongestStep, MostInAStep, hostile
 from .links import text_of
 
 NOTIFICATIONS = [
@@ -37,7 +38,7 @@ async def nothing(context: Any, params: Any) -> None:
 
 
 async def goes_on_beside(group: ServerGroup, tool: str, **arguments: Any) -> None:
-    """Check that another server is called all the while, and that no step takes long."""
+    """Check that another server is called all the while, and that no step takes long, or many messages."""
     done = trio.Event()
 
     async def call_the_other() -> None:
@@ -45,12 +46,18 @@ async def goes_on_beside(group: ServerGroup, tool: str, **arguments: Any) -> Non
             await group["good"].call_tool("echo", {"text": "here"})
             await trio.sleep(0.01)
 
-    with LongestStep() as longest, trio.fail_after(6 * BOUND):
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        MostInAStep(patch, (PipeReader, "_parse")) as taken,
+        LongestStep() as longest,
+        trio.fail_after(6 * BOUND),
+    ):
         async with trio.open_nursery() as nursery:
             nursery.start_soon(call_the_other)
             assert text_of(await group["evil"].call_tool(tool, arguments)) == "done"
             done.set()
     assert longest.seconds < STEP, longest.task
+    assert 1 <= taken.most["_parse"] <= READ_BURST
     assert text_of(await group["evil"].call_tool("echo", {"text": "still"})) == "still"
     assert state(group, "evil") == "ready"
 
