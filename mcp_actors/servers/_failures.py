@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import signal
 import sys
+from copy import copy
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Final, Literal, TypeAlias, get_args
@@ -281,17 +282,19 @@ def stopped_under(server: str, operation: str, life: ServerLife) -> ServerUnavai
 
 
 def after_rounds(operation: str, failure: Exception, *, begun: bool) -> Exception:
-    """Return the failure of a request; after a sent round, a `SignInRequired` says that the outcome is unknown.
+    """Return the failure of a request; after a sent round, none that says that nothing was sent.
 
     Args:
         operation: the request.
         failure: why its last message failed.
         begun: whether the request may have had an effect.
     """
-    if not begun or not isinstance(failure, SignInRequired):
+    if not begun or getattr(failure, "outcome", None) != "not_sent":
         return failure
     said = f"{failure}; {operation} may have taken effect, because an earlier round of it was sent"
-    return SignInRequired(said, server=failure.server, challenge=failure.challenge)
+    failure = copy(failure)  # other requests may have failed with it
+    failure.args, failure.outcome = (said,), "unknown"  # type: ignore[attr-defined]  # as errors of this package have
+    return failure
 
 
 def too_many_rounds(server: str, operation: str) -> LimitExceeded:

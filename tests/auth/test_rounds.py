@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from typing import Any, Final
 
 import httpx2
@@ -10,7 +11,7 @@ import pytest
 import trio
 from mcp.types import ElicitResult
 
-from mcp_actors import Callbacks, Http, ServerConfig, open_servers
+from mcp_actors import Callbacks, Http, ServerConfig, ServerError, open_servers
 from mcp_actors.auth import OAuth, SignInRequired
 
 from ..simulate.http import URL, Tokens
@@ -82,4 +83,32 @@ async def test_a_call_whose_sign_in_ends_between_two_rounds_is_not_sent_again(as
         await group["docs"].wait_state("needs_auth")
     assert server.rounds == 1
     assert caught.value.outcome == "unknown"
+    assert "; tools/call 'work' may have taken effect, because an earlier round of it was sent" in str(caught.value)
+
+
+class Failing(httpx2.Auth):
+    """Credentials that fail once a round was carried out."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response, None]:
+        """Send the request as it is."""
+        if self._server.rounds:
+            raise RuntimeError("not today")
+        yield request
+
+
+async def test_a_round_that_was_not_sent_does_not_undo_an_earlier_one() -> None:
+    """B-09: the error of the second round alone would say that there was no effect."""
+    server = Server()
+    transport = Http(
+        URL, auth=Failing(server), http_client=lambda: httpx2.AsyncClient(transport=server, trust_env=False)
+    )
+    config = ServerConfig("docs", transport, protocol=MODERN, callbacks=Callbacks(elicitation=answer))
+    async with open_servers(config) as group:
+        with pytest.raises(ServerError) as caught:
+            await group["docs"].call_tool("work")
+    assert server.rounds == 1
+    assert (type(caught.value), vars(caught.value)["outcome"]) == (ServerError, "unknown")
     assert "; tools/call 'work' may have taken effect, because an earlier round of it was sent" in str(caught.value)

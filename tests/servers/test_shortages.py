@@ -179,7 +179,8 @@ async def test_a_health_check_that_meets_a_shortage_says_nothing_about_the_serve
             assert FILES in (await ref.check_health()).message
             with pytest.raises(ServerError, match="because of a shortage in this program") as caught:
                 await ref.call_tool("sleep", {"seconds": 0})
-            assert not isinstance(caught.value, ConnectionLost)
+            assert type(caught.value) is ServerError
+            assert vars(caught.value)["outcome"] == "not_sent"
             assert ref.state == "ready"
         short.meets = lambda method: False
 

@@ -680,3 +680,4 @@ async def test_subscriptions_over_http_leave_a_connection_for_requests(said: Sai
             async with ref.subscribe(B):
                 pass
     said("too many subscriptions over HTTP", str(caught.value))
+    assert caught.value.outcome == "not_sent"

@@ -21,6 +21,7 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 
@@ -214,23 +215,19 @@ class OpenSubscriptions:
         if self._sending or not self._forgotten or self.record.subscriptions.connection is not self:
             return
         self._sending = True
-        try:
-            self.actor.tell_nowait(Unsubscribe())
-        except MailboxFull:
-            self._start(self._wait_to_send)
-        except ActorError:
-            pass  # the connection has ended
+        with suppress(ActorError):  # the connection has ended
+            try:
+                self.actor.tell_nowait(Unsubscribe())
+            except MailboxFull:
+                self._start(self._wait_to_send)
 
     async def _wait_to_send(self) -> None:
-        while True:
-            try:
-                await self.actor.tell(Unsubscribe())
-            except MailboxFull:  # with overflow="fail"
+        with suppress(ActorError):  # the connection has ended
+            while True:
+                with suppress(MailboxFull):  # with overflow="fail"
+                    await self.actor.tell(Unsubscribe())
+                    return
                 await trio.sleep(UNSUBSCRIBE_TIMEOUT)
-            except ActorError:
-                return
-            else:
-                return
 
     async def _unsubscribe(self, uri: str) -> None:
         name = self.record.config.name
@@ -280,6 +277,7 @@ class OpenSubscriptions:
                 f"connection, and the rest of max_connections={bound} is reserved for requests; subscribe to several "
                 "resources at once, or raise max_connections",
                 server=name,
+                outcome="not_sent",
             )
 
     def _ended(self, stream: ResourceStream) -> None:

@@ -347,7 +347,7 @@ class HttpFailures:
 
     def short(self, cause: Exception, shortage: Shortage) -> ServerError:
         what = f"the request was not sent, because of a shortage in this program ({shortage.what}); {shortage.remedy}"
-        return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
+        return self._without_effect(what, cause)
 
     def broken(self, cause: Exception) -> ConnectionLost:
         shortage = own_shortage(cause)
@@ -361,7 +361,12 @@ class HttpFailures:
     def not_sent(self, cause: Exception) -> ServerError:
         where = f"proxy in {self.proxy}, and the configured auth" if self.proxy else "configured auth and http_client"
         what = f"the request failed before it took effect ({describe(cause, self.masker)}); check the {where}"
-        return caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
+        return self._without_effect(what, cause)
+
+    def _without_effect(self, what: str, cause: Exception) -> ServerError:
+        error = caused_by(self._about(ServerError, f": {what}"), self._kept(cause))
+        error.outcome = "not_sent"  # type: ignore[attr-defined]  # as errors of this package have
+        return error
 
     def too_large(self, reason: str) -> LimitExceeded:
         return self._about(LimitExceeded, f": {reason}")

@@ -198,6 +198,7 @@ async def test_a_request_whose_auth_flow_fails_fails_alone(sse: bool) -> None:
                 await servers["web"].call_tool("sleep")
             flow.before = None
             assert type(caught.value) is ServerError
+            assert vars(caught.value)["outcome"] == "not_sent"
             assert caught.value.__cause__ is not None
             assert "failed before it took effect (RuntimeError); check the configured auth" in str(caught.value)
             flow.after = RuntimeError("hunter2 is wrong")
