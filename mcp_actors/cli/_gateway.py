@@ -170,7 +170,7 @@ class Daemon:
         # SIGHUP means both "reload" and "your terminal was closed". In the second case, isatty() is False already. A
         # reload instead would leave a process behind that no user sees.
         is_closed = hangup and self._terminals and not any(map(os.isatty, self._terminals))
-        if number in (SIGUSR1, SIGUSR2) or (hangup and self.gateway.refusal):
+        if number in (SIGUSR1, SIGUSR2) or (hangup and self.gateway.refusal and not is_closed):
             logger.info("%s is ignored", name)
         elif hangup and not is_closed:
             self.hangup.set()

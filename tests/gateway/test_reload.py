@@ -297,6 +297,16 @@ def test_a_gateway_ends_when_its_terminal_is_closed(elsewhere: tuple[str, ...], 
         assert ends_in(tmp_path / "stderr") == ["SIGHUP; the terminal was closed"]
 
 
+def test_a_gateway_without_servers_ends_when_its_terminal_is_closed(tmp_path: Path) -> None:
+    """D-101: it ignores a SIGHUP from elsewhere only."""
+    write(tmp_path / ".mcp.json", odd={})
+    with terminal(tmp_path, "serve", "--stdio", elsewhere=("stderr",)) as window:
+        wait_until(lambda: "error: " in (tmp_path / "stderr").read_text())
+        window.close()
+        assert window.process.wait(BOUND) == 129
+    assert ends_in(tmp_path / "stderr") == ["SIGHUP; the terminal was closed"]
+
+
 def test_under_nohup_a_gateway_outlives_its_terminal(tmp_path: Path) -> None:
     write(tmp_path / ".mcp.json", a=LAZY)
     words = ("serve", "--http", "127.0.0.1:0", "--no-token")
