@@ -272,7 +272,8 @@ class RequestTable:
         error = message.get("error")
         if type(error) is dict:
             with suppress(ValidationError):
-                return self._refuse(request_id, ErrorData.model_validate(error, by_name=False))
+                parsed = ErrorData.model_validate(error, by_name=False)
+                return self._refuse(request_id, parsed) or request_id not in NO_IDS
         result = message.get("result")
         if type(result) is dict:
             request = self._waiting.get(request_id)
@@ -282,7 +283,7 @@ class RequestTable:
             self.disturbed = False
             request.settle(result)
             return True
-        return error is not None and self._refuse(request_id, error_of(error))
+        return error is not None and (self._refuse(request_id, error_of(error)) or request_id not in NO_IDS)
 
     def settle_message(self, message: object) -> bool:
         """Like `settle`, for a message object. Return False only if this is not a response."""
@@ -298,17 +299,15 @@ class RequestTable:
         return True
 
     def _refuse(self, request_id: RequestId, error: ErrorData) -> bool:
-        if (request := self._sent(request_id)) is not None:
+        request = self._sent(request_id)
+        if request is not None:
             request.settle(mcp_error(error))
-        return request_id not in NO_IDS
+        return request is not None
 
     def refuse_only(self, error: ErrorData) -> bool:
         """Pass an error without an id to the only waiting request, unless anything else may have caused the error."""
         only = next(iter(self._waiting), None) if len(self._waiting) == 1 and not self.disturbed else None
-        request = None if only is None else self._sent(only)
-        if request is not None:
-            request.settle(mcp_error(UnmatchedError(**dict(error))))
-        return request is not None
+        return only is not None and self._refuse(only, UnmatchedError(**dict(error)))
 
     def _sent(self, request_id: RequestId) -> RequestUnderWay | None:
         request = self._waiting.get(request_id)

@@ -46,6 +46,19 @@ def test_an_answer_goes_to_its_request_only(table: RequestTable) -> None:
     assert (first.answers, second.answers, len(table)) == (["no"], [RESULT], 0)
 
 
+@pytest.mark.parametrize("request_id", ["", -1, 0])
+@pytest.mark.parametrize(("members", "heard"), [({"result": RESULT}, RESULT), ({"error": ERROR}, "no")])
+def test_an_answer_to_a_request_with_an_id_of_its_sender_is_handled_once(
+    table: RequestTable, request_id: int | str, members: dict[str, object], heard: object
+) -> None:
+    """Elsewhere such an id means an error without one, which would fail the other request."""
+    chosen, other = Asked(), Asked()
+    table.add(chosen, request_id)
+    table.add(other)
+    assert table.settle(answer(request_id, **members)) is True
+    assert (chosen.answers, other.answers) == ([heard], [])
+
+
 @pytest.mark.parametrize("members", [{"result": RESULT}, {"error": ERROR}])
 def test_a_second_answer_is_dropped(table: RequestTable, members: dict[str, object]) -> None:
     request = Asked()
