@@ -18,7 +18,8 @@ import os
 import re
 import traceback
 from bisect import bisect_right
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from http import HTTPStatus
 from itertools import chain
@@ -110,17 +111,15 @@ class Masker:
         self._written: dict[str, set[str]] = {}  # texts for a pattern, which compares letters: "İ" folds to two
         self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
         self._recent: dict[str, list[str]] = {}
+        self._uses: Counter[str] = Counter()  # how often each form occurs in added values
         self.longest: int = 0
 
     def add(self, name: str, value: str, *, own_url: bool = False) -> None:
         """Replace a value, and its secret parts (`secrets_in`), by `name` from now on."""
-        if value.casefold() in self._names:
-            return
-        for secret in secrets_in(value, own_url=own_url):
-            if len(secret) >= MIN_LENGTH and secret not in self._harmless:
-                for form in _forms(secret):
-                    self._names.setdefault(form.casefold(), name)
-                    self._written.setdefault(form.casefold(), set()).update((form, form.casefold()))
+        for form in self._forms_of(value, own_url=own_url):
+            self._names.setdefault(form.casefold(), name)
+            self._written.setdefault(form.casefold(), set()).update((form, form.casefold()))
+            self._uses[form.casefold()] += 1
         self._changed()
 
     def add_recent(self, name: str, value: str) -> None:
@@ -135,14 +134,19 @@ class Masker:
             self.add(name, value)
         recent.append(value)
         if len(recent) > RECENT_VALUES:
-            self._forget(name, recent.pop(0))
+            self._forget(recent.pop(0))
 
-    def _forget(self, name: str, value: str) -> None:
-        for secret in secrets_in(value):
-            for form in _forms(secret):
-                if self._names.get(form.casefold()) == name:
-                    del self._names[form.casefold()], self._written[form.casefold()]
+    def _forget(self, value: str) -> None:
+        for form in map(str.casefold, self._forms_of(value)):
+            self._uses[form] -= 1
+            if not self._uses[form]:  # else it is also in another value, as a token is in a header
+                del self._names[form], self._written[form], self._uses[form]
         self._changed()
+
+    def _forms_of(self, value: str, *, own_url: bool = False) -> Iterator[str]:
+        for secret in secrets_in(value, own_url=own_url):
+            if len(secret) >= MIN_LENGTH and secret not in self._harmless:
+                yield from _forms(secret)
 
     def _changed(self) -> None:
         self.longest = max(map(len, chain.from_iterable(self._written.values())), default=0)
@@ -441,7 +445,7 @@ class Credentials:
         self.masker.add_all("headers", headers)
         if _is_token(auth):
             token = await resolve_credentials(resolve_token, auth, self.config, "auth")
-            self.masker.add("<auth>", token)
+            self.masker.add_recent("<auth>", token)
             headers["Authorization"] = f"Bearer {token}"
         return headers
 

@@ -14,9 +14,11 @@ from mcp import MCPError
 
 from mcp_actors import ConnectionLost
 from mcp_actors.transports import Masker
-from mcp_actors.transports._credentials import MIN_LENGTH, PATTERNS
+from mcp_actors.transports._credentials import MIN_LENGTH, PATTERNS, RECENT_VALUES
 
 from ...processor_time import takes_less_than
+
+BASIC: Final = "Basic " + base64.b64encode(b"me:a-token-of-old").decode()
 
 
 def masker(value: str, name: str = "<auth>", *, own_url: bool = False) -> Masker:
@@ -174,6 +176,21 @@ def test_a_masker_forgets_tokens_that_were_replaced_long_ago() -> None:
     assert masker("token-number-000") == "token-number-000"
     assert masker("the client secret") == "<auth.client_secret>"
     assert len(masker._names) < 100
+
+
+@pytest.mark.parametrize(("name", "later"), [("<auth>", "Bearer a-token-of-old"), ("<token>", BASIC)])
+def test_a_masker_knows_a_token_as_long_as_any_recent_value_has_it(name: str, later: str) -> None:
+    """B-18: a token is learnt when issued, and again within a header when sent."""
+    masker = Masker()
+    masker.add_recent("<token>", "a-token-of-old")
+    for number in range(RECENT_VALUES - 1):
+        masker.add_recent("<token>", f"token-number-{number}")
+    masker.add_recent(name, later)
+    masker.add_recent("<token>", "token-number-9")
+    assert masker("a-token-of-old") in ("<token>", "<auth>")
+    for number in range(RECENT_VALUES):
+        masker.add_recent(name, f"another-token-{number}")
+    assert masker("a-token-of-old") == "a-token-of-old"
 
 
 DEEP: Final = 5000
