@@ -96,7 +96,7 @@ def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Er
         answered: True if the server refused ``initialize``, and so is modern.
     """
     # The era is not proven, but server/discover may have made the process exit or hang: do not send it again.
-    return era if era.mode == "legacy" and remembered is None and not answered else None
+    return era if era == QUIRK and remembered is None and not answered else None
 
 
 # --- Decide whether both sides have a protocol version in common. Pure functions --------------------------------------

@@ -297,6 +297,19 @@ async def test_an_era_chosen_without_an_answer_is_logged_and_not_remembered_over
         assert asked(web) == [*PROBED, "server/discover"]
 
 
+async def test_a_connect_after_an_initialize_without_an_answer_negotiates() -> None:
+    """B-02: a gateway begins with ``initialize`` for a client that answers questions, and once is enough."""
+    with faulty_server("modern") as web:
+        web.mute.add("initialize")
+        config = ServerConfig("a", Http(web.url()), restarts=AT_ONCE, connect="lazy", connect_timeout=0.5)
+        async with open_servers(config) as servers:
+            servers["a"]._record.opening.legacy_first = True
+            with trio.fail_after(BOUND):
+                await servers["a"].start()
+                await servers["a"].wait_state("ready")
+        assert asked(web) == ["initialize", "server/discover"]
+
+
 # --- What is said in a legacy handshake -----------------------------------------------------------------------------
 
 
@@ -330,6 +343,7 @@ async def test_a_process_is_sent_the_same_initialize_as_the_sdk_sends(tmp_path: 
     ("remembered", "era", "answered", "next_time"),
     [
         (None, ASK, False, None),
+        (None, LEGACY, False, None),
         (None, QUIRK, False, QUIRK),
         (None, QUIRK, True, None),
         (LEGACY, LEGACY, False, None),
