@@ -146,7 +146,6 @@ class Metrics(CallObserver):
         self._tools: dict[str, set[str]] = {}
         self._codes: set[str] = set()
         self._sessions: dict[str, float] = {}
-        self._divided: set[str] = set()
         self._describe: dict[str, Callable[[str], ConnectionFacts]] = {}
         self._meter = meter
         if meter is not None:
@@ -250,15 +249,13 @@ class Metrics(CallObserver):
             self._describe.pop(event.server, None)
         if self._meter is None or not isinstance(event, StateChanged | ReplicaChanged):
             return
-        if isinstance(event, ReplicaChanged):
-            name = event.replica
-            self._divided.add(event.server)
-        elif (name := event.server) in self._divided:
-            return
+        name = event.replica if isinstance(event, ReplicaChanged) else event.server
+        found = self._describe[event.server](name)
+        if isinstance(event, StateChanged) and found.config.replicas > 1:
+            return  # a ReplicaChanged came before
         if event.new in CONNECTED:
             self._sessions.setdefault(name, event.time)
         elif (began := self._sessions.pop(name, None)) is not None:
-            found = self._describe[event.server](name)
             attributes = _common(found.config, found.protocol_version)
             if found.error is not None:
                 attributes["error.type"] = type(found.error).__name__

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import trio
+from attrs import evolve
 from mcp import MCPError
 from mcp.types import CallToolResult, TextContent
 from opentelemetry.sdk.metrics import MeterProvider
@@ -227,6 +228,27 @@ async def test_a_session_without_a_request_has_its_attributes_and_the_error_that
     http = {**pipe, "network.transport": "tcp", "network.protocol.name": "http"}
     assert sorted(found, key=len) == [pipe, {**pipe, "error.type": "ConnectionLost"}, http]
     assert [*metrics._describe] == ["http"]
+    provider.shutdown()
+
+
+@pytest.mark.parametrize("by", ["reload", "removal"])
+async def test_a_server_that_has_replicas_no_more_has_its_sessions_recorded(server: ScriptedServer, by: str) -> None:
+    reader = InMemoryMetricReader()
+    provider = MeterProvider([reader])
+    config = ServerConfig("a", server.stdio(), replicas=2, required=True)
+    counts = []
+    async with open_servers(config, observers=[Metrics(provider.get_meter("test"))]) as servers:
+        for replicas in (1, 2, 1):
+            after = evolve(config, replicas=replicas)
+            if by == "reload":
+                await servers.reload(after)
+            else:
+                await servers.remove("a")
+                await servers.add(after)
+            await servers.wait_ready()
+            counts.append(sum(each.count for each in exported(reader, "mcp.client.session.duration")))
+        await servers.remove("a")
+    assert [*counts, sum(each.count for each in exported(reader, "mcp.client.session.duration"))] == [2, 3, 5, 6]
     provider.shutdown()
 
 
