@@ -95,6 +95,9 @@ def health_app(servers: Observable, metrics: Metrics | None = None) -> Asgi:
                 await send({"type": "lifespan.startup.complete"})
             await send({"type": "lifespan.shutdown.complete"})
             return
+        if scope["type"] == "websocket":
+            await send({"type": "websocket.close"})
+            return
         found = answer(servers, scope["path"].removeprefix(scope.get("root_path", "")), metrics)
         if scope["method"] not in ("GET", "HEAD"):
             found = Answer(405, "text/plain", b"use GET\n")

@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import socket
+from base64 import b64encode
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
+from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
+import uvicorn
 
 from mcp_actors import Backoff, RestartPolicy, ServerConfig, bridge, open_servers
 from mcp_actors.config import DirectorySource
@@ -101,6 +106,25 @@ async def test_the_application_can_be_served_alone() -> None:
 
         await health_app(servers)({"type": "lifespan"}, receive, send)
     assert sent == ["lifespan.startup.complete", "lifespan.shutdown.complete"]
+
+
+async def test_a_web_server_gets_a_refusal_for_a_websocket() -> None:
+    """Not a defect: a crawler may ask for one, and so may an application that mounts this one at ``/``."""
+    asked = {"Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13"}
+    async with open_servers() as servers, trio.open_nursery() as nursery:
+        options: dict[str, Any] = {"lifespan": "on", "loop": "asyncio", "ws": "websockets-sansio", "log_config": None}
+        server = uvicorn.Server(uvicorn.Config(health_app(servers), **options))
+        listener = socket.create_server(("127.0.0.1", 0))
+        nursery.start_soon(trio.to_thread.run_sync, lambda: server.run(sockets=[listener]))
+        with (
+            closing(HTTPConnection("127.0.0.1", listener.getsockname()[1], timeout=20)) as client,
+            ExitStack() as stack,
+        ):
+            stack.callback(setattr, server, "should_exit", True)
+            key = {"Sec-WebSocket-Key": b64encode(bytes(16)).decode()}
+            await trio.to_thread.run_sync(lambda: client.request("GET", "/healthz", headers=asked | key))
+            found = await trio.to_thread.run_sync(client.getresponse)
+    assert found.status == 403
 
 
 def test_a_program_on_asyncio_mounts_the_same_application(server: ScriptedServer) -> None:
