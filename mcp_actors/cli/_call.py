@@ -268,16 +268,15 @@ async def list_tools(names: Sequence[str], config: str | None, output: Output) -
         listed: list[dict[str, Any]] = []
         for tool in group.tools:
             mask = masker_of(group[tool.server])
-            description = mask.data(tool.description)
-            arguments = ", ".join(_arguments(tool.input_schema))
-            output.item(tool.server, tool.name, f"({arguments})", description)
+            description, schema = map(mask.data, (tool.description, tool.input_schema))
+            output.item(tool.server, tool.name, f"({', '.join(_arguments(schema))})", description)
             listed.append(
                 {
                     "server": tool.server,
                     "name": tool.name,
                     "public_name": tool.public_name,
                     "description": description,
-                    "inputSchema": tool.input_schema,
+                    "inputSchema": schema,
                 }
             )
         for ref in group.connected:

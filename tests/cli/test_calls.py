@@ -15,7 +15,7 @@ import pytest
 
 from ..messages import Said
 from .conftest import Run
-from .showcase import FORECAST, PICTURE
+from .showcase import FORECAST, FORGED, PICTURE
 from .terminal import PATIENCE, program, scripted, terminal, write
 
 pytest.importorskip("cyclopts", reason="the extra 'cli' is not installed")
@@ -116,6 +116,17 @@ class TestSignature:
         done = run("tools", *words)
         assert (done.returncode, done.stdout) == (2, "")
         said(row, done.stderr, folder=tmp_path)
+
+    @pytest.mark.parametrize("words", ["tools", "tools --json", "tools a/hostile", "tools a/hostile --json"])
+    def test_credentials_in_schemas_and_names_of_arguments_are_masked(
+        self, tmp_path: Path, run: Run, words: str
+    ) -> None:
+        """B-18: as in descriptions."""
+        write(tmp_path, {"a": {**showcase(), "env": {"KEY": FORGED, "OTHER": "imperial"}}})
+        done = run(*words.split())
+        assert (done.returncode, done.stderr) == (0, "")
+        assert "<env.KEY>" in done.stdout
+        assert ("FORGED" in done.stdout, "imperial" in done.stdout) == (False, False)
 
 
 class TestArguments:
