@@ -70,9 +70,9 @@ def dump_config(servers: Iterable[ServerConfig], *, literals: bool = False) -> d
         The configuration, as data that JSON can hold.
 
     Raises:
-        ConfigError: a credential is not a variable, and `literals` is False; a value is a Python object (a function, a
-            server in this process …); or two servers have the same name. The first problem is raised, with the others
-            as notes.
+        ConfigError: a credential is not a variable, and `literals` is False; a value is malformed, or a Python object
+            (a function, a server in this process …); or two servers have the same name. The first problem is raised,
+            with the others as notes.
     """
     servers = tuple(servers)
     check_unique_names(servers)
@@ -143,7 +143,11 @@ class _Dumping:
         return next(filter(None, map(variables_in, texts)), {})
 
     def _parsed(self, text: str, where: str = "") -> tuple[Part, ...]:
-        return parse(text, where=where, variables=self._known)
+        try:
+            return parse(text, where=where, variables=self._known)
+        except ConfigError as error:
+            self._refuse(where, f"is not valid: {error.problem}")
+            return ()
 
     def _text(self, text: str) -> str:
         return self._unparsed(self._parsed(text)) if isinstance(text, Written) else literal(text)
@@ -193,8 +197,6 @@ class _Dumping:
         return details or True
 
     def _check_url(self, url: str) -> None:
-        if self.literals:
-            return
         if self._has_literal_user_info(url):
             self._refuse_literal("url (its user-info)")
         for part in literal_secrets(url):

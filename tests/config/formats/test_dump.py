@@ -172,6 +172,19 @@ def test_every_refused_value_is_named() -> None:
     assert ["env.B" in note or "command begins" in note for note in caught.value.__notes__] == [True, True]
 
 
+@pytest.mark.parametrize("literals", [False, True])
+def test_a_value_that_cannot_be_read_is_named_with_its_server_and_hides_no_other(said: Said, literals: bool) -> None:
+    arguments = Stdio("x", ["--token=${", "--key=${A B}"], env={"TOKEN": "${", "OTHER": lambda: "x"})
+    header = Http("https://x.example", headers={"X-Key": "${x"}, auth=OAuth(client_id="me", client_secret="${"))
+    with pytest.raises(ConfigError) as caught:
+        dump_config([ServerConfig("docs", arguments), ServerConfig("c", header)], literals=literals)
+    places = [] if literals else ["docs: args[0]", "docs: args[1]"]
+    places += ["docs: env.TOKEN", "docs: env.OTHER", "c: headers.X-Key", "c: auth.client_secret"]
+    found = [str(caught.value), *caught.value.__notes__]
+    assert all(place.replace(": ", "': ") in error for place, error in zip(places, found, strict=True))
+    said(f"dump: an unclosed variable in {'a credential' if literals else 'an argument'}", str(caught.value))
+
+
 @pytest.mark.parametrize(
     ("row", "server"),
     [
