@@ -36,11 +36,11 @@ from .._misuse import nearest
 from .._text import plain_text
 from .._user_files import replace_file, user_directory
 from ..catalog._names import DEFAULT_NAMING
-from ..config import Ask, Http, Input, LoadedConfig, Rank, ServerConfig, Stdio, check_overrides, dump_config
+from ..config import Ask, Http, Input, LoadedConfig, Rank, ServerConfig, Stdio, dump_config
 from ..config._sources import stamp_of
 from ..config._template import INTERPRETERS
 from ..config.formats import Content, load_servers, name_of, read_bytes
-from ..config.formats._load import with_failed
+from ..config.formats._load import with_overrides
 from ._completion import DEFAULT_FILES
 from ._output import Failure, Misuse, Output, unknown
 
@@ -221,12 +221,6 @@ def _load(file: str, names: Sequence[str], ask: Ask | None, content: Content | N
             is_program = which(word) is not None and not nearest(name, known)
             raise Misuse(f"{error}; to try this program, write it after '--': -- {word}") if is_program else error
     return _selected(loaded, names)
-
-
-def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
-    """Add errors for environment variables that override nothing, or values of several servers."""
-    variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
-    return with_failed(loaded, variables)
 
 
 def _only(names: Sequence[str]) -> frozenset[str] | None:

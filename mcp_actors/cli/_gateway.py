@@ -5,7 +5,7 @@ and to the client over stdin.
 
 Owns: the group, the acceptors, the control socket, and the signals of a process that serves.
 Writes: the log, to stderr; ``ready``, to stdout, for the waiting ``attach``.
-Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _configuration, _output.
+Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _output.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from .._tasks import fan_out, name_of
 from .._user_files import read_secret
 from ..config import Callbacks, LoadedConfig, ServerConfig, parse_address
 from ..config.formats import load_servers
-from ..config.formats._load import refuse_ourselves
+from ..config.formats._load import refuse_ourselves, with_overrides
 from ..gateway._control import serve_control
 from ..gateway._daemon import cut_log, file_and_server, real_name
 from ..gateway._front import Front
@@ -42,7 +42,6 @@ from ..gateway._serve import serve_front
 from ..gateway._session import Gateway
 from ..servers import SourceStatus
 from ..servers.group import in_words
-from ._configuration import with_overrides
 from ._output import EXIT_UNUSABLE, Failure, Misuse, UnusableFile, until_signalled
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from .._foreign import Log
 from .._tasks import run_in_thread
 from .._user_files import read_secret
 from ..config import load_config
-from ..config.formats._load import refuse_ourselves
+from ..config.formats._load import refuse_ourselves, with_overrides
 from ..gateway._front import Front
 from ..gateway._listen import Acceptor, listen
 from ..gateway._network import network_of
@@ -97,7 +97,7 @@ class RayHost:
 
 
 async def _serve(config: str, secret_file: str, host: str, started: Callable[[str], None]) -> None:
-    loaded = refuse_ourselves(load_config(config))
+    loaded = with_overrides(refuse_ourselves(load_config(config)))
     for error in loaded.errors:
         _log.warning("%s", error)
     servers = [each for each in loaded.servers if each.enabled and each.isolation == "shared"]

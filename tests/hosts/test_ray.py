@@ -99,6 +99,7 @@ def test_a_user_reads_why_there_is_no_address() -> None:
         "no file": r".*no\.json.*",
         "no servers": r".*nothing\.json has no enabled server",
         "open secret": r".*can be read by other users.*",
+        "two servers": r".* MCP_ACTORS__A__ENV__URL: this fits the servers 'a' and 'a__env'; rename one of them",
     }.items():
         assert re.fullmatch(rf"actor '{name}' of Ray has died for good \({reason}\); start it again", said[name])
     assert said["suspended"].startswith("actor 'tools' of Ray did not answer within 3 s: it is starting or suspended, ")

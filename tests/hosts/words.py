@@ -124,14 +124,19 @@ def dead(nodes: Nodes, folder: Path) -> dict[str, str]:
     open_to_all.chmod(0o644)
     nothing = folder / "nothing.json"
     nothing.write_text('{"mcpServers": {}}')
+    two = folder / "two.json"
+    two.write_text(json.dumps({"mcpServers": {key: {"url": "http://127.0.0.1:1/"} for key in ("a", "a__env")}}))
     wrong = {
         "no file": (str(folder / "no.json"), good),
         "no servers": (str(nothing), good),
         "open secret": (str(folder / "servers.json"), open_to_all),
+        "two servers": (str(two), good),
     }
     said = {}
+    environment = {"env_vars": {"MCP_ACTORS__A__ENV__URL": "http://127.0.0.1:2/"}}
     for name, (config, secret) in wrong.items():
-        actor = place(RayHost, nodes.worker, name=name, max_restarts=-1).remote(config, secret_file=str(secret))
+        options = {"name": name, "max_restarts": -1, "runtime_env": environment if config == str(two) else None}
+        actor = place(RayHost, nodes.worker, **options).remote(config, secret_file=str(secret))
         said[name] = asked(name)
         del actor
     return said

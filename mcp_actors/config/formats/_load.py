@@ -292,6 +292,12 @@ def refuse_ourselves(loaded: LoadedConfig) -> LoadedConfig:
     return with_failed(loaded, refused)
 
 
+def with_overrides(loaded: LoadedConfig) -> LoadedConfig:
+    """Add errors for environment variables that override nothing, or values of several servers."""
+    variables = check_overrides([*(server.name for server in loaded.servers), *loaded.failed], os.environ)
+    return with_failed(loaded, variables)
+
+
 def with_failed(loaded: LoadedConfig, errors: Mapping[str, ConfigError]) -> LoadedConfig:
     """Return a configuration with further errors by server name, and without these servers."""
     failed = {**loaded.failed, **errors}
