@@ -75,13 +75,15 @@ def is_failure(exc: BaseException) -> bool:
 
 
 def forget_cancelled(exc: BaseException | None, *, instead: BaseException | None) -> None:
-    """Drop the frames of a cancellation thrown into a block, if another exception leaves the block.
+    """Drop the frames of the cancellations in an exception thrown into a block, if another leaves the block.
 
     Since Python 3.12 a cycle would wait for the garbage collector: the traceback, the frame of the generator that
-    raised the other exception, the frame of `contextlib` that threw the cancellation, and the cancellation.
+    raised the other exception, the frame of `contextlib` that threw the cancellation, and the cancellation. Another
+    cycle is anyio's: a task group keeps the cancellation of a task that it starts, and the task's frame the group.
     """
-    if exc is not instead and is_a(exc, trio.Cancelled):
-        exc.__traceback__ = None
+    for each in leaves(exc) if exc is not instead else ():
+        if is_a(each, trio.Cancelled):
+            each.__traceback__ = None
 
 
 def without_cancelled(exc: BaseException | None) -> BaseException | None:

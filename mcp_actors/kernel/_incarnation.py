@@ -151,6 +151,7 @@ class Incarnation(Sender):
             # A cancellation from outside ends here.
             self.final = self.verdict = self._conclude(None if late is None else collapse(late))
         finally:
+            forget_cancelled(late, instead=None)
             del late  # whose traceback refers to this frame
         self._end_own()
         self.record.mailbox.life = None

@@ -285,7 +285,10 @@ async def wait_started(wishes: Iterable[Wish]) -> None:
             failures += [copy(error) for error in errors if error is not None][:1]  # a copy, because notes are added
     if failures or overtaken:
         failure = first_of([*failures, *overtaken])
-        raise failure from failure.__cause__
+        try:
+            raise failure from failure.__cause__
+        finally:
+            del failure, failures, overtaken  # whose tracebacks refer to this frame
 
 
 async def outcome_of(wish: Wish) -> Verdict:

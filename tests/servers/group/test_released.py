@@ -9,12 +9,24 @@ from contextlib import closing, contextmanager, suppress
 from typing import Any, Final
 
 import pytest
+import trio
 from mcp import MCPError
 from mcp.server.mcpserver import MCPServer
 from trio.testing import wait_all_tasks_blocked
 
-from mcp_actors import ConnectFailed, Http, InProcess, ServerConfig, ServerUnavailable, Sse, Stdio, open_servers
+from mcp_actors import (
+    ConnectFailed,
+    Http,
+    InProcess,
+    ServerConfig,
+    ServerRef,
+    ServerUnavailable,
+    Sse,
+    Stdio,
+    open_servers,
+)
 from mcp_actors.servers._deadlines import Deadlines, DeadlineTimer
+from mcp_actors.servers._dispatcher import LinkDispatcher
 from mcp_actors.servers._session import ConnectionSession
 from mcp_actors.servers.connection import ServerActor
 from mcp_actors.servers.connection._direct import DirectRequests, WindDown
@@ -79,7 +91,6 @@ async def test_all_that_belongs_to_a_removed_server_is_released_at_once(kind: st
     async with open_servers(ServerConfig("other", InProcess(MCPServer("other")))) as group:
         await group.add(configured(kind, **limits, **({"replicas": 2} if kind == "replicas" else {})))
         await group["a"].wait_state("ready")
-        await eventually(lambda: all(each.life.state == "ready" for each in group._roster.records["a"].connections))
         await group["a"].list_tools()
         with suppress(MCPError):  # or a result that is an error
             await group["a"].call_tool("no such tool")
@@ -92,6 +103,47 @@ async def test_all_that_belongs_to_a_removed_server_is_released_at_once(kind: st
             await wait_all_tasks_blocked()
             assert living(parts) == []
         await group["other"].list_tools()
+
+
+async def test_a_server_that_is_removed_while_a_replica_opens_its_session_is_released_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """D-56: anyio keeps the cancellation of a task that it starts, and so the frames of the connect."""
+    run, starting = LinkDispatcher.run, []
+
+    async def second_never_starts(self: LinkDispatcher, *args: Any, **options: Any) -> None:
+        starting.append(self.server)
+        if len(starting) == 2:
+            await trio.sleep_forever()
+        await run(self, *args, **options)
+
+    async with open_servers() as group:
+        monkeypatch.setattr(LinkDispatcher, "run", second_never_starts)
+        await group.add(configured("stdio", replicas=2))
+        await eventually(lambda: len(starting) == 2 and group["a"].state == "ready")
+        starting.clear()
+        with without_collector():
+            parts = parts_of(group._roster.records["a"])
+            await group.remove("a")
+            await wait_all_tasks_blocked()
+            assert living(parts) == []
+
+
+async def test_a_start_that_fails_by_a_removal_keeps_nothing() -> None:
+    """D-56."""
+
+    async def start(ref: ServerRef) -> None:
+        with suppress(ServerUnavailable):
+            await ref.start()
+
+    async with open_servers(configured("stdio", connect="lazy")) as group, trio.open_nursery() as nursery:
+        with without_collector():
+            parts = parts_of(group._roster.records["a"])
+            nursery.start_soon(start, group["a"])
+            await eventually(lambda: group["a"].state == "connecting")
+            await group.remove("a")
+            await wait_all_tasks_blocked()
+            assert {*living(parts)} <= {"configuration", "credentials"}  # those of the sources, which a reload reads
 
 
 def existing(*types: type) -> list[Any]:
