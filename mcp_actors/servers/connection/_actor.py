@@ -399,7 +399,7 @@ class ServerActor(Actor):
         """Raise the failure of a request, or requeue a request that provably had no effect."""
         self._masker.clean(failure)
         again = not message.begun or message.repeatable(self._record.server)
-        if again and can_ask(self._record, failure):  # the next connection asks, and the request goes on then
+        if again and can_ask(self._record, failure):  # the next connection asks the person first
             await self._wind_down.wait(failure)
             raise NotSent
         if not isinstance(failure, ConnectionOver):

@@ -9,7 +9,8 @@ task (`CallbackTasks`), and
 - it cannot keep a process alive: the actor's owner task leaves the link before `open_callbacks`
 
 A callback runs in the context variables of the waiting task: the caller's, if the request behind the question is known
-(since 2026-07-28, or from the response to the request over streamable HTTP), else those in which the group was opened.
+(since 2026-07-28, or if the question comes in the HTTP response to that request), else those in which the group was
+opened.
 Notifications wait in a queue per callback, at a limited rate.
 
 Owns: callback tasks and queued notifications of one connection.
@@ -149,7 +150,7 @@ class Questions:
         self._join_handler()
         asked = CallbackContext(server=self._server, request_id=context.request_id, meta=context.meta)
         deadlines, seconds = self._record.calls.deadlines, self._callbacks.timeout
-        # As much as the rounds of a request since 2026-07-28 may take.
+        # Limits the stopped time: the rounds of a request since 2026-07-28 may take as long.
         most = MAX_ROUNDS * seconds if kind == "elicitation" else None
         self._questions += 1
         try:
@@ -351,8 +352,8 @@ class Notifications:
 class NotificationMeter:
     """Counts the notifications of one connection, second by second.
 
-    A *flood* begins with the first notification over the limit, and ends with the first after a second within the
-    limit.
+    A *flood* begins with the first notification over the limit, and ends with the first notification that follows a
+    second within the limit.
 
     Attributes:
         limit: the most notifications per second.

@@ -113,8 +113,8 @@ class DirectRequests:
         method, deadline = request.method, request.deadline
         sent = RequestUnderWay(method, NO_PARAMS, deadline)
         # `add` assigns the id, which the line needs. From `offer` on the server may act, so checks that may refuse the
-        # request come before. A line that is not taken leaves the table again. Only a taken request counts in
-        # `wind_down` and hears that its caller has left, because `_fail` undoes both.
+        # request come before. A line that is not taken leaves the table again (`_forget`). `under_way` and `on_cancel`
+        # are set for a taken line only, because `_forget` undoes neither.
         self.pipe.table.add(sent)
         sent.on_outcome, sent.later, sent.extras = self.settled, later, extras
         more = self._members if extras is None and not is_traced() else self._complete(sent, request)
@@ -278,7 +278,7 @@ class WindDown:
     """The end of one connection, from the first sign to the last request.
 
     Attributes:
-        under_way: the number of sent requests without an end.
+        under_way: the number of sent requests that have not ended.
 
     Args:
         end: ends the incarnation, with the cause given to `begin` or `wait`.

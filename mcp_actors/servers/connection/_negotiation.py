@@ -406,7 +406,7 @@ class ConnectLimits:
 
     async def _watch_reading(self, link: Link) -> None:
         self._has_read = False
-        # A message of this step is in the pipe only later. An empty pipe now would prove nothing.
+        # A message sent in this step enters the pipe later, so an empty pipe proves nothing yet.
         await trio.sleep(INPUT_POLL)
         while link.heard is False:  # noqa: ASYNC110 - there is no event, see INPUT_POLL
             await trio.sleep(INPUT_POLL)

@@ -144,7 +144,7 @@ async def keep_refreshed(record: ConnectionRecord, actor: ActorRef) -> None:
 async def keep_resources_listed(record: ConnectionRecord, actor: ActorRef, failure: Exception | None) -> None:
     """List the resources whenever they are stale, until the connection ends.
 
-    A `failure` of the connect to list resources counts as the first attempt.
+    A `failure` to list resources during the connect counts as the first attempt.
     """
     failed = "its resources could not be listed", "the last list is kept"
     await _keep_listed(record, actor, record.server.resources, KeepResources, failed, failure=failure)
@@ -163,7 +163,7 @@ async def _keep_listed(
     """List again whenever a list is stale, until the connection ends.
 
     The answer to `request` replaces the list `kept`. For the log, `failed` names the failure, and the list that stays.
-    After `interval` seconds without a notification, the list is stale. A `failure` counts as the first attempt's.
+    After `interval` seconds without a notification, the list is stale. A `failure` counts as the first attempt.
     """
     freshness, pace, failures = kept.freshness, Pace(), [] if failure is None else [failure]
 
