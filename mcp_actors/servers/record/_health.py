@@ -20,7 +20,7 @@ counts as a failure and triggers a check at once. While all is well, a call cost
 A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
 check follows, and without an answer the connection is lost at once, unless a request was sent before and another
 process of the session may be the server. After an answer, the other process is the server. Nothing reports its exit, so
-each later failure looks for the process again; if missing, the connection is lost at once.
+each later failure is followed by a search for that process; if missing, the connection is lost at once.
 
 Owns: failures, checks and results of each connection; the link while the connection serves.
 Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.
@@ -204,7 +204,7 @@ class ServerHealth:
 
     Attributes:
         failing: the actors of connections that have failed since the last answer. Read at each request.
-        each: replaced by the record.
+        each: one health per connection. Replaced by the record.
     """
 
     def __init__(self) -> None:

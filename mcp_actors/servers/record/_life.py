@@ -282,8 +282,8 @@ class ServerLife:
     """The state of a server, shown from its best connection, and the current wish.
 
     Attributes:
-        connections: replaced by `consist_of`.
-        best: the connection in the best state. Written by `follow`, like `state` and the next three.
+        connections: the state of each connection. Replaced by `consist_of`.
+        best: the connection in the best state. Written by `follow`, like `state`, `since`, `changed_at`, `last_error`.
         since, changed_at: when the state last changed, by `trio.current_time` and by the wall clock.
         last_error: the last failure of a connection, kept after a recovery.
         leaving: `Wanted.departure`, for every request to read. Written by `want`.
@@ -447,7 +447,7 @@ class ServerLife:
         self.take(self.event(Recovered), CONNECTED)
 
     def note_stopped(self) -> None:
-        """Become ``stopped``, or ``pending`` for a resting server, unless the end of a running actor follows."""
+        """Make connections without a running actor ``stopped``, or ``pending`` if the server rests."""
         self.take(self.event(Stopped), PARKED | {"pending", "stopped"})
 
     def begin_to_drain(self, requests: int, seconds: float, ends: Collection[ConnectionLife]) -> bool:

@@ -245,7 +245,7 @@ class ServerRecord:
         strict: True if a failed start is final, as in `open_servers`. Read when the server's own supervisor starts;
             written by the group.
         info: the server's description of itself at the latest connect; None before. Written by the connection.
-        resources: written by the connection, and by requests that list resources again.
+        resources: the kept lists. Written by the connection, and by requests that list again.
         catalog: the tools. ``_catalog`` lists the writers.
         done: pages reported as done by the server. Written by the connection.
         on_retire: called with the record of a connection that is unused (``idle_timeout``) or old (``max_lifetime``).
@@ -427,7 +427,7 @@ class ServerRecord:
             event, [each for each in lives if is_followed(each.state, event, own=each.name == event.actor, whole=whole)]
         )
         if self.life.state in PARKED and self.life.wanted.mode == "rest":
-            # Parked before the wish to rest. `failed` and `retry_at` are only shown for servers that should run.
+            # Parked before the wish to rest: the mode becomes "run", or `failed` and `retry_at` would not be shown.
             self.life.want(used(self.life.wanted))
         return changes
 

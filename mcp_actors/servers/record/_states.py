@@ -200,7 +200,7 @@ FAILED: Final[frozenset[ServerState]] = frozenset({"unhealthy", "backoff", "fail
 """The server has failed, and was not stopped."""
 
 PARKED: Final[frozenset[ServerState]] = frozenset({"failed", "needs_auth"})
-"""The server does not run, until a change or a late retry."""
+"""The server does not run, until a wish or a late retry (``RestartPolicy.park_retry``)."""
 
 LISTED_STATES: Final[frozenset[ServerState]] = CONNECTED | {"pending", "backoff", "connecting"}
 """Known tools are shown: the server serves, is about to, or will at the first use."""

@@ -284,7 +284,7 @@ class DonePages:
             return
         self.latest.pop(page, None)
         self.latest[page], self._at[page] = notice, trio.current_time()
-        if len(self.latest) > 64:  # latest pages, for all requests
+        if len(self.latest) > 64:  # pages of all requests
             del self._at[oldest := next(iter(self.latest))], self.latest[oldest]
         self._changed.set()
         self._changed = trio.Event()
@@ -310,7 +310,7 @@ class Listeners:
         self._listeners: tuple[tuple[type, Callable[[Any], object]], ...] = () if of is None else ((object, of.tell),)
 
     def add(self, kind: type[M], fn: Callable[[M], object]) -> Callable[[], None]:
-        """Call a function with each message of one kind, after earlier listeners. Return a function that ends this.
+        """Call a function with each message of one kind, after earlier listeners. Return a function that removes `fn`.
 
         Args:
             kind: a notification class of the SDK; ``Exception`` for failures of the transport; `NotificationsMissed`;

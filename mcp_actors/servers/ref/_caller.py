@@ -424,9 +424,9 @@ class PendingRequest(Handle, Generic[T]):
         """Keep the answer as parsed, for `result_of`. Call this before the request is sent.
 
         Args:
-            passing: the parts of a request that is passed on for another client, which answers the questions of a
-                server since 2026-07-28: the result is then an ``InputRequiredResult``, also for middleware. Older
-                servers ask by requests, which the callbacks answer. None lets the callbacks answer.
+            passing: the answers and capabilities of another client, if the request is passed on for one. A question of
+                a server since 2026-07-28 is then the result, an ``InputRequiredResult``, also for middleware; questions
+                of older servers go to the callbacks. None: all questions go to the callbacks.
         """
         request = self._request
         request.kept, request.passing = LastAnswer(), passing
