@@ -54,14 +54,14 @@ def is_exit(exc: BaseException | None) -> bool:
     """
     if exc is None or is_a(exc, (Exception, BaseExceptionGroup, trio.Cancelled, GeneratorExit)):
         return False
-    # Not imported, which takes longer than the import of the kernel: before, no exception is from asyncio.
+    # Not imported, which would take longer than the import of the kernel: if not loaded, it has raised nothing.
     asyncio: Any = sys.modules.get("asyncio.exceptions")
     return asyncio is None or not is_a(exc, asyncio.CancelledError)
 
 
 def exit_in(exc: BaseException | None) -> BaseException | None:
     """Return the exception that ends the program (`is_exit`), which may be in a group."""
-    if is_a(exc, Exception):  # a group of exits is not one
+    if is_a(exc, Exception):  # neither an exit nor a group of exits is one
         return None
     found = [leaf for leaf in leaves(exc) if is_exit(leaf)]
     first = found[0] if found else None

@@ -426,7 +426,7 @@ _OF_OTHER_LOOP: Final = {
 
 
 def note_loop(error: BaseException) -> None:
-    """Add a note to the error of a function for another event loop: the loop that runs."""
+    """Note the running event loop on the error of a function that needs another event loop."""
     if type(error) is RuntimeError and error.args and isinstance(error.args[0], str):
         for note in (note for text, note in _OF_OTHER_LOOP.items() if error.args[0].startswith(text)):
             error.add_note(note)

@@ -192,7 +192,7 @@ async def fan_out(step: Callable[[N], Awaitable[None]], actors: Iterable[N], pur
 T = TypeVar("T")
 
 MAX_WAITING: Final = 1000
-"""Items that may wait for a slow callback. Beyond, the next item is dropped, because the latest matter most."""
+"""Items that may wait for a slow callback. Beyond, the first in the queue is dropped: the latest matter most."""
 
 
 class Feed(Generic[T]):
@@ -200,8 +200,8 @@ class Feed(Generic[T]):
 
     Args:
         deliver: delivers an item, and handles exceptions.
-        max_size: the most that waiting items may take together, in the unit of `put`. Beyond, the next item is dropped;
-            a larger single item is dropped at once.
+        max_size: the most that waiting items may take together, in the unit of `put`. Beyond, the first in the queue is
+            dropped; a larger single item is dropped at once.
         on_drop: called for each dropped item.
     """
 
@@ -268,7 +268,7 @@ class Signals(Iterable[int]):
         numbers: one signal, or several; an empty value disables the option.
 
     Attributes:
-        end_start: ends the start of a program for another reason than these signals.
+        end_start: ends a long start of the group, for another reason than a signal. Set by the group.
 
     Raises:
         ConfigError: the value is not a receivable signal.
@@ -438,7 +438,7 @@ class Upkeep:
             key: names the job in `errors`.
             what: names the job in messages: ``"/etc/mcp.json: following it"``.
             job: the job.
-            closing: once set, a waiting job has a last attempt at once, and a last error stays.
+            closing: once set, a job that waits to run again does so at once, for the last time, and an error stays.
         """
         failures, closing = 0, trio.Event() if closing is None else closing
         try:

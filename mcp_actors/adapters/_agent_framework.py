@@ -54,7 +54,7 @@ class AgentFrameworkProvider(ContextProvider):
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
     says the same, and links are texts. ``_meta`` is in ``additional_properties``. A tool that reports a failure raises
-    ``ToolExecutionException``; errors of a call (`McpActorsError`, `mcp.MCPError`) leave the tool unchanged. The
+    ``ToolExecutionException``; errors of a call (`McpActorsError`, `mcp.MCPError`) are raised unchanged. The
     framework shows both to the model as ``Error: Function failed.``; with
     ``function_invocation_configuration={"include_detailed_errors": True}`` of the chat client, with their text.
 

@@ -47,7 +47,7 @@ async def langchain_tools(
     The result of a tool is the content of its message: text, or blocks if there are several or other parts; structured
     content is a text, unless another text says the same. The artifact is the whole result, as on the wire. A tool that
     reports a failure raises ``ToolException``. If ``handle_tool_error`` is set, errors of the call (`McpActorsError`,
-    `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they leave the tool unchanged.
+    `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they are raised unchanged.
 
     **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
     awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.

@@ -34,8 +34,8 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
 
     At each turn, the agent is offered the current tools of the group, under their public names, and its own tools; of
     two tools with the same name, its own. The predicate of a `ToolFilter` is called with the name of the agent, as in
-    ``create_agent(name=…)``, and LangGraph's ``Runtime``; but for the call of a tool with the ``ToolRuntime``, which
-    lacks some attributes. Agents and runs may share a middleware, which owns no connection.
+    ``create_agent(name=…)``, and LangGraph's ``Runtime``; before the call of a tool, with the ``ToolRuntime`` instead,
+    which lacks some attributes. Agents and runs may share a middleware, which owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors

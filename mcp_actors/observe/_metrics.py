@@ -171,7 +171,7 @@ class Metrics(CallObserver):
             self._record(series, attempt)
 
     def counter(self, attempt: Attempt) -> Callable[[float, float], None] | None:
-        """Return a function that counts further results of a tool with a label; None for other targets."""
+        """Return a function that counts further attempts like this; None if the target has no label."""
         series = self._series.get(_key_of(attempt))
         if series is None:
             return None

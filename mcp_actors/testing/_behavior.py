@@ -310,7 +310,7 @@ class Behavior:
         A middleware would be too late: the SDK cancels first, and hides the message in the modern era.
         """
         request = self._in_flight.pop(params.get("requestId"), None)
-        if request is not None and request.method != "subscriptions/listen":  # a stream ends in no other way
+        if request is not None and request.method != "subscriptions/listen":  # which a client ends by cancelling
             self._script.cancelled.append(request)
 
     # --- the SDK's side ---------------------------------------------------------------------------------------------

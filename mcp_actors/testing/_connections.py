@@ -110,7 +110,7 @@ class StreamConnection(ServedConnection):
     async def answers(self, item: SessionMessage) -> bool:
         """Return True if a client's message is answered here, and not by the SDK.
 
-        A legacy server does not know ``server/discover``. After the SDK's answer, ``initialize`` would be refused.
+        A legacy server does not know ``server/discover``. If the SDK answered it, ``initialize`` would be refused.
         """
         message = item.message
         if isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
