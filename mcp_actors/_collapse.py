@@ -54,14 +54,14 @@ def is_exit(exc: BaseException | None) -> bool:
     """
     if exc is None or is_a(exc, (Exception, BaseExceptionGroup, trio.Cancelled, GeneratorExit)):
         return False
-    # Not imported, which would take longer than the import of the kernel: if not loaded, it has raised nothing.
+    # Not imported, which takes longer than the import of the kernel. If not loaded, no exception is from asyncio.
     asyncio: Any = sys.modules.get("asyncio.exceptions")
     return asyncio is None or not is_a(exc, asyncio.CancelledError)
 
 
 def exit_in(exc: BaseException | None) -> BaseException | None:
     """Return the exception that ends the program (`is_exit`), which may be in a group."""
-    if is_a(exc, Exception):  # neither an exit nor a group of exits is one
+    if is_a(exc, Exception):  # and so not a group of exits
         return None
     found = [leaf for leaf in leaves(exc) if is_exit(leaf)]
     first = found[0] if found else None
@@ -75,7 +75,7 @@ def is_failure(exc: BaseException) -> bool:
 
 
 def forget_cancelled(exc: BaseException | None, *, instead: BaseException | None) -> None:
-    """Drop the frames of the cancellations in an exception thrown into a block, if another leaves the block.
+    """Drop the frames of cancellations thrown into a block, if another exception (`instead`) leaves the block.
 
     Since Python 3.12 a cycle would wait for the garbage collector: the traceback, the frame of the generator that
     raised the other exception, the frame of `contextlib` that threw the cancellation, and the cancellation. Another

@@ -95,7 +95,7 @@ _ATTRIBUTE_REMEDIES: Final[tuple[tuple[str, str, str], ...]] = (
     ("reply", "answer resolve send set set_result", "write reply(value)"),
     ("reply", "reject set_exception", "write fail(error)"),
 )
-"""An attribute that the class has, wrong names, and the remedy. ``*`` is any name unlike all attributes."""
+"""An attribute that marks the class, wrong names, and the remedy. ``*`` is any name unlike all attributes."""
 
 
 def _explain_attribute(instance: object, name: str) -> NoReturn:

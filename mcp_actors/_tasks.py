@@ -268,7 +268,7 @@ class Signals(Iterable[int]):
         numbers: one signal, or several; an empty value disables the option.
 
     Attributes:
-        end_start: ends a long start of the group, for another reason than a signal. Set by the group.
+        end_start: ends the start of a group for another reason than a signal. Set by the group.
 
     Raises:
         ConfigError: the value is not a receivable signal.
@@ -438,7 +438,7 @@ class Upkeep:
             key: names the job in `errors`.
             what: names the job in messages: ``"/etc/mcp.json: following it"``.
             job: the job.
-            closing: once set, a job that waits to run again does so at once, for the last time, and an error stays.
+            closing: once set, a waiting job runs again at once, for the last time; then an error stays.
         """
         failures, closing = 0, trio.Event() if closing is None else closing
         try:

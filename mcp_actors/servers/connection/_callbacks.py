@@ -352,8 +352,8 @@ class Notifications:
 class NotificationMeter:
     """Counts the notifications of one connection, second by second.
 
-    A *flood* begins with the first notification over the limit, and ends with the first notification that follows a
-    second within the limit.
+    A *flood* begins with the first notification over the limit, and ends with the first notification after a second
+    within the limit.
 
     Attributes:
         limit: the most notifications per second.

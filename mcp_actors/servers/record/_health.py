@@ -5,7 +5,7 @@ process that is busy, suspended, or gone while another process holds its pipes.
 
 Theory of operation
 -------------------
-Each connection has one task that checks (`keep_checking`), and ends with the connection; the results stay here. Checks
+A task of each connection checks (`keep_checking`) until the connection ends; the results stay here. Checks
 take the control lane of the mailbox, past a full queue and without a slot of ``max_in_flight``. Any answer resets the
 failures. With checks enabled (``HealthPolicy.interval``), a request that timed out without a byte from the server
 counts as a failure and triggers a check at once. While all is well, a call costs one comparison.
@@ -14,13 +14,13 @@ counts as a failure and triggers a check at once. While all is well, a call cost
 
 - the process is suspended, or
 - the other side is a gateway of this package, which answers checks itself, or
-- no byte has come for ``HealthPolicy.silence`` (never with None), and no request from before the silence, which might
-  keep the server busy, is still within its deadline.
+- no byte has come for ``HealthPolicy.silence`` (never with None), and no earlier request, which might keep the
+  server busy, is within its deadline.
 
 A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
-check follows, and without an answer the connection is lost at once, unless a request was sent before and another
+check follows, and without an answer the connection is lost at once, unless an earlier request still waits and another
 process of the session may be the server. After an answer, the other process is the server. Nothing reports its exit, so
-each later failure is followed by a search for that process; if missing, the connection is lost at once.
+each later failure starts a search for that process; if missing, the connection is lost at once.
 
 Owns: failures, checks and results of each connection; the link while the connection serves.
 Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.

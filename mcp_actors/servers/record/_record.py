@@ -170,8 +170,8 @@ class NextConnect:
 class ConnectionRecord:
     """The lasting parts of one connection, which an actor connects again and again.
 
-    `config`, `calls`, `catalog`, `next_connect` and `subscriptions` belong to the server; a spare connection has a
-    catalog, a next connect and (empty) subscriptions of its own.
+    `config`, `calls`, `catalog`, `next_connect` and `subscriptions` belong to the server; a spare connection
+    (`ServerRecord.spare`) has a catalog, a next connect and (empty) subscriptions of its own.
 
     Attributes:
         name: the name of the actor.
