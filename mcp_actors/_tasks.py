@@ -438,7 +438,7 @@ class Upkeep:
             key: names the job in `errors`.
             what: names the job in messages: ``"/etc/mcp.json: following it"``.
             job: the job.
-            closing: once set, a waiting job runs again at once, for the last time; then an error stays.
+            closing: once set, a waiting job runs at once, for the last time; its error stays.
         """
         failures, closing = 0, trio.Event() if closing is None else closing
         try:

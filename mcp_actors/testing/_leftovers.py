@@ -139,7 +139,7 @@ def _target(number: int) -> str:
 
 def _children_from_proc() -> Iterator[ChildProcess]:
     try:
-        # Raises without a child, as in most tests, and reaps nothing. Reading all of /proc takes milliseconds.
+        # Raises without a child, as in most tests, and reaps nothing. Reading /proc takes milliseconds.
         os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
     except ChildProcessError:
         return

@@ -8,9 +8,8 @@ task (`CallbackTasks`), and
 - its exception is logged and answered with an error, and does not end the connection
 - it cannot keep a process alive: the actor's owner task leaves the link before `open_callbacks`
 
-A callback runs in the context variables of the waiting task: the caller's, if the request behind the question is known
-(since 2026-07-28, or if the question comes in the HTTP response to that request), else those in which the group was
-opened.
+A callback runs with the caller's context variables if the request behind the question is known (since 2026-07-28, or
+if the question comes in the HTTP response to that request), else with those in which the group was opened.
 Notifications wait in a queue per callback, at a limited rate.
 
 Owns: callback tasks and queued notifications of one connection.

@@ -407,7 +407,7 @@ class ResourceStream(Handle):
 # Since 2026-07-28 a server announces changed lists only over a stream opened by the client (``subscriptions/listen``).
 # The SDK passes the notifications to the same handler in both eras, so this task only consumes. A server never repeats
 # changes from before a stream, so after each reopening listeners receive `NotificationsMissed`. A server that refuses
-# the stream is used without one; each connect lists its tools in any case.
+# the stream is used without one: each connect lists its tools.
 
 
 HEAD_START: Final = 0.25

@@ -3,7 +3,7 @@
 Each task must neither overload its server nor go silent: lists are requested again at the pace of `Pace`, failures are
 repeated with a back-off (`keep_trying`), and a person is rarely asked to sign in.
 
-Owns: nothing; the actor starts the tasks, in its owner's tree.
+Owns: nothing; the actor starts the tasks.
 Writes: the mailbox, with lists to request; staleness and retirement in the record; questions to a person, which stop
 all deadlines of the server; the store of tokens; the log.
 Calls: auth, config, servers, servers.requests, transports.

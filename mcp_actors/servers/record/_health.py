@@ -52,7 +52,7 @@ class ConnectionHealth:
 
     `policy` is replaced with the configuration. `on_change`, called when the condition changes, is set by the record.
     `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor,
-    and an element of `failing` after a failure; only requests taken by the actor count.
+    and is in `failing` after a failure; requests of other actors are ignored.
     """
 
     policy: HealthPolicy
