@@ -55,7 +55,7 @@ MIN_LENGTH: Final = 8
 """Minimum length of a masked value. To mask shorter values, such as "true" or "8080", would spoil texts."""
 
 RECENT_VALUES: Final = 10
-"""Maximum of recent values masked under one name: tokens of four refreshes, and the client's secret twice."""
+"""Maximum of recent values masked under one name: tokens of four refreshes, and two forms of the client's secret."""
 
 MAX_ERROR_MESSAGE: Final = 64 * 1024
 """Kept characters of a server's error message. Cleaning longer ones may take seconds."""
@@ -64,7 +64,7 @@ PATTERNS: Final = 100
 """Maximum of kept patterns. Each is for one set of values found in a text."""
 
 _PYDANTIC_INPUT: Final = re.compile(r"input_value=.*(?=, input_type=)")
-"""The input in a text of pydantic, cut in the middle: the masker would not recognize a part of a credential."""
+"""The input in an error of pydantic, which cuts the middle out: the masker would not recognize a credential."""
 
 _EXPECTED: Final = (McpActorsError, MCPError, OSError, httpx2.HTTPError, BaseExceptionGroup)
 
@@ -76,7 +76,7 @@ class Masked(Exception):
 
 
 class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
-    """Cleaned errors and their replacements, by id. A kept error keeps its id unique."""
+    """Cleaned errors and their replacements, by `id`, which no later object can get while the error is kept here."""
 
     def of(self, error: Any) -> Any:
         return self.get(id(error), (error, error))[1]
@@ -108,7 +108,8 @@ class Masker:
         self.server = server
         self._harmless = frozenset(harmless)
         self._names: dict[str, str] = {}  # by folded form: lower() depends on neighbours, as in "Σ"
-        self._written: dict[str, set[str]] = {}  # texts for a pattern, which compares letters: "İ" folds to two
+        # Folded form → texts for a pattern, which compares letter by letter: "İ" folds to two letters.
+        self._written: dict[str, set[str]] = {}
         self._patterns: dict[tuple[str, ...], re.Pattern[str]] = {}
         self._recent: dict[str, list[str]] = {}
         self._uses: Counter[str] = Counter()  # how often each form occurs in added values
@@ -483,10 +484,10 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve credentials, unless done since `refused` was sent or never accepted. Return True after a change."""
+        """Resolve new headers if `refused` are still current and were accepted before. Return True if they differ."""
         async with self._turn:
             if self.headers is refused and self._accepted:
-                headers = refused  # if nothing changes, the reconnect fails with the reason
+                headers = refused  # stay if the resolution fails: the reconnect fails with the reason
                 # A resolution may outlive its request, and every other refused request waits for it, hence the bound.
                 with suppress(ConnectFailed), trio.move_on_after(self.credentials.config.connect_timeout or math.inf):
                     headers = await self.credentials.resolve()

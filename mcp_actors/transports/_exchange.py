@@ -163,9 +163,8 @@ class IncomingRequests:
 
     @contextmanager
     def _answering(self, request_id: RequestId) -> Iterator[None]:
-        # Count the answer separately while it is written. The server may cancel its request meanwhile, which forgets
-        # the id, but the SDK's task still waits in this block. Otherwise a server that cancels each of its requests
-        # could fill the memory with such tasks.
+        # While the answer is written, count the request without its id, or a cancellation by the server would uncount
+        # the request while the SDK's task still waits in this block. Such tasks could fill the memory.
         size = self._forget(request_id)
         self._count += 1
         try:
@@ -179,7 +178,7 @@ class IncomingRequests:
 
 
 NOTICE_WAIT: Final = 5.0
-"""Maximum seconds in which a cancelled request waits for room for the notice, as in the SDK."""
+"""Maximum seconds that a cancelled task waits until the server is asked to cancel, as in the SDK."""
 
 Unasked: TypeAlias = JSONRPCRequest | JSONRPCNotification
 """A message of the server that is not an answer."""

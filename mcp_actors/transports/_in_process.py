@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 # --- Connect to a modern server in this process by calling its handler ------------------------------------------------
 
-# Further messages of the handler are handled in the step that sends them, in the handler's context variables. A
+# A notification is handled in the step in which the handler sends it, in the handler's context variables. A
 # cancellation of the caller reaches the handler.
 
 

@@ -226,8 +226,8 @@ class ConnectionOver(Exception):
     returns to its place in the queue, and the next connection serves it.
 
     Attributes:
-        refusal: the error if the next connection also refuses the request, as for an unknown session; None without a
-            refusal.
+        refusal: the error for the caller if an earlier connection has refused the request too, as for an unknown
+            session; None if the request was not refused.
     """
 
     def __init__(self, message: str, *, refusal: Exception | None = None) -> None:

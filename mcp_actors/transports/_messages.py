@@ -4,7 +4,7 @@ A server decides how long, deep, broken and frequent its messages are, and all s
 step here is short, and each byte is looked at once. A caller whose answer is unreadable still gets an error. No stream,
 no task and no clock here.
 
-Owns: the bytes of an arriving message, and the whole lines before; the tokens of a reading speed.
+Owns: the bytes of an arriving message, and complete lines not yet parsed; token buckets.
 Writes: nothing.
 Calls: _request_table.
 """
@@ -53,7 +53,7 @@ def alone(parsed: object) -> object:
 
 
 def parse_message(data: bytes) -> JSONRPCMessage:
-    """Parse a message as the SDK does, and deviations (see `parse_json` and `to_message`).
+    """Parse a message as the SDK does, and accept deviations (see `parse_json` and `to_message`).
 
     Raises:
         ValueError: the bytes are not a message.
@@ -98,7 +98,7 @@ HEAD_BYTES: Final = 4096
 """Searched bytes of the beginning: two milliseconds at worst."""
 
 LONG: Final = 64 * 1024
-"""Bytes after which an arriving message is judged by its beginning: one read."""
+"""Bytes after which an arriving message is judged by its beginning: one full read."""
 
 SEARCHED_TAIL: Final = 4096
 """Searched bytes of the end, where an id, a version and a short result fit."""
@@ -419,7 +419,7 @@ class PartialMessage:
 class LineSplitter:
     """Takes bytes as they arrive and returns whole lines, without newlines. Most blank lines are dropped.
 
-    `max_values` is the maximum of JSON values of a line in several pieces. (One piece holds few.)
+    `max_values` limits the JSON values of a line that arrives in several pieces. (One piece holds few.)
     """
 
     def __init__(self, max_line_bytes: int, max_values: int) -> None:
@@ -493,13 +493,13 @@ UNASKED_AT_ONCE: Final = 500
 """Unsolicited messages read without a pause; ``Limits.max_notifications`` may raise the number."""
 
 UNASKED_A_SECOND: Final = 6
-"""Multiple of the number at once, read per second afterwards. At 0.2 ms each, 3000 messages take 60 % of the time."""
+"""Messages read per second afterwards, as a multiple of those at once: 3000, at 0.2 ms each, take 60 % of the time."""
 
 MESSAGE_BYTES: Final = 2 * 1024
 """Bytes that count as one unsolicited message: 1 MB at once, and then 6 MB per second."""
 
 NOTICED: Final = 0.001
-"""Seconds of wasted work before a pause: a banner or a few log lines on stdout cause none."""
+"""Seconds of work wasted on input without a message before a pause: a few log lines on stdout cause none."""
 
 RESTS: Final = 20
 """Length of a pause as a multiple of the wasted work, so that the work delays few calls to other servers."""
@@ -528,7 +528,7 @@ class Bucket:
         self._filled = 0.0
 
     def take(self, now: float, tokens: float = 1) -> float:
-        """Take tokens; return the seconds to wait until there were enough."""
+        """Take tokens, on credit if there are too few; return the seconds until the credit is paid back."""
         self._tokens = min(self._at_once, self._tokens + (now - self._filled) * self._rate) - tokens
         self._filled = now
         return max(0.0, -self._tokens / self._rate)

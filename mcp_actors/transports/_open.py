@@ -73,8 +73,8 @@ class Capacity:
             place: the place of the server in the configured order.
             until: the Trio time at which `late` is called if the wait goes on.
             late: called with the reason for the wait.
-            level: the log level of the line that counts the waiting servers, logged again only at a higher level until
-                all have had their turn.
+            level: the level at which to log how many servers wait. Until none waits, this is logged again only at a
+                higher level.
         """
         turn = Turn(self, place)
         insort(self._queue, turn, key=attrgetter("place"))
@@ -167,7 +167,7 @@ def open_link(
     Args:
         config: the configuration of the server.
         on_lost: called synchronously, at most once, by the task that first notices that the other side is gone. Not
-            called once this side has begun to close, even if only one of two streams was closed.
+            called once this side has begun to close either stream.
         capacity: counts processes; None does not limit processes.
         certificates: the certificates of the group; None reads the files for this link.
 

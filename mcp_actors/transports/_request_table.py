@@ -31,7 +31,7 @@ from mcp.types import (
 from pydantic_core import ValidationError, to_json
 
 LAST_ID: Final = 2**31 - 1
-"""The largest id that every server can keep: some use 32-bit integers. 1 follows."""
+"""The largest id that every server can keep: some use 32-bit integers. Then ids begin again at 1."""
 
 PROGRESS: Final = "notifications/progress"
 
@@ -125,7 +125,7 @@ class RequestUnderWay:
         sent: None before the first byte was offered to the server, then False, and True once all was written.
         line: the line over a pipe.
         outcome: the result, an exception, `CLOSED`, `WITHDRAWN` or `ABANDONED`. None before.
-        on_outcome: called with the request in the step that settles it, and never raises; in `wait`, wakes the task.
+        on_outcome: called with the request in the step that settles it; must not raise. In `wait`, it wakes the task.
         later: the `Later` of a message without a task.
         extras: the rare parts of a message; may be None.
         span: the span; may be None.
@@ -219,8 +219,8 @@ class RequestTable:
 
     Attributes:
         logged: whether all messages are logged; then `reported` takes no report.
-        disturbed: True if anything but a waiting request was sent since the last answer, and may have caused an error
-            without an id.
+        disturbed: True if anything but a waiting request was sent since the last answer: an error without an id may
+            be about that.
     """
 
     def __init__(self) -> None:
@@ -261,8 +261,8 @@ class RequestTable:
     def settle(self, message: Any) -> bool:
         """Pass a parsed message to the request that it answers.
 
-        Return False if the message is not a valid answer, or has one of `NO_IDS` and no request. Another answer is
-        dropped if no request waits, or the request was not sent yet.
+        Return False if the message is not a valid answer, or has an id in `NO_IDS` that no sent request has. Any other
+        answer to no sent request is dropped.
         """
         if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
             return False
