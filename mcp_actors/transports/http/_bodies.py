@@ -88,8 +88,8 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
         """Return True if the request of this body may have taken effect before an error.
 
-        After a failure to connect, `is_sent` decides. An auth flow, or the user's client, may have sent the request
-        over an earlier connection; or an auth flow has only read the body in advance.
+        After a failure to connect, `is_sent` decides: an auth flow, or the user's client, may have sent the request
+        over an earlier connection, but an auth flow may also have only read the body.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
 
@@ -179,11 +179,11 @@ class Reads:
 
     @property
     def is_surplus(self) -> bool:
-        """True if nothing was read since the last response, so a new one was not asked for."""
+        """True if nothing was read since the last response: a response found now was not asked for."""
         return self.count == self._at_response
 
     def note_response(self) -> None:
-        """Note that a part of a response has come. Not for the end: another request may have the connection then."""
+        """Note that a part of a response has come. Not called at the end: another request may have the connection."""
         self._at_response = self.count
 
 
@@ -527,7 +527,7 @@ async def read_events(
                 began, idle, size = trio.current_time(), True, size + len(part)
                 for event in parser.feed(part):
                     idle = False
-                    # Before the event, not after: an end of the stream that is here already is read in the same step.
+                    # Before the event, not after: if the end of the stream has come too, the same step reads it.
                     await time_slice.checkpoint()
                     yield evolve(event, unpaced=size)
                     size = 0

@@ -88,7 +88,6 @@ async def make_client(
     if isinstance(transport, Http) and transport.http_client is not None:
         client = _call_factory(config.name, transport.http_client)
     else:
-        # In a thread: reading the certificates takes about 25 ms.
         try:
             client = await trio.to_thread.run_sync(_new_client, config, transport, certificates, abandon_on_cancel=True)
         except RuntimeError as error:
@@ -127,7 +126,7 @@ async def finish_refresh(client: httpx2.AsyncClient) -> AsyncIterator[None]:
 
 
 def oauth_of(config: ServerConfig, transport: Http | Sse) -> OAuth | None:
-    """Return how to sign in to a server; None if it has other credentials, or has none and no file names it."""
+    """Return how to sign in to a server; None if it has other credentials, or has none and no file configures it."""
     if transport.auth is not None:
         return transport.auth if isinstance(transport.auth, OAuth) else None
     named = any(name.lower() == "authorization" for name in transport.headers) or httpx2.URL(transport.url).userinfo

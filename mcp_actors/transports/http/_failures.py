@@ -147,7 +147,7 @@ def check_id(answer: JSONRPCResponse | JSONRPCError, request: RequestId) -> None
     belongs to another call.
 
     Raises:
-        WrongId: the answer is not to this request. In an error, the text follows the URL of the server.
+        WrongId: the answer is not to this request. The text is for an error, after the URL of the server.
     """
     if answer.id is None:
         raise WrongId(f"the response is an error without an id, so not to request {request!r}")
@@ -162,7 +162,7 @@ def answer_in(body: bytes, request: RequestId, skip: Callable[[str], object] = s
     `skip` is called with the kind of skipped messages.
 
     Raises:
-        NoAnswer: there is no response. In an error, the text follows the URL of the server.
+        NoAnswer: there is no response. The text is for an error, after the URL of the server.
         WrongId: the response is to another request.
     """
     try:

@@ -1,8 +1,8 @@
 """The base of links over HTTP: their client, requests and refusals.
 
 The owner task of the actor enters and leaves `open_link_over_http`. In between, a background task (`HttpLink.run`) owns
-the HTTP client, so a failure marks the connection as lost and does not cancel the owner. No single TCP connection ends
-with the server, so `Reach` finds out if the server is gone. `Refusals` finds out by a ping if a refusal concerns one
+the HTTP client, so a failure marks the connection as lost and does not cancel the owner. TCP connections also end
+without the server, so `Reach` finds out if the server is gone. `Refusals` finds out by a ping if a refusal concerns one
 request, the session or the credentials.
 
 Owns: the client, the background tasks that use it, and the probe.
@@ -76,7 +76,7 @@ NOTIFICATION_TIMEOUT: Final = 10.0
 
 class HttpLink(Link, ABC, Generic[Configured]):
     _background: Background
-    """Runs the tasks that use the client, and ends first: closing a client leaves the streams of tasks open."""
+    """Runs the tasks that use the client, and ends before it: closing a client leaves the streams of tasks open."""
 
     def __init__(
         self,
@@ -104,7 +104,7 @@ class HttpLink(Link, ABC, Generic[Configured]):
         self._skipped = SkippedMessages(config.name, logger, masker)
         self._opened = trio.Event()
         self._receiving = trio.Event()  # set once unsolicited messages can be passed on
-        self._reading = trio.CancelScope()  # around the reading; may be cancelled earlier
+        self._reading = trio.CancelScope()  # around the reading; may be cancelled before it begins
         self._silent = trio.Event()  # set when nothing more comes
         self._left = trio.Event()
         self._ended = trio.Event()
@@ -418,7 +418,7 @@ class Refusals:
         return self.forgotten
 
     async def concerns_all(self, response: httpx2.Response, error: MCPError | None, body: bytes = b"") -> bool:
-        """Return True if the server refuses these credentials, or fails and names the session, for all requests.
+        """Return True if a 401, or a server error that names the session, answers a ping too.
 
         Some servers list their tools to everybody and require a token for calls only. An overload passes, and the
         session may survive, so a status such as 503 alone says nothing.

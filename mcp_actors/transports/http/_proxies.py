@@ -45,7 +45,7 @@ def _is_exempt(url: httpx2.URL, exempt: str) -> bool:
     if proxy_bypass(url.host) or (url.port is not None and proxy_bypass(f"{url.host}:{url.port}")):
         return True
     if any(each.strip().startswith("*.") and url.host.endswith(each.strip()[1:].lower()) for each in exempt.split(",")):
-        return True  # other tools read a name so, but not urllib
+        return True  # other tools accept a name after ``*.``, but not urllib
     with suppress(ValueError):
         address = ip_address(url.host)
         for network in filter(None, map(str.strip, exempt.split(","))):

@@ -166,7 +166,7 @@ class HttpSession:
     # --- streams ----------------------------------------------------------------------------------------------------
 
     async def open_stream(self, last_id: bytes | None, *, last: bool = False) -> httpx2.Response:
-        """Request a stream of events by a GET. A refusal (see `has_events`) is read.
+        """Request a stream of events by a GET. A refusal (see `has_events`) is closed, and may lose the connection.
 
         Args:
             last_id: the id of the last event; None for the stream of notifications.
@@ -424,5 +424,5 @@ class NotificationStream:
 
 
 def is_for_good(refusal: httpx2.Response) -> bool:
-    """Return True if a refusal is unlikely to pass."""
+    """Return True if a refusal is unlikely to be temporary."""
     return (refusal.status_code < 500 and refusal.status_code not in (408, 425, 429)) or refusal.status_code == 501

@@ -223,7 +223,7 @@ class SseLink(HttpLink[Sse]):
             request.settle(self._failed(post, body, exc))
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`. Waits for a turn, and for the end of the handshake, which no request may overtake."""
+        """See `Link.send`. Answers wait for a turn. Returns once `INITIALIZED` is posted: no request may overtake."""
         await self.wait_turn(message)
         await trio.lowlevel.checkpoint()
         self.lifeline.check_open()

@@ -312,7 +312,8 @@ class HttpExchange:
         """Return the message in an event; None without a message.
 
         Raises:
-            TooMuch, ConnectionLost: the event has the answer, unreadable, which ends the stream.
+            TooMuch: the event exceeds a limit.
+            ConnectionLost: the answer in the event is unreadable.
         """
         if event.name != b"message" or not (event.data or event.skipped):
             return None
@@ -425,7 +426,7 @@ class StreamableHttpLink(HttpLink[Http]):
             return await HttpExchange(self._session, request, receive).run()
 
     async def send(self, message: Unanswered, headers: Mapping[str, str] | None = None) -> None:
-        """See `Link.send`. Waits for a turn, and for the end of the handshake, which no request may overtake."""
+        """See `Link.send`. Answers wait for a turn. Returns once `INITIALIZED` is posted: no request may overtake."""
         await self.wait_turn(message)
         with discreet(self.masker, self._transport.url):
             if isinstance(message, JSONRPCNotification) and message.method == INITIALIZED:

@@ -43,7 +43,7 @@ LINE_VERSION: Final = b"mcp-actors/1"
 HANDSHAKE_SECONDS: Final = 5.0
 
 MAX_LINE: Final = 256
-"""Bytes that a gateway reads before the client has proven the secret."""
+"""Maximum bytes of a line before the secret is proven."""
 
 MAX_ANSWER: Final = 4096
 """Bytes of the answer of a gateway, which may list up to `MAX_NAMED` servers."""
@@ -132,7 +132,7 @@ def server_in(line: bytes) -> str | None:
 
 
 def unknown(names: Sequence[str]) -> str:
-    """Return the answer to a client that has named another server."""
+    """Return the answer to a client that has named an unknown server."""
     return _UNKNOWN + ",".join(names[:MAX_NAMED]) + (",…" if len(names) > MAX_NAMED else "")
 
 
