@@ -76,7 +76,7 @@ class Masked(Exception):
 
 
 class _Cleaned(dict[int, tuple[BaseException, BaseException]]):
-    """Cleaned errors and their replacements, by `id`, which no later object can get while the error is kept here."""
+    """Cleaned errors and their replacements, by `id`. No other object gets the `id` of a kept error."""
 
     def of(self, error: Any) -> Any:
         return self.get(id(error), (error, error))[1]

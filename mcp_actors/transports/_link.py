@@ -227,7 +227,7 @@ class ConnectionOver(Exception):
 
     Attributes:
         refusal: the error for the caller if an earlier connection has refused the request too, as for an unknown
-            session; None if the request was not refused.
+            session; None without a refusal.
     """
 
     def __init__(self, message: str, *, refusal: Exception | None = None) -> None:

@@ -528,7 +528,7 @@ class Bucket:
         self._filled = 0.0
 
     def take(self, now: float, tokens: float = 1) -> float:
-        """Take tokens, on credit if there are too few; return the seconds until the credit is paid back."""
+        """Take tokens, on credit if necessary; return the seconds until the credit is repaid."""
         self._tokens = min(self._at_once, self._tokens + (now - self._filled) * self._rate) - tokens
         self._filled = now
         return max(0.0, -self._tokens / self._rate)

@@ -59,7 +59,7 @@ PROXIES: Final = ("HTTPS_PROXY", "HTTP_PROXY", "ALL_PROXY")
 _UPPER_CASE_WORD: Final = re.compile(r"\b[A-Z][A-Z0-9_]{2,}\b")
 
 _MISSING_MODULE: Final = re.compile(r"(?:No module named|Cannot find (?:module|package)) '?([\w@][\w@/-]*)(?![.\w])")
-"""A package that Python or Node lacks. A file, or a module of a package, is not installed by its name."""
+"""A package that Python or Node lacks; not a file or a module of a package, which no installer knows."""
 
 _CONTAINERS: Final = ("docker", "podman")
 
@@ -70,7 +70,7 @@ _OF_WINDOWS: Final = re.compile(r"[A-Za-z]:[\\/]|\\\\|.*\.(?:exe|cmd|bat|ps1)$",
 
 
 def child_environment(transport: Stdio, environ: Mapping[str, str], env: Mapping[str, str]) -> dict[str, str]:
-    """Return a server's whole environment: set variables of the allow-list and ``env_from``, and `env`."""
+    """Return a server's whole environment: variables set here, of the allow-list and ``env_from``, and `env`."""
     names = [*INHERITED, *transport.env_from]
     if os.path.basename(transport.command) in _CONTAINERS:
         names += ["DOCKER_HOST", "DOCKER_CONTEXT"]
@@ -161,7 +161,7 @@ def _check_program(server: str, command: str, program: str) -> str:
 
 
 def explain_spawn_error(server: str, command: str, error: OSError | ValueError | RuntimeError) -> ConnectFailed:
-    """Return the error for a program that could not be started, or for a thread to look for the program."""
+    """Return the error if a program, or the thread that looks for it, could not be started."""
     reason = error.strerror or type(error).__name__ if isinstance(error, OSError) else str(error)
     remedy = "correct its args or env"
     match getattr(error, "errno", None):
@@ -365,7 +365,7 @@ def _granted(server: str, field: str, paths: Iterable[str], folders: Iterable[st
 
 
 def _way_through(path: str, folders: Iterable[str]) -> str | None:
-    """Return the folder, by its real path, in which a name of the path is looked up; None if the path avoids all."""
+    """Return the first of the `folders`, by real paths, that the path or its links lead through; None without any."""
     here, left, links = "/", os.path.join(os.getcwd(), path).split("/")[::-1], 0
     while left:
         for folder in folders:

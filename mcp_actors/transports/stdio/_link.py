@@ -123,8 +123,8 @@ class StdioLink(LinesLink):
     async def may_serve_on(self) -> bool:
         """See `Link.may_serve_on`.
 
-        A server that lives on has written at least the bytes received since the exit; if there are none, all bytes. An
-        abandoned helper has not.
+        A server that lives on has written at least the bytes received since the exit or, if none were, all received
+        bytes. An abandoned helper has not.
         """
         since = self._reader.received - self._of_leader
         written = since if since > 0 else self._reader.received
@@ -152,7 +152,7 @@ class StdioLink(LinesLink):
     async def close(self) -> None:
         """Stop the process and its group within ``stop_timeout`` (but see `ServerProcess.stop`).
 
-        **Cancellation**: does not interrupt the stop; a half-stopped process would be left behind.
+        **Cancellation**: does not interrupt the stop, or a half-stopped process would be left behind.
         """
         self._stopping = True
         # Take the exit code before stdin is closed: a later code is caused by this stop, and must not be reported as

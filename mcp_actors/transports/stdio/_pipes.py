@@ -129,8 +129,8 @@ def has_no_reader(stream: trio.lowlevel.FdStream) -> bool:
 async def wait_no_reader(stream: trio.lowlevel.FdStream) -> None:
     """Wait until every process has closed the reading end of a pipe. Return at once if our end is closed.
 
-    Trio can only wait until a pipe is writable, nearly always at once. An epoll without events reports errors only, can
-    be waited for, and costs nothing while the pipe is used.
+    Trio can only wait until a pipe is writable, as it nearly always is. An epoll without events reports errors only,
+    can be waited for, and costs nothing while the pipe is used.
     """
     try:
         watch: Any = select.epoll()  # type: ignore[attr-defined,unused-ignore]  # only Linux has it
@@ -369,7 +369,7 @@ class PipeWriter:
     on_room: Callable[[], None] = field(default=ignore, init=False)
     # Written before `_collected`, or messages would overtake each other or split a line.
     _backlog: bytearray = field(factory=bytearray, init=False)
-    # Requests that end in the backlog, with the count of all bytes put there up to that end.
+    # Lines that end in the backlog, each with the count of all bytes ever put there up to its end.
     _unsent: deque[tuple[int, OutgoingLine]] = field(factory=deque, init=False)
     _drained: int = field(default=0, init=False)
     _collected: dict[OutgoingLine, None] = field(factory=dict, init=False)  # may still be withdrawn
@@ -413,7 +413,7 @@ class PipeWriter:
     async def _give(self, line: bytes) -> None:
         if self._collected:
             # A cancellation notice may be collected. No later message may overtake the notice: a gateway takes the
-            # answer to a fence as proof that earlier notices have arrived.
+            # answer to its ping as proof that earlier notices have arrived.
             self._loose += len(line)
             self.collect(LooseLine(line))
             return
@@ -500,7 +500,7 @@ class PipeWriter:
         self._work.unpark()
 
     def _write_nowait(self, data: bytes) -> int:
-        """Write the bytes that the pipe takes now. If none, leave the line to the background task."""
+        """Write the bytes that the pipe takes now; return the number. After 0, the background task waits for room."""
         try:
             return os.write(self._stream.fileno(), data)
         except BlockingIOError:
@@ -588,7 +588,7 @@ class PipeWriter:
             taken -= len(each.line)
 
     def close(self) -> None:
-        """Take no more messages, but first write messages without an answer: the link closes stdin soon after."""
+        """Take no more messages, after a last write of the backlog: the link closes stdin soon."""
         with suppress(OSError):  # the pipe is full, or the server is gone
             del self._backlog[: os.write(self._stream.fileno(), self._backlog)]
         self._closed, self.on_room = True, ignore

@@ -141,8 +141,7 @@ def is_code_known(pid: int) -> bool | None:
 def has_successor(leader: int, written: int) -> bool:
     """Return True if another process of the leader's session wrote at least `written` bytes, or if unknown. Blocks.
 
-    A server that was a child of the exited leader wrote all bytes that were read; a helper that inherited the pipes did
-    not.
+    A server that was a child of the exited leader wrote them; a helper that inherited the pipes did not.
     """
     if sys.platform == "linux":
         try:
@@ -158,7 +157,7 @@ def _succeeds(process: Path, leader: int, written: int) -> bool:
         state, _, _, session = (process / "stat").read_text().rpartition(")")[2].split()[:4]
         return int(session) == leader and state != "Z" and _written(process) >= written
     except PermissionError:
-        return True  # a process of this session (see above) of another user
+        return True  # of ``io``: a process of this session, but of another user
     except OSError as error:
         # Usually not a process, or just exited. In a shortage of files, the answer is unknown.
         return own_shortage(error) is not None
@@ -288,9 +287,9 @@ class ServerProcess:
 
 # --- Start a server process in a single hop to a thread ---------------------------------------------------------------
 
-# The look-up may hang, because a directory in PATH may be on a file server that does not respond, so a cancelled start
-# does not wait for the thread. A process spawned after that would never be stopped. So thread and owner race for a lock
-# that is never released:
+# The look-up of the program may hang: a directory in PATH may be on a dead file server. So a cancelled start does not
+# wait for the thread. A process spawned after that would never be stopped. So thread and owner race for a lock that is
+# never released:
 #
 # - The thread takes the lock just before it spawns: a cancelled owner waits for the process, and stops it as usual.
 # - The owner takes the lock when it is cancelled: the thread never spawns.
