@@ -484,7 +484,7 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve new headers if `refused` are still current and were accepted before. Return True if they differ."""
+        """Resolve headers if `refused` are current and were accepted before. Return True if others are current."""
         async with self._turn:
             if self.headers is refused and self._accepted:
                 headers = refused  # stay if the resolution fails: the reconnect fails with the reason
