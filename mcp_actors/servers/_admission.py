@@ -111,7 +111,7 @@ class Admission:
     # --- listings ---------------------------------------------------------------------------------------------------
 
     async def prepare(self, listed: Iterable[KnownTool]) -> None:
-        """Filter a listing tool by tool, with checkpoints, ahead of the step that uses `filtered`.
+        """Match each name of a listing with the filter, with checkpoints, so that `filtered` finds cached answers.
 
         **Cancellation**: leaves at the next tool. A short list has no checkpoint.
         """
@@ -144,7 +144,6 @@ class Admission:
         return plain_text(shown) if missing else None
 
     def admit_static(self, declared: Iterable[KnownTool]) -> tuple[KnownTool, ...]:
-        """Admit the configured ``static_tools`` shown by the filter."""
         shown = self.filtered(declared)
         if self._policy == "block":
             self._callable = frozenset(tool.name for tool in shown)

@@ -79,7 +79,7 @@ class CallObserver:
         raise NotImplementedError(f"{type(self).__name__}: define settled(self, attempt)")
 
     def counter(self, attempt: Attempt) -> Callable[[float, float], object] | None:
-        """Return a function to take further results of the tool in place of `settled`, at less cost.
+        """Return a function that takes further results of this attempt's tool in place of `settled`, at less cost.
 
         The function is called with ``queued`` and ``served`` of each further call of the tool with the result ``"ok"``,
         and must not block either. The function is kept as long as the server, so return None beyond a reasonable number
@@ -179,7 +179,7 @@ class ObservedAttempt:
         operation: the protocol's method and main argument: ``"tools/call 'search'"``.
         subject: the tool, prompt or resource.
         began: when the request was made, or this retry was due.
-        sent_at: when the attempt was handed over; None before.
+        sent_at: when an actor took the attempt; None before.
         replica: the last actor with the attempt.
     """
 
@@ -214,7 +214,6 @@ class ObservedAttempt:
         self.observed._report(self._ended(trio.current_time(), result, outcome, last, error))
 
     def cancelled(self) -> None:
-        """Report that the caller has left."""
         outcome: Outcome = "not_sent" if self.sent_at is None else "unknown"
         self.observed._report(self._ended(trio.current_time(), "cancelled", outcome))
 
@@ -240,9 +239,10 @@ class Attempt:
         result: ``"ok"``; ``"tool_error"`` (a result with ``is_error``); ``"timed_out"`` (`RequestTimedOut`); ``"lost"``
             (`ConnectionLost`); ``"unavailable"`` (`ServerUnavailable`, `ConnectFailed`); ``"cancelled"`` (the caller
             has left); ``"error"`` (any other exception).
-        outcome: ``"done"``: the server has answered; ``"not_sent"``: an effect is impossible; ``"unknown"``: neither.
-        queued: seconds until the attempt was handed over, or ended before.
-        served: seconds from the handover, if any, to the end.
+        outcome: ``"done"``: the server has answered; ``"not_sent"``: an effect is impossible; ``"unknown"``: an effect
+            is possible.
+        queued: seconds until the attempt was handed over to an actor, or ended in the queue.
+        served: seconds from then to the end; 0 if never handed over.
         last: True if no further attempt of the request follows. Each request has exactly one last attempt.
         error: the exception for the caller, or the failure to be retried; None for a result or a cancellation.
     """
@@ -288,7 +288,7 @@ def judge(error: Exception, handed_over: bool, asked: bool) -> tuple[Result, Out
     """
     result: Result = next((result for kind, result in RESULTS.items() if isinstance(error, kind)), "error")
     refused = isinstance(error, NOT_SENT) or (isinstance(error, NotSupported) and not asked)
-    if refused or not handed_over:  # the error of an unsent retry may have an earlier outcome
+    if refused or not handed_over:  # the error of an unsent retry may say "unknown", because of an earlier attempt
         return result, "not_sent"
     if isinstance(error, HttpStatusError):
         return result, "unknown" if meaning_of(error.status).trouble else "done"

@@ -171,7 +171,7 @@ class ServerCatalog:
             self._reporter.listed_again()
 
     def _report_misnamed(self) -> None:
-        """Report to `Reporter.misnamed`, once for each filter and list."""
+        """Report the filter's names that no listed tool has, once for each filter and list."""
         judged = (self._config.tool_filter, self.listed)
         if judged[0] is self._judged[0] and judged[1] is self._judged[1]:
             return
@@ -287,8 +287,8 @@ def _difference(before: tuple[KnownTool, ...], after: tuple[KnownTool, ...]) -> 
 
 
 STALE_GRACE: Final = 5.0
-"""Seconds for which a list known to be outdated may be shown. After that, even an overtaken answer, which is newer,
-replaces the list: the tools may keep changing faster than the server answers."""
+"""Seconds for which a list known to be outdated may be shown. After that, a newer answer replaces the list even if
+overtaken by a notification: tools may keep changing faster than the server answers."""
 
 Verdict = Literal["newest", "overtaken", "crossed"]
 """The newest answer, overtaken by a notification, or crossed with the shown answer."""
@@ -317,7 +317,7 @@ class Freshness:
 
     @cached_property
     def turn(self) -> trio.Lock:
-        """Held by the listing task; one for all replicas."""
+        """The lock of the listing task; all replicas share it."""
         return trio.Lock()
 
     @property
@@ -325,7 +325,6 @@ class Freshness:
         return self.stale_since is not None
 
     def mark_stale(self, now: float) -> None:
-        """Mark the shown answer as possibly outdated."""
         self._notifications += 1
         if self.stale_since is None:
             self.stale_since = now
@@ -337,7 +336,6 @@ class Freshness:
         return Ticket(self._begun, self._notifications)
 
     def judge(self, ticket: Ticket, now: float) -> Verdict:
-        """Judge an answer by the moment of its request."""
         if ticket.number <= self._begun_when_shown:
             return "crossed"
         patient = self.stale_since is not None and now - self.stale_since < STALE_GRACE

@@ -87,7 +87,8 @@ class Deadline:
         idle_at: when the request times out without progress; infinite if unlimited or not sent.
         call: the message of the latest attempt, or the task whose middleware sends messages.
         possible_effects: how many messages of this attempt, sent by middleware, have ended and may have had an effect.
-        stopped_time: seconds not counted because a person was asked; while questions are open, minus the start time.
+        stopped_time: seconds not counted because a person was asked. While questions are open, the time at which the
+            first began is subtracted.
         questions: for each open question to a person, the most that `stopped_time` may become.
         tries: the number of attempts, including the current.
         since: when the present retry is due; None for the first attempt.
@@ -120,7 +121,7 @@ class Deadline:
         return None if self.call is None else self.call.actor
 
     def is_pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> bool:
-        """Return True for a caller's request in flight (at one of `actors`, if given); with `queued`, for all."""
+        """Return True for a caller's request if in flight (at one of `actors`, if given), or if `queued` is True."""
         return not self.own and (queued or (self.sent if actors is None else self.is_at(actors)))
 
     def is_at(self, actors: Container[object]) -> bool:
@@ -155,10 +156,13 @@ class Deadline:
         self.keeper._idle.pop(self, None)
 
     def call_later(self, seconds: float, fn: Callable[[], object]) -> None:
-        """Call a function after `seconds`, always the same number; at once if the request has its outcome."""
+        """Call a function after `seconds`; at once if the request has ended.
+
+        `seconds` must always be the same: the timer only looks at the oldest entry.
+        """
         if self in self.keeper._requests:
             at = self.keeper.timer.now() + seconds
-            self.keeper._late[fn] = at, self  # middleware may send several messages at once
+            self.keeper._late[fn] = at, self  # by function, as middleware may send several messages at once
             self.keeper.timer.wake_by(at, self.keeper)
         else:
             fn()
@@ -297,7 +301,7 @@ class Deadlines:
     def asking(self) -> Iterator[None]:
         """Stop the ``request_timeout`` of all requests while a person signs in; one sign-in at a time.
 
-        Time without progress continues for sent requests, here isolated attempts, which do not wait for the person.
+        Time without progress continues: only isolated attempts are at the server now, and do not wait for the person.
         """
         self._asking_since = since = trio.current_time()
         try:
@@ -315,7 +319,7 @@ class Deadlines:
         Args:
             actor: the actor of the connection.
             known: the request behind the question; None means all requests at the actor.
-            most: limit on the seconds of people's answers for each request in all: a server could hold a request by
+            most: how many seconds people's answers may add to a request in all, or a server could hold a request by
                 asking forever. None if no person answers.
         """
         # Questions of one request may overlap, and `stopped_time` counts their union once: the first subtracts the time
@@ -350,7 +354,7 @@ class Deadlines:
         return deadline in self._held or deadline.is_at(self._held)
 
     def pending(self, *, queued: bool, actors: Container[str | None] | None = None) -> int:
-        """Return the number of callers' requests in flight or, with `queued`, of all; see `Deadline.is_pending`."""
+        """Return the number of callers' requests for which `Deadline.is_pending`."""
         requests = tuple(self._requests)  # in one step, because other threads may call this
         return sum(deadline.is_pending(queued=queued, actors=actors) for deadline in requests)
 
@@ -483,7 +487,6 @@ class DeadlineTimer:
             self.at = self._sleep.deadline = time
 
     async def run(self) -> None:
-        """Expire deadlines while the group is open."""
         while True:
             self.at = min((each.next() for each in self.used), default=math.inf)
             if (now := trio.current_time()) < self.at:

@@ -226,7 +226,6 @@ class Oddities:
         logger.warning("server %r: %s; fix the server", self.server, what)
 
     def close(self) -> None:
-        """Log how many were not logged."""
         if self._more:
             logger.warning("server %r: %d more messages were not as the protocol has them", self.server, self._more)
         self._more = 0

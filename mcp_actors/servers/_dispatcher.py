@@ -343,7 +343,10 @@ class LinkDispatcher(Dispatcher[TransportContext]):
         self.link.table.close()
 
     async def receive(self, message: Unasked, attempt: Deadline | None = None) -> None:
-        """Handle an unasked message, or a message for an attempt. Has no checkpoint and never raises."""
+        """Handle a message that is not an answer, from the exchange of an `attempt` if known.
+
+        Has no checkpoint and never raises.
+        """
         if self._closed:
             return
         self._log_traffic("in", message.method, getattr(message, "id", None), message.params)
@@ -538,8 +541,8 @@ class Reports:
 # --- OpenTelemetry spans of requests, as the SDK writes them ----------------------------------------------------------
 
 # A span is a child of the caller's span, with a name such as ``MCP send tools/call search``. The server learns the
-# trace from ``_meta`` (SEP-414). With neither a tracer provider nor a caller's span, skip tracing, the cost of a third
-# of a small call.
+# trace from ``_meta`` (SEP-414). With neither a tracer provider nor a caller's span, tracing is skipped: it takes a
+# third of a small call.
 
 
 _TRACER: Final = trace.get_tracer("mcp-python-sdk")
@@ -548,8 +551,8 @@ _TRACER: Final = trace.get_tracer("mcp-python-sdk")
 
 def is_traced() -> bool:
     """Return True if a span would be recorded, or the caller's span passed on."""
-    # Creating a tracer would answer the same, for a fiftieth of a call. Should this private name go, requests have
-    # unrecorded spans, and all else works.
+    # Creating a tracer would answer the same, but takes a fiftieth of a call. Should this private name go, requests
+    # have unrecorded spans, and all else works.
     if getattr(trace, "_TRACER_PROVIDER", trace) is not None:
         return True
     # The context is nearly always empty. Checking that first takes a third of the time.
