@@ -127,7 +127,7 @@ def offered_versions(error: BaseException) -> list[str] | None:
 
 
 def older_version(error: Exception) -> str | None:
-    """Return the newest version, except the latest, that a refusal of ``initialize`` names anywhere, or None."""
+    """Return the newest version before the latest that a refusal of ``initialize`` names anywhere, or None."""
     text = f"{error.message} {error.data}" if isinstance(error, MCPError) else str(error)
     named = re.findall(r"\d{4}-\d\d-\d\d", text)
     return max({*named}.intersection(HANDSHAKE_PROTOCOL_VERSIONS[:-1]), default=None)
@@ -242,7 +242,7 @@ def has_many(value: Any) -> bool:
 
 
 def without_later_fields(method: str, version: str, result: dict[str, Any]) -> None:
-    """Change a parsed result as the SDK does before it validates one."""
+    """Drop fields of later versions, and correct `resultType` and `ttlMs`, as the SDK does before it validates."""
     later, modern = _later_fields(method, version)
     for key in later.intersection(result):
         del result[key]

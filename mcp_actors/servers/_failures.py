@@ -168,7 +168,7 @@ def _last_words(tail: str) -> tuple[str, str]:
 
 
 def still_connecting(server: str, seconds: float, link: Link) -> str:
-    """Return a warning about a silent process."""
+    """Return a warning about a connect that takes long."""
     words = link.obituary().last_line
     why = (
         f"; the last line of its stderr is: {words}"
@@ -195,7 +195,6 @@ def reason_of_end(server: str, link: Link) -> ConnectionLost | SignInRequired:
 
 
 def connection_lost(server: str, link: Link) -> ConnectionLost:
-    """Return the error of a connection lost while serving."""
     # A noted failure means that this side has ended the process, so the exit code says nothing.
     failure = link.lifeline.failure
     what = _ended(link.obituary()) if link.pid is not None and failure is None else "the connection ended"

@@ -294,7 +294,6 @@ class Ladder:
         return Ladder(known_at=now)
 
     def reconnected(self, policy: HealthPolicy) -> Ladder:
-        """Carry the count over to a new connection."""
         return Ladder(self._rung(policy))
 
     def condition(self, policy: HealthPolicy) -> Condition:
@@ -310,8 +309,8 @@ class Ladder:
         return "restart" if self.here >= policy.restart_after else None
 
     def _rung(self, policy: HealthPolicy) -> int:
-        # A busy server may fail many checks before its restart is allowed. With this cap, they never park the server
-        # without a restart.
+        # A busy server may fail many checks before its restart is allowed. Without this cap, these failures
+        # could park the server before any restart.
         return self.before + min(self.here, policy.restart_after)
 
 

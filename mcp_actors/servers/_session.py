@@ -1,4 +1,4 @@
-"""One session with a server: requests, and their completion.
+"""Send requests over one connection, and answer the server's questions.
 
 `ConnectionSession` sends requests over one connection and knows what was agreed on. Above, the SDK's `ClientSession`
 (`SdkListener`) reads unasked messages and calls callbacks; below, `LinkDispatcher` carries messages.
@@ -215,7 +215,7 @@ class ConnectionSession:
     def offers(self, version: str) -> Json:
         """Return the client's capabilities at a version, from its callbacks and extensions.
 
-        An extension is left out if all its claims on results fail at this version: its results would be refused.
+        An extension is left out if it claims only results of other versions: its results would be refused.
         """
         given, modern = self._callbacks, is_modern(version)
         extensions = {
@@ -330,7 +330,7 @@ class ConnectionSession:
         The `result` is changed in place, and read by the session's version, unless another is given.
 
         Raises:
-            pydantic_core.ValidationError: nothing conforms to the protocol.
+            pydantic_core.ValidationError: as for `read_result`.
         """
 
         def report(problem: ValidationError) -> None:
@@ -341,7 +341,6 @@ class ConnectionSession:
         return read_result(method, version or self.version, result, report, certain=self._answered)
 
     async def notify(self, method: str) -> None:
-        """Send a notification; drop it if the connection has ended."""
         await self.dispatcher.notify(method, None, {"headers": self.stamp.stamp(method, {})})
 
     def listen(self, **lists: Any) -> AbstractAsyncContextManager[Subscription]:
@@ -371,7 +370,7 @@ def _holds(claim: ResultClaim[Any], version: str) -> bool:
 
 
 def not_offered(server: str, operation: str, kind: str) -> NotSupported:
-    """Return the error for a request behind a question without a callback."""
+    """Return the error for a request during which the server asked what no callback answers."""
     what = (
         f"server {server!r}: {operation} needs {kind}, which this client does not support, because no callback is "
         f"configured for it; configure callbacks=Callbacks({kind}=…)"
@@ -586,7 +585,6 @@ class ModernStamp:
         return headers
 
     def note_tools(self, tools: Sequence[Tool]) -> None:
-        """Note all tools of the server, whose schemas mark arguments that are headers."""
         self._schemas = {tool.name: tool.input_schema for tool in tools}
         self._mirrored.clear()
 

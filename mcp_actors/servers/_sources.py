@@ -91,8 +91,8 @@ class Sources:
 
         Args:
             configs: what to read.
-            lenient: whether the group follows its sources. Then unusable files keep their last content, as tables and
-                directories always do, and unchanged sources are not read again.
+            lenient: True for the watch. Then unusable files keep their last content, as tables and directories always
+                do, and only sources that are due are read again.
             whole: whether files and mappings must be valid as a whole.
 
         Raises:
@@ -282,8 +282,8 @@ class Sources:
     async def _ask(self, source: Source, question: Callable[[], T], patient: bool) -> T | ConfigError:
         # A blocked thread cannot be stopped, only abandoned. The limiter of one token keeps a second call off a thread
         # that still runs: each look would otherwise abandon another thread. After a timeout the source fails at once,
-        # until the abandoned thread returns its token. A cancelled caller does not mark the source: the next call may
-        # wait.
+        # until the abandoned thread returns its token. A cancelled caller does not mark the source as silent: the next
+        # call may wait.
         thread = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
         if source.name not in self._silent or not thread.borrowed_tokens:
             with trio.move_on_after(math.inf if patient else SOURCE_TIMEOUT):
@@ -568,10 +568,12 @@ def _winners(parts: Iterable[Part]) -> dict[str, Part]:
 class ServerDifference(NamedTuple):
     """The servers of a group that differ from a new configuration.
 
+    All but `removed` are in the new order; servers whose new entries are invalid or ignored come last.
+
     Attributes:
         removed: the names of removed servers, in the old order.
-        unchanged: all remaining names: in the new order, then servers whose new entries are invalid or ignored.
-        servers: all servers in the new order, as are `added` and `changed`.
+        unchanged: the names of all remaining servers.
+        servers: all servers.
     """
 
     added: tuple[ServerConfig, ...]

@@ -190,7 +190,7 @@ class StatusBoard:
     """The states to write. Observes the events of the group.
 
     Args:
-        sources: the configurations of the group; runs calls of tables in their threads.
+        sources: the configurations of the group; runs calls of a table in the table's thread.
         states: returns the states of the servers from a source.
         upkeep: begins the writing tasks again after any failure.
     """
