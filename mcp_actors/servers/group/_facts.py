@@ -127,7 +127,8 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
     def errors(self) -> Mapping[str, Exception]:
         """The current error of each server that has one, by name.
 
-        An entry disappears when its server becomes ready or is stopped. Errors of the group come first, until fixed:
+        An entry disappears when its server becomes ready or is stopped. Errors of the group come first, and stay until
+        fixed:
 
         - unusable entries of the configuration: by the name of the server, also while it runs with the earlier
           configuration, or by the path of an unreadable file. With ``watch=True`` also the error for which a whole new
@@ -238,7 +239,7 @@ def tool_not_found(
     Servers in `silent` do not serve now; servers in `hidden` have tools that wait for approval.
     """
     hints = []
-    # Not if the name belongs to a server that does not serve now: a similar tool of another server does not help.
+    # No hint if the name belongs to a server that does not serve now: a similar tool of another server does not help.
     if not any(_names_tool_of(server, public_name, naming) for server in silent):
         # Perhaps the server's name, or the tool's own name, as `ServerRef` takes it.
         near = [tool.public_name for tool in known if public_name in (tool.name, tool.server)]

@@ -62,7 +62,7 @@ class ServerLoops:
         return server.record in self._busy
 
     async def look(self, server: ServerEntry) -> None:
-        """Carry out what is due. Return at once if the loop of the server runs, which looks again after its step."""
+        """Carry out what is due. Return at once if the server's loop runs: the loop looks again after its step."""
         record, kept = server.record, not server.record.woken  # a dormant supervisor lets requests wait
         if record in self._busy:
             return
@@ -98,7 +98,7 @@ class ServerLoops:
                 return await self._adopt(server)
             case "start":
                 await self._start(server)
-                return server.record.life.state in ("pending", "stopped")  # it was overtaken
+                return server.record.life.state in ("pending", "stopped")  # the start was overtaken
             case "stop":
                 await self._stop(server)
             case "remove":
@@ -267,8 +267,8 @@ async def drain(
 ) -> None:
     """Wait until connections have finished their requests, at most `seconds`.
 
-    Return at once without requests, or if no connection answers, unless `idle`: a draining server refuses new requests.
-    `queued` also finishes queued requests.
+    Return at once if there are no requests, no `seconds`, or no connection that answers. With `idle`, drain even then,
+    to refuse new requests. `queued` also finishes queued requests.
     """
     requests = _pending(record, ends, queued=queued)
     if not idle and not (requests and seconds and _answer(ends)):

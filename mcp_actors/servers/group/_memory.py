@@ -6,11 +6,10 @@ group without bound, hide the tools of another server, or let changed tools coun
 Theory of operation
 -------------------
 The task that opens the group reads the files before any server connects, because the first listing of a server is
-compared with its file. The lifecycle actor reads the file of an added server, or of a server whose change brings
-another file, if no accepted tools are known. One task, in an actor of its own, writes new listings, one file after the
-other. All use threads, one at a time. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and
-`FLUSH_WAIT`; then the thread is abandoned, and unwritten listings are lost. Failed writes are repeated later
-(`Upkeep`).
+compared with its file. The lifecycle actor reads the file of an added server, and, if no accepted tools are known, the
+new file of a changed server. One task, in an actor of its own, writes new listings, one file after the other. All use
+threads, one at a time. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and `FLUSH_WAIT`;
+then the thread is abandoned, and unwritten listings are lost. Failed writes are repeated later (`Upkeep`).
 
 Files are read smallest first, so no server crowds out another. With ``on_tool_change="block"`` a server gets more time
 (`PINS_WAIT`), because the file holds the accepted tools. If the file cannot be read in time, no tool is accepted, and
@@ -60,7 +59,7 @@ LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
 
 PINS_WAIT: Final = 10.0
-"""The same for servers with ``on_tool_change="block"``. The largest files take two seconds."""
+"""The least such wait for servers with ``on_tool_change="block"``. The largest files take two seconds."""
 
 FILES_PER_WAIT: Final = 200
 

@@ -148,9 +148,9 @@ async def open_servers(  # noqa: PLR0913  # each has a default, and most program
         The group: a mapping of names to `ServerRef`, with views, tools and events.
 
     Raises:
-        ConnectFailed: a required server could not be connected: the first awaited one in configured order. Servers
-            after a failed one are stopped; further failures are named in configured order, and are notes. Everything
-            that was started is closed.
+        ConnectFailed: a required server could not be connected. Then servers after it, in configured order, are
+            stopped; those before it are awaited, and may fail, too. The first failure in this order is raised, and
+            names the others, which are notes. Everything that was started is closed.
         ServerUnavailable: a server with ``on_failure="raise"`` failed for good while the block ran. The block was
             cancelled.
         ConfigError: the configuration is invalid or has too many servers, a file cannot be read, or a required entry
@@ -442,7 +442,7 @@ class _Outage:
     """The log of one outage.
 
     Attributes:
-        down_at: the wall-clock time of the last failure after the server was ready.
+        down_at: the wall-clock time at which the server last went down.
         well_since: when the server was ready again, on Trio's clock; None while down.
         recovery: the level for the recovery: INFO after a warning, else DEBUG.
     """

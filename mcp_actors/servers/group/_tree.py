@@ -136,7 +136,7 @@ def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | 
     record = _of(weak)
     config, actor, recovery = record.config, partial(_actor, weak, closing), _recovery(record)
     # Each replica has the restart budget of a single process.
-    pool = partial(Pool, actor, config.replicas, separator=REPLICA, budget_per_member=True, **recovery)  # type: ignore[misc]  # it has no options of supervisors only
+    pool = partial(Pool, actor, config.replicas, separator=REPLICA, budget_per_member=True, **recovery)  # type: ignore[misc]  # `recovery` has no options of supervisors only
     start = actor if config.replicas == 1 else pool
     server = ChildSpec(config.name, start, mailbox_size=config.mailbox_size, overflow=config.overflow)
     record.woken = record.woken or not record.life.dormant
@@ -204,12 +204,12 @@ class Roster:
         records: the records of all servers that have actors, by name.
         members: the servers that the group shows, by name, in configured order.
         opened: set when the group shows its first servers.
-        closing: True once the block of the group has ended.
+        closing: True once the block of the group has returned, or a signal has begun the end.
         signal: the name of the signal that ends the group, or None.
         not_loaded: the errors of entries that could not be loaded, by the name of the server or the path of the file. A
             server may run under that name, with its earlier configuration.
         added: the names of the servers from `ServerGroup.add`, which the sources do not own.
-        homes: the name of the source of each other server.
+        homes: the name of the source of each server in the sources, even if disabled.
         upkeep: keeps the tasks that the group runs for itself.
     """
 
@@ -250,7 +250,6 @@ class Roster:
         self._call_observers = tuple(each for each in hub.observers if isinstance(each, CallObserver))
 
     def member(self, name: str) -> Member:
-        """Return the server with that name. A `KeyError` lists the known names."""
         try:
             return self.members[name]
         except KeyError:
@@ -289,7 +288,6 @@ class Roster:
         return ended_by(self.records.values())
 
     def record_of(self, actor: str) -> ServerRecord | None:
-        """Return the record of an actor's server; None for any other actor."""
         return self.records.get(server_of(actor))
 
     def show(self, supervisor: SupervisorRef, *records: ServerRecord) -> None:
