@@ -51,17 +51,17 @@ class Request(Call[T]):
     """A message to a server actor.
 
     A request task of the actor calls `send` with the actor's session, unless ``_direct`` sends the message without a
-    task. After the send, only `session_refused`, `begun`, `reports` and the attributes that `CallTool.check` and
-    `PlainRequest.written` write may change. For speed, the class is neither frozen (creation takes three times as long)
-    nor an `abc.ABC` (a type check takes five times as long).
+    task. After the send, nothing changes but `session_refused`, `begun`, `reports`, and what `CallTool.check` and
+    `PlainRequest.written` write. For speed, the class is neither frozen (creation takes three times as long) nor an
+    `abc.ABC` (a type check takes five times as long).
 
     Attributes:
         of_the_session: True for a request about the shared session, which cannot use an isolated connection.
-        is_tool_call: True if the result may say that the server has refused the call (``is_error``).
+        is_tool_call: True if the result may be an error of the tool (``is_error``).
         deadline: when the request times out. Enforced by `Deadlines`, and renewed by progress notifications.
         session_refused: True once the server has refused the request because of an unknown session. A second refusal is
             about the request, and a further session would not help.
-        begun: True once the server has answered a round, after which the request may have had an effect.
+        begun: True once the server has asked for input, or left the rest to an extension: an effect is possible.
         reports: progress reports that the caller must see before the result, or None.
     """
 
@@ -351,7 +351,7 @@ class PlainRequest(Request[ResultT]):
         return value
 
     async def go_on(self, session: ConnectionSession, record: ConnectionRecord, value: Any, extras: Extras) -> ResultT:
-        """Answer the questions of the server, from the result of the first message on; return the final result."""
+        """Answer the server's questions until it returns the result. `value` is the answer to the first message."""
         if isinstance(value, MCPError):
             value = await self._send_after_pages(session, record, value, extras)
         if not self.is_result(value):
@@ -370,7 +370,7 @@ class PlainRequest(Request[ResultT]):
     async def _send_after_pages(
         self, session: ConnectionSession, record: ConnectionRecord, refusal: MCPError, extras: Extras
     ) -> Any:
-        """Let a person open the pages, and send the request once more when all are done."""
+        """Let a person open the pages named by a refusal, and send the request once more when all are done."""
         seconds, began = record.server.callbacks.timeout, 0.0 if self.deadline is None else self.deadline.began
         wait = partial(record.server.done.wait, since=began)
         with record.calls.deadlines.answering(record.name, self.deadline, MAX_ROUNDS * seconds):
@@ -439,7 +439,7 @@ class PlainRequest(Request[ResultT]):
                     return value
             except ValidationError:
                 pass
-        # The class accepts more than the schema of the version. Use both only here: this doubles the cost of a call.
+        # The class accepts more than the schema of the version. Only here use both: that doubles the cost of a call.
         return self.read_openly(session, result)
 
     def read_openly(self, session: ConnectionSession, result: Json) -> Any:

@@ -238,7 +238,7 @@ async def list_all_tools(
         found = tuple(_with_valid_headers(found, record))
         session.note_tools(found)
     tools = _each_once(deque(found))
-    del found  # see `_each_once`
+    del found  # so that `_each_once` releases tool by tool, see `_copied`
     known = await known_tools(record.config.name, tools, record.catalog.naming, record.catalog.listed)
     await record.catalog.admission.prepare(known)
     return known
