@@ -127,8 +127,8 @@ class GroupFacts(Handle, Mapping[str, AnyServer]):
     def errors(self) -> Mapping[str, Exception]:
         """The current error of each server that has one, by name.
 
-        An entry disappears when its server becomes ready or is stopped. Errors of the group come first, and stay until
-        fixed:
+        An entry disappears when its server becomes ready or is stopped. Errors of the group come first, until fixed (a
+        server's own error hides the group's under the same name):
 
         - unusable entries of the configuration: by the name of the server, also while it runs with the earlier
           configuration, or by the path of an unreadable file. With ``watch=True`` also the error for which a whole new

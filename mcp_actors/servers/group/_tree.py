@@ -209,7 +209,7 @@ class Roster:
         not_loaded: the errors of entries that could not be loaded, by the name of the server or the path of the file. A
             server may run under that name, with its earlier configuration.
         added: the names of the servers from `ServerGroup.add`, which the sources do not own.
-        homes: the name of the source of each server in the sources, even if disabled.
+        homes: the source of each server in the sources, even if disabled, by name.
         upkeep: keeps the tasks that the group runs for itself.
     """
 

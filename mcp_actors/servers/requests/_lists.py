@@ -314,7 +314,7 @@ class ListMeter:
     _size: int = field(default=0, init=False)
 
     def announce(self, number: int) -> None:
-        """Count the items of a page, before any is measured.
+        """Count a page's items before measuring.
 
         Raises:
             LimitExceeded: the server lists more tools than allowed.
