@@ -2,9 +2,9 @@
 
 One budget bounds three sums for all gateways of a run of Trio:
 
-- **Bytes waiting for clients** are counted exactly. Over the limit, the identity with the most bytes, then the next,
-  loses log messages, then clients that have read nothing for a while, the longest first. If too many bytes still wait,
-  new requests are refused. A result may also use the room that requests in flight leave.
+- **Bytes waiting for clients** are counted exactly. Over the limit, the identity (name of a token) with the most
+  bytes, then the next, loses log messages, then clients that have read nothing for a while, the longest first. If too
+  many bytes still wait, new requests are refused. A result may also use the room that requests in flight leave.
 - **Bytes of requests in flight** are counted anew, from all sources, whenever `Budget.room` is used up. A plain call
   costs one subtraction, its end nothing, and a mistake cannot add up.
 - **Processes of servers for single sessions.** Over the limit, the longest idle session ends.
@@ -134,7 +134,7 @@ class Budget:
     def reserve(self, owner: Any) -> bool:
         """Reserve a session's processes, ending idle sessions if needed. Return False if there are too many."""
         while self._left(PROCESSES, held := _sums(self._owners, "processes"), owner.identity) < owner.processes:
-            hit = max((owner.identity, *held), key=held.__getitem__)  # the owner's, if among those with the most
+            hit = max((owner.identity, *held), key=held.__getitem__)  # has most; on a tie, the owner's
             found = [each for each in self._owners if each.identity in (hit, owner.identity)]
             idle = [each for each in found if getattr(each.outlet, "idle_since", math.inf) < math.inf]
             if not idle:

@@ -205,8 +205,8 @@ def open_daemon(
     Args:
         names: the files of the daemon.
         command: starts the daemon.
-        former: the process id of a daemon that has closed its connection. A killed process closes connections before
-            its listening socket: if the lock file names that process, no socket is used for half a second.
+        former: the process id of the daemon whose connection was lost, or empty. A killed process closes connections
+            before its listening socket, so nothing connects for half a second while the lock file has this id.
         look: called repeatedly while waiting. May raise.
 
     Raises:
@@ -277,7 +277,7 @@ def _start(names: Names, command: list[str], began: float, look: Callable[[], ob
             return connection  # started meanwhile; on NFS the lock may not be inherited
         noted = os.pread(lock, 8192, 0)
         if noted and not noted.isdigit() and began <= os.fstat(lock).st_mtime <= time.time() + 1:
-            # Another client has just failed. Otherwise two hundred clients would try in turn.
+            # Another client has just failed to start it; two hundred clients need not try in turn.
             raise DaemonRefused(noted.decode(errors="replace"))
         for path in (names.socket, names.control):
             if check_socket(path):

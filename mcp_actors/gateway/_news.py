@@ -52,7 +52,7 @@ SUBSCRIPTION: Final = "io.modelcontextprotocol/subscriptionId"
 LIST_CHANGES: Final[Mapping[Changed, tuple[str, str]]] = {
     kind: (f"notifications/{kind}/list_changed", f"{kind}ListChanged") for kind in ("tools", "prompts", "resources")
 }
-"""Kind → notification of a changed list, and the name of a wish for it."""
+"""Kind → notification of a changed list, and the member of ``subscriptions/listen`` that asks for it."""
 
 
 class RerunTask:
@@ -131,7 +131,7 @@ class News:
     # --- pages that a person opens ----------------------------------------------------------------------------------
 
     def expect(self, ref: ServerRef, refusal: MCPError) -> None:
-        """Notify a legacy client when the pages named by an error are done.
+        """Notify a legacy client when the pages required by an error are completed.
 
         Since 2026-07-28 the protocol has no such notification.
         """
@@ -312,7 +312,7 @@ class News:
             logger.info("the changes of %.200r are not passed on: %s", uri, exc)
 
     def streams(self) -> tuple[Id, ...]:
-        """Return the requests for open streams; a cancelled one does not count while its task ends."""
+        """Return the request ids of open streams. A cancelled stream does not count while its task ends."""
         calls = self._session.calls
         return tuple(each for each, stream in self._streams.items() if calls.get(each) is stream.request)
 

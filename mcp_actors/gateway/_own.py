@@ -98,7 +98,7 @@ async def serve_own(
     """
     callbacks = _callbacks_for(owner, capabilities)
     asks = any((callbacks.elicitation, callbacks.sampling, callbacks.roots))
-    if asks:  # modern servers can only ask modern clients
+    if asks:  # modern servers ask only in place of an answer
         configs = [*map(_legacy_in_process, configs)]
     async with open_in_background(configs, shared.naming, callbacks) as group, trio.open_nursery() as nursery:
         front = Front(group, shared.naming, shared)
@@ -112,7 +112,7 @@ async def serve_own(
 
 
 def _legacy_in_process(server: ServerConfig) -> ServerConfig:
-    """Give a server in this process the legacy era, unless an era is configured: both eras would share one link."""
+    """Give a server in this process the legacy era, unless an era is configured: ``auto`` opens a modern link."""
     both = isinstance(server.transport, InProcess) and server.protocol == "auto"
     return attrs.evolve(server, protocol="legacy") if both else server
 

@@ -123,7 +123,7 @@ class Gateway:
         refusal: why there are no servers.
         per_session: the servers that each client has for itself.
         stopping: set once new requests are refused.
-        identity: "" without identities.
+        identity: the clients' identity; "" unless there are several identities.
     """
 
     front: Front | None = None
