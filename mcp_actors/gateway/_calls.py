@@ -244,7 +244,7 @@ def written(value: Any) -> bytes:
 
 def is_large(result: Json) -> bool:
     """Return True for a result with a large text or blob. Large structured content nearly always comes with a text."""
-    parts = result.get("content") or result.get("contents")  # any type, unless the SDK knows the kind of result
+    parts = result.get("content") or result.get("contents")  # of any type, if of a kind unknown to the SDK
     for part in parts if type(parts) is list else ():
         if type(part) is dict:
             holder = embedded if type(embedded := part.get("resource")) is dict else part
@@ -377,7 +377,7 @@ class RelayedRequest:
         return await self._pending.finish()
 
     async def _answer_in_time(self, method: str, params: Json) -> Json:
-        """Ask one question, within the timeout of callbacks, and ten times as long for all questions of a request.
+        """Ask one question within the timeout of callbacks; all questions of a request have `MAX_ROUNDS` times as long.
 
         The server has no open request meanwhile, so no other limit holds.
         """

@@ -368,8 +368,8 @@ class Front:
             return f"server {server!r}: its {kind} could not be listed: {problem_of(error)}; again in {wait:.3g} s"
 
         # A change that arrives during a request sets `outdated` again and starts no second task, because `asking` has
-        # the kind. So clear `outdated` before the request, and leave `asking` without a checkpoint after the last look;
-        # otherwise a change in between is lost, and clients keep an old list.
+        # the kind. So clear `outdated` before the request, and discard from `asking` in the step that finds nothing
+        # outdated; otherwise a change in between is lost, and clients keep an old list.
         while kind in kept.outdated:
             kept.outdated.discard(kind)
             await keep_trying(partial(self._request, server, kind, kept), AFTER_FAILURE, describe)
@@ -445,7 +445,7 @@ class OneServer(Front):
         kinds = ("resources", "templates") if kind == "resources" else (kind,)
         now = [getattr(self, each)() for each in kinds]
         before, self._seen[kind] = self._seen.get(kind), now
-        return now != before and all(map(self._has, kinds))  # clients still wait for a first list
+        return now != before and all(map(self._has, kinds))  # clients wait for a first list anyway
 
     @property
     def complete(self) -> bool:

@@ -179,7 +179,7 @@ def _accept(listener: socket.socket) -> socket.socket:
 
 
 def _listener_at(path: str) -> tuple[socket.socket, tuple[int, int] | None]:
-    if len(os.fsencode(path)) > MAX_PATH:  # the name that is bound may be shorter
+    if len(os.fsencode(path)) > MAX_PATH:  # bind() gets another, perhaps shorter name
         raise OSError(errno.ENAMETOOLONG, f"path too long; that of a socket has at most {MAX_PATH} bytes", path)
     if _answers(path):
         problem = "another process serves there; stop it, or choose another path"

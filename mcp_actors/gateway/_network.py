@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_UNPROVEN: Final = 100
-"""Connections without a proof at a time. One more replaces the oldest."""
+"""Connections without a proof at a time."""
 
 
 @frozen

@@ -73,7 +73,7 @@ class GapListener(GracefulConnection, Protocol):
     """A connection whose unread data may be late."""
 
     def note_gap(self) -> None:
-        """Note that the event loop did not run."""
+        """Note that the event loop did not run. Unread requests may have been given up since."""
 
 
 class LogLine(bytes):

@@ -145,7 +145,7 @@ class RelaySession:
         self._config, self._command = config, command
         self._daemon: socket.socket | None = None
         self._log, self._former = "", b""
-        self._writable = False  # the daemon takes more; its output is read anyway
+        self._writable = False  # False: the daemon takes no more, but may still answer
         self._from_host: list[bytes] = []
         self._from_daemon: list[bytes] = []
         self._to_host = bytearray()
@@ -164,7 +164,7 @@ class RelaySession:
         self._poll, self._watched = select.poll(), [(-1, 0)]
 
     def run(self) -> None:
-        if not os.isatty(1):  # shared with the shell
+        if not os.isatty(1):  # a terminal is shared with the shell
             os.set_blocking(1, False)
         self._open()
         while not (self._ends_at and self._is_done()):
@@ -374,7 +374,7 @@ class RelaySession:
         return True
 
     def _pass_fences(self) -> None:
-        """Answer the fences, once everything written by the client so far is queued."""
+        """Answer the daemon's fences (see `_serve`), once everything written by the client so far is queued."""
         # The answer promises the daemon that cancellations written before have arrived. So read until stdin stays empty
         # for 50 ms, in which a blocked writer refills a full pipe; an earlier answer would let the daemon begin a
         # request that is already cancelled.

@@ -1,7 +1,7 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-The hard part is a request whose cancellation is on its way. To see it first, a connection reads all available data, up
-to `CLIENT_READ_BYTES`, before beginning a request. After a gap (the process was frozen, or one step took too long)
+The hard part is a request whose cancellation is on its way. A connection therefore reads all available data, up to
+`CLIENT_READ_BYTES`, before beginning a request. After a gap (the process was frozen, or one step took too long)
 requests wait for a *fence*: the client's answer to a ``ping``, or the end of the stream. Without an answer within
 `FENCE_TIMEOUT`, held requests fail as not sent.
 
@@ -151,9 +151,9 @@ class ClientConnection:
         while not ended:
             await self._wait_readable()
             data, ended = self._read_all()
-            # Read, then look at the clock, in one step: then data read after a freeze is always seen to be late. With
-            # the look first, a freeze between the two would go unnoticed, and a request could begin although its client
-            # gave it up meanwhile: the cancellation is still on its way.
+            # Read, then look at the clock, in one step: then data read after a freeze is always seen to be late. In the
+            # opposite order a freeze between the two would go unnoticed, and a request could begin although its client
+            # gave it up meanwhile.
             late, awaited = (self._heart.look() and data) or self._late, self._awaits_first_line
             if ended and self._has_left:
                 return
@@ -176,7 +176,6 @@ class ClientConnection:
             self._note_change()
 
     def note_gap(self) -> None:
-        """Note that the event loop did not run. Unread requests may have been given up since."""
         self._late = self._late or bool(poll(self._reads, select.POLLIN))
 
     async def _wait_readable(self) -> None:
@@ -321,12 +320,12 @@ class ClientConnection:
             if self._is_busy:
                 await self._changed.wait()
                 self._changed = trio.Event()
-        self._close_input()  # in the same step, see there
+        self._close_input()  # explains why in the same step
 
     def _close_input(self) -> None:
         """Stop the client from writing, and end the stream for the reader.
 
-        On Linux, data received since the last look is still read, and refused. macOS drops the data, as a pipe does.
+        On Linux, data that arrives at the last moment is still read, and refused. macOS drops the data, as a pipe does.
         """
         # `_close_when_idle` calls this in the step that found nothing unread. With a checkpoint between, a request
         # could arrive that is neither answered nor refused. A pipe has no shutdown(), so dup2 puts the null device in
@@ -434,7 +433,7 @@ async def serve_front(
     idle_timeout: float | None = None,
     stop: trio.Event | None = None,
 ) -> None:
-    """Serve a gateway, as `serve` does. One without servers refuses each request with the reason.
+    """Serve a gateway, as `serve` does. A gateway without servers refuses each request with the reason.
 
     Args:
         gateway: state shared by all clients.
