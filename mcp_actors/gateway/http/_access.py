@@ -39,7 +39,7 @@ class Access:
     """The rules of a gateway.
 
     Attributes:
-        tokens: identity → token; empty admits everybody. `HttpDoor.use` replaces them.
+        tokens: identity → token; empty admits everybody.
         host_names: public names without a port, besides loopback and the address that a client has connected to.
         origins: origins of pages that may send requests, besides the gateway's own.
     """

@@ -1,7 +1,7 @@
 """Accept HTTP connections, route requests by path, and end gracefully.
 
-Each identity has its own `Gateway` and its own ``per-identity`` servers, so no log message, change or subscription
-crosses identities. With several identities, log messages of shared servers reach no client.
+Each identity (name of a client's token) has its own `Gateway` and ``per-identity`` servers, so no log message, change
+or subscription crosses identities. With several identities, log messages of shared servers reach no client.
 
 The end has three parts: balancers read ``/readyz`` and send no new requests; then no connection is accepted, and
 everything begun is finished; then all connections are closed. `HttpDoor.drain` has the first two.
@@ -88,7 +88,7 @@ class HttpDoor:
 
     Attributes:
         find: finds the route of a path that is not in `routes`.
-        several: each identity has its own gateway, because there were several at the start.
+        several: each identity has its own gateway, because there were several identities at the start.
         draining: the gateway is about to end.
         on_tokens: called after the tokens have changed.
     """
@@ -190,7 +190,7 @@ class HttpDoor:
         self.on_tokens()
         if changed := {name for name, token in before.items() if tokens.get(name) != token}:
             for connection in tuple(self.connections):
-                connection.forget(changed | {ANYBODY})  # `ANYBODY`: a page's cookie may be of a changed token
+                connection.forget(changed | {ANYBODY})  # `ANYBODY`: the page's requests, by a cookie of any token
         for gateway in tuple(gateways.values()):
             gateway.per_session, front = own, gateway.front
             if front is not None and front is not self.front:
@@ -267,12 +267,12 @@ class HttpDoor:
     def _has_room(self) -> bool:
         """Return True if one more connection may be open; at the limit, close an idle one, a stranger if possible.
 
-        So a flood without tokens takes places from itself, and from absent clients.
+        So a flood without tokens takes the places of strangers, then of idle clients.
         """
         if len(self.connections) < self._most:
             return True
         self._over += 1
-        idle = next(iter(self.strangers), None)  # busy strangers still owe a body: heads are answered at once
+        idle = next(iter(self.strangers), None)  # may be busy, but only sending its body
         if idle is None:
             idle = min(self.connections, key=lambda each: each.idle_since)
             if idle.idle_since == math.inf:

@@ -404,7 +404,7 @@ class StatusPages:
         scope = trio.CancelScope()
 
         def is_ready() -> bool:
-            if self._page_of(head) is not page:  # at least each second, so a stream soon ends with its sign-in
+            if self._page_of(head) is not page:  # checked each second, so a stream soon ends with its sign-in
                 scope.cancel("the sign-in has ended")
             return not connection.output.waiting and not scope.cancel_called
 

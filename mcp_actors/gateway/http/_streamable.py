@@ -5,14 +5,12 @@ A POST carries one message, whose headers or ``_meta`` say the era. The eras dif
 ========================  ========================================  ==============================================
                           since 2026-07-28 (`RequestPipeline`)      before (`ClientHttpSession`)
 ========================  ========================================  ==============================================
-a request                 is alone; its headers must match it       names the session begun by ``initialize``
+a request                 has no session; headers must match it     names the session begun by ``initialize``
 messages about a request  stream on its reply                       stream on its reply
 other messages            none                                      go to the stream of a GET; kept until one opens
 a closed connection       cancels the request                       cancels nothing; the answer on it is lost
 the end                   with the reply                            by DELETE, or after `SESSION_SECONDS` unused
 ========================  ========================================  ==============================================
-
-Each identity has a `Gateway` of its own, so no message crosses identities.
 
 Owns: the sessions before 2026-07-28, their tasks, and the messages kept for a closed stream.
 Writes: replies; bytes counted in the `Budget`.
@@ -262,7 +260,7 @@ class ClientHttpSession:
         return len(kept)
 
     def listen(self, reply: HttpAnswer) -> None:
-        """Send all messages without a request on a reply, and end the former stream."""
+        """Send the messages that belong to no request on a reply, and end the former stream."""
         if self._stream is not None:
             self._stream.end()
         self._stream = reply

@@ -299,7 +299,7 @@ class HttpConnection:
     Attributes:
         closing: the connection ends after the present reply.
         drains: the connection ends after the next reply.
-        memo: for the site.
+        memo: an object that the site keeps for later requests.
         late: seconds that the process was frozen while the next request may have arrived; else 0.
     """
 
@@ -573,7 +573,6 @@ class HttpConnection:
             self._reading.cancel("the last reply is written")
 
     def note_gap(self) -> None:
-        """Note that the event loop did not run. Unread requests may have been given up since."""
         self._due += self.site.heart.silence  # the client could not be heard in the gap,
         self.output.moved += self.site.heart.silence  # and its reading not be noticed
         if self._poll.poll(0):
@@ -606,7 +605,7 @@ class HttpConnection:
             self.closing = True
             if reply.on_drain is not None:
                 reply.on_drain()
-        # The poll and the shutdown are one step: a client that sees the end of the stream first sends its next request
+        # The poll and the shutdown are one step: a client that has seen the end of the stream sends its next request
         # elsewhere. A request that arrived between them would never be answered, and its client could not know whether
         # it took effect.
         elif not self._buffer and not self._poll.poll(0):
@@ -617,7 +616,7 @@ class HttpConnection:
             self._end_idle("nothing is left to answer")
 
     def forget(self, identities: Collection[str]) -> None:
-        """Check the next head again; if the last was of one of these identities, end after the present reply."""
+        """Check the next head again; if the last head is of one of these identities, end after the present reply."""
         if self._head is not None:
             self._head.answer = None
             if self._head.identity in identities:
