@@ -201,7 +201,7 @@ class GuestRun(TrioRun):
             raise RuntimeError(f"host='guest': {problem}; {remedy}")
         self.bridge.to_loop = self.bridge.to_trio = self._interrupts.step
         self.watch_signals()
-        self._interrupts.install()  # last: below another handler, it would stay installed
+        self._interrupts.install()  # last: below another handler, `uninstall` could not remove it
         loop = self.bridge.loop
         trio.lowlevel.start_guest_run(
             self._main,
@@ -485,8 +485,8 @@ class AsyncioDoor(Block[V_co], Generic[T, V_co]):
             exc.__traceback__ = traceback  # without the frames of Trio's side
         if error is exc:
             self._bridge.failure = None  # the program's exception, with frames that hold the opened thing
-        # asyncio delivers a cancellation once; behind an exception that the program handles it would be lost. So it is
-        # raised first, unless the error ends the program or cancels this task anyway.
+        # asyncio delivers a cancellation once, and it would be lost behind an exception that the program handles. So
+        # raise the cancellation, unless the error ends the program or cancels this task anyway.
         if interruption is not None and not self._is_ours(interruption) and isinstance(error, Exception | None):
             raise interruption from error
         if error is not None and error is not exc:

@@ -203,7 +203,7 @@ class _BridgeRequest(ABC, Generic[T]):
     """One request, made in the caller's task and answered once.
 
     Attributes:
-        answered: event loop's side only.
+        answered: True once `succeed` or `fail` was called. Event loop's side only.
     """
 
     __slots__ = ("_begun", "_bridge", "_context", "_fn", "_pending", "_scope", "answered", "asker", "future")
@@ -370,7 +370,7 @@ class ThreadLane:
         """Schedule a function on the other side.
 
         Raises:
-            RuntimeError: the other side has ended, and the function does not run, unless it ran in the last moment.
+            RuntimeError: the other side has ended. The function does not run, or ran just before the end.
         """
         # Both sides share the deque and the flag without a lock. Here the step is appended before the flag is read, and
         # `run` lowers the flag before it counts the steps. So the run under way counts the step, or the other side is
@@ -436,8 +436,8 @@ class _Bell:
                 os.eventfd_read(self._fd)
                 run()
         finally:
-            # Lower the flag, then run the steps: a sender that still saw the flag had put its step in before, and
-            # nothing runs the step later. In the opposite order the request would never be answered.
+            # Lower the flag, then run the steps: a sender that still saw the flag had put its step in before, and only
+            # this `run` finds the step. In the opposite order the request would never be answered.
             self._heard = False
             run()
 

@@ -201,7 +201,7 @@ def _import_trio_asyncio() -> Any:
             "asyncio.run(), and use mcp_actors.bridge.open_servers() or open_supervisor() there"
         )
     if "anyio._backends._asyncio" in sys.modules and "trio_asyncio" not in sys.modules:
-        # AnyIO has bound asyncio's functions, which trio-asyncio only replaces in the module: they find no event loop.
+        # AnyIO has bound asyncio's own functions, which find no event loop: trio-asyncio's are in the module only.
         problem = "AnyIO has been used on asyncio before trio-asyncio was imported"
         remedy = "write 'import trio_asyncio' at the top of the program"
         raise RuntimeError(f"open_asyncio_loop(): {problem}, so AnyIO would not find this event loop; {remedy}")

@@ -104,8 +104,8 @@ class SignalWakeup:
     """Wakes an event loop at each signal, so that Python's handler runs at once.
 
     The kernel may give a signal to a thread of Trio, but handlers run in the main thread. asyncio wakes an idle main
-    thread only after a handler was added to the loop. uvloop always does: nothing is installed over another wake-up
-    descriptor.
+    thread only after a handler was added to the loop. uvloop always does: over an existing wake-up
+    descriptor, nothing is installed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
