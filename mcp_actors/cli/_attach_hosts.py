@@ -131,7 +131,7 @@ def detach_host(host: str, file: str | None, output: Output) -> int:
 def _moved_back(
     now: HostFile, ours: str, exists: bool, kept: Mapping[str, Any], copies: Collection[HostFile]
 ) -> dict[str, Any]:
-    """Return the host's servers in our file."""
+    """Return the servers to move back if no copy fits."""
     known = _names_in(copies, kept)
     moved = {name: each for name, each in kept.items() if name in known}
     if not moved:

@@ -143,7 +143,7 @@ def _value(key: str, text: str, kinds: frozenset[str]) -> Any:
     if kinds == {"string"}:
         return text
     try:
-        # A shown signature has Python's words.
+        # People type Python's words, as in a shown signature.
         value = json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except (ValueError, RecursionError) as error:
         if isinstance(error, ValueError) and text[:1] in ("[", "{") and kinds and "string" not in kinds:

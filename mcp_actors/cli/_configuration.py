@@ -305,13 +305,13 @@ def find_file(names: Sequence[str] = ()) -> Path:
 
 
 def server_name_of(name: str, known: Container[str] = ()) -> str:
-    """Return a server's name in this package, given this name or that in the file. `known` has all names here."""
+    """Return a server's name in this package, for this or the file's name. `known` has all names in this package."""
     *others, usual = _possible_names(name)
     return next((each for each in others if each in known), usual)
 
 
 def _possible_names(name: str) -> list[str]:
-    """Return the possible names here for a name in a file, the usual one last."""
+    """Return the possible names in this package for a name in a file, the usual one last."""
     try:
         usual = name_of("", "", name)
     except ConfigError:

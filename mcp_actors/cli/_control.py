@@ -67,7 +67,7 @@ async def _answers(request: Line, output: Output) -> list[Line]:
         problem += "; end its process with kill -9, and the next mcp-actors attach starts it"
         if not lines:
             raise Failure(problem)
-        output.warning(problem)  # perhaps from a daemon of another file
+        output.warning(problem)  # the daemon may serve another file
     return lines
 
 
@@ -85,7 +85,7 @@ def _sockets() -> list[Path]:
 async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
     """Send a request to a daemon; print and return the lines of the answer as they come.
 
-    A daemon of another file, or a socket left by a killed daemon, has no lines.
+    The list is empty for a daemon of another file, or a socket left by a killed daemon.
 
     Raises:
         trio.TooSlowError: nothing came for `DAEMON_TIMEOUT` seconds.

@@ -211,7 +211,7 @@ class ServedFile:
     """The servers of a file, while served.
 
     Attributes:
-        nursery: cancelled at the end.
+        nursery: has the gateway's tasks, such as reloads; cancelled at the end.
         per_identity: servers that each identity has alone; none unless there are `several` identities.
         on_reload: called with the new servers of each session and each identity, before any change; a `ConfigError`
             rejects the reload.
