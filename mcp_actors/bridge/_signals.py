@@ -84,9 +84,9 @@ class InterruptGuard:
             self.catch_up()
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # Trio decides by the frames of the interrupted code, which are below this one, so it must be asked here and not
-        # later. To Trio, the host's code is protected, too, hence `_in_guest`: after that code nothing would run a
-        # delayed handler soon, and the program would ignore Ctrl-C.
+        # Trio decides by the frames of the interrupted code, which are below this frame, so ask Trio here, not later.
+        # To Trio, the host's code is protected, too, hence `_in_guest`: after that code nothing would run a delayed
+        # handler soon, and the program would ignore Ctrl-C.
         if self._in_guest and trio.lowlevel.currently_ki_protected():
             self._late = True
         else:
@@ -103,9 +103,9 @@ class InterruptGuard:
 class SignalWakeup:
     """Wakes an event loop at each signal, so that Python's handler runs at once.
 
-    The kernel may give a signal to a thread of Trio, but handlers run in the main thread. asyncio wakes an idle main
-    thread only after a handler was added to the loop. uvloop always does: over an existing wake-up
-    descriptor, nothing is installed.
+    The system may give a signal to a thread of Trio, but handlers run in the main thread. asyncio wakes an idle main
+    thread only after a handler was added to the loop. uvloop always does: over an existing wake-up descriptor,
+    nothing is installed.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:

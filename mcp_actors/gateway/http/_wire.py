@@ -573,8 +573,8 @@ class HttpConnection:
             self._reading.cancel("the last reply is written")
 
     def note_gap(self) -> None:
-        self._due += self.site.heart.silence  # the client could not be heard in the gap,
-        self.output.moved += self.site.heart.silence  # and its reading not be noticed
+        self._due += self.site.heart.silence  # nothing was received in the gap
+        self.output.moved += self.site.heart.silence  # reading by the client was not noticed
         if self._poll.poll(0):
             self.late = self.site.heart.silence
 
