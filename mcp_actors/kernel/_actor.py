@@ -5,7 +5,7 @@ Mistakes must fail early: a class is checked when made, an actor before it runs.
 replace imports that would be circular.
 
 Owns: the tables of handlers of each class of actors.
-Writes: in `Actor.join_handler`, for whom the running task works.
+Writes: the handler of the running task, in `Actor.join_handler`.
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 
@@ -295,8 +295,8 @@ class Actor(Receives[M_contra]):
     def supervisor(self) -> SupervisorRef | None:
         """The reference to the supervisor, and so to the neighbors; None for the actor that `open_actor` runs.
 
-        Request no changes before or after the yield of ``running()``: by default, the supervisor waits for this actor
-        there. ``SupervisorRef.child`` and ``find`` need no message.
+        Request no changes before or after the yield of ``running()``: by default, the supervisor then waits for this
+        actor. ``SupervisorRef.child`` and ``find`` send no message.
         """
         return self.ref.supervisor
 
@@ -478,9 +478,9 @@ _YIELDS: Final = {
 
 
 def names_running(actor: Actor | None, error: BaseException) -> BaseException:
-    """Return the error of ``running()``, which names the function if contextlib complains about yields.
+    """Return the error of ``running()`` or the factory, reworded if contextlib or the call itself has raised.
 
-    ``actor`` is None if the factory has raised.
+    ``actor`` is None for the factory.
     """
     trace = error.__traceback__ and error.__traceback__.tb_next
     if trace is None or trace.tb_next is not None:  # raised within the function, which names itself

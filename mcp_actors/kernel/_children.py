@@ -11,8 +11,8 @@ Tasks in the supervisor's nursery:
   or was overdue;
 - an *alarm* per group in back-off, and per parked child with a retry: sleeps, then queues the start;
 - a task per group that is due while a member is overdue: waits for the member, then queues the start;
-- in an inner nursery, which ends first: the *manager* (`manage`). Not in the queue are awaited first starts, stops of
-  children that do not serve, changes of a pool's size, and the stops at the supervisor's end;
+- in an inner nursery, which ends first: the *manager* (`manage`). Made without the manager: awaited first starts, stops
+  of children that do not serve, changes of a pool's size, and the stops at the supervisor's end;
 - with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
 
 While the manager is idle, a requested change begins in the step of the request (`change`), and concludes in the step in
@@ -414,7 +414,7 @@ class Children(Node, ABC):
             await self.carry_out(self._conclude, run, later, rest)
 
     def _follow(self, run: Run, later: Later[Any], rest: Conclusion) -> None:
-        """Conclude a change begun in the step of the request. With sequential starts, no job begins before."""
+        """Conclude a change begun in the step of the request. With sequential starts, jobs wait until then."""
         waits = self._policy.start_order == "sequential"
         if waits:
             self._life.awaits.add(run)

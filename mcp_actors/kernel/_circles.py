@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""The length of a sender's list at which answered calls are dropped; later, plus twice the unanswered calls."""
+"""The length at which a sender's list first drops answered calls; later, twice the unanswered calls more."""
 
 
 class Node:

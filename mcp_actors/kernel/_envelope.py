@@ -169,7 +169,7 @@ class Envelope(Reply[Any], Sender):
         home: the mailbox of the receiver, where the message returns if no handling has begun.
         number: the position in the order of arrival.
         since: the Trio time at which the handling began; not set for a plain handler that answers at once.
-        scope: the slot of the handler (``IN_STEP`` for a plain handler); the `later` if no handler runs; None before.
+        scope: the slot of the handler (``IN_STEP`` for a plain handler); the `later` if no handler runs; else None.
         later: the `Later` that settles the envelope, if any.
     """
 

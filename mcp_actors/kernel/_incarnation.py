@@ -62,12 +62,12 @@ class Incarnation(Sender):
 
     Attributes:
         started: True once messages are served.
-        started_at: the Trio time of the start; before that, of its beginning.
+        started_at: the Trio time at which serving began; until then, of the beginning.
         finishing: True from a request to stop until the end, while handlers finish; see `ask`.
         draining: True if queued messages are handled before the end.
         overdue: True once reported as outliving the bound, directly or through a child.
-        default_shutdown: read from the actor once, because a property may raise.
-        killed: True once killed, but not for an interrupted start.
+        default_shutdown: the actor's, read once, because a property may raise.
+        killed: True once `kill` was called.
         retried: True if another attempt follows should the start fail.
         comes_back: True if another incarnation follows; until the end is decided, the supervisor's expectation.
         verdict: the decided end; an exception of the clean-up may complete it.
@@ -406,8 +406,8 @@ class Incarnation(Sender):
             self._cancel(f"its end was decided ({reason}) while it was starting")
             return
         # Before any event: take no more messages, and answer those in flight. An observer of the events below may send
-        # a message, which must go to the next incarnation. Answers of the owner, after this step, would make callers
-        # wait for the clean-up.
+        # a message, which must go to the next incarnation. If the owner answered after this step instead, callers
+        # would wait for the clean-up.
         self._requests.close(self._interruption)
         if comes_back is None and not self.comes_back:
             self.record.close(f"it ended by itself: {reason}")
@@ -435,7 +435,7 @@ class Incarnation(Sender):
             self._scope.cancel(why)
 
     def bound(self, shutdown: Shutdown | None, *, asked_at: float) -> None:
-        """Schedule a kill, and a report of a later survivor. The earliest of several bounds counts.
+        """Schedule a kill, and an `Overdue` if the kill fails. The earliest of several bounds counts.
 
         Args:
             shutdown: seconds until the kill, ``"brutal_kill"``, ``"infinity"``, or None for the actor's own time.
