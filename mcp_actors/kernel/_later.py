@@ -99,7 +99,7 @@ class Later(Handle, Generic[T]):
 
 
 class LaterQueue(Generic[T]):
-    """Answers that wait, in order. An answer whose caller has left is removed automatically.
+    """Answers still to give, oldest first. An answer whose caller has left is removed automatically.
 
     ::
 

@@ -138,7 +138,7 @@ class Mailbox(Home):
     on_fed: Callable[[], object] | None = field(default=None, init=False)
     owner: Owner | None = field(default=None, init=False)
     dropped: int = field(default=0, init=False)
-    # Envelope → the Trio time since which it waits. A free slot needs no look at the clock.
+    # Lanes: envelope → the Trio time since which it waits. Only envelopes that wait read the clock.
     _now: Callable[[], float] = field(factory=lambda: trio.lowlevel.current_clock().current_time, init=False)
     _control: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
     _queue: OrderedDict[Envelope, float] = field(factory=OrderedDict, init=False)
@@ -255,7 +255,7 @@ class Mailbox(Home):
         """Drop the oldest envelope of a full lane, let the new one wait, or raise an error, as the policy says."""
         if self.policy == "drop_oldest" and wait is not True:
             self._restore_order()
-            # Several, if some have returned or wait in the entrance: all are older than the new one.
+            # Drop several if some have returned or wait in the entrance: all are older than the new one.
             while len(lane) >= self.size:
                 # Messages of the actor to itself stay: they are few, and a `Down` comes only once.
                 oldest = next((each for each in lane if each.droppable), None)

@@ -88,7 +88,7 @@ class MemberMailbox(Mailbox):
 
     @trio.lowlevel.enable_ki_protection
     def feed(self) -> None:
-        """Fill the free slots from the lane, then from the pool's mailbox."""
+        """Fill the free slots from this mailbox, then from the pool's."""
         if self._queue or self._control or self.on_fed is not None:
             super().feed()
         if self.taker is not None:
@@ -113,7 +113,7 @@ class MemberMailbox(Mailbox):
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
-        """Close the lane, and refuse messages to the pool if no other member can handle them."""
+        """Close this mailbox, and refuse messages to the pool if no other member can handle them."""
         dropped = super().close(refusal)
         self.crew.closed(self, refusal)
         return dropped
@@ -129,8 +129,8 @@ class Crew:
 
     Attributes:
         change: wakes the task that adds and stops members.
-        lanes: the lanes that accept messages. Counting all members at each change would take quadratic time.
-        away: the lanes without a serving incarnation.
+        lanes: the member mailboxes that accept messages. Counting members at each change would take quadratic time.
+        away: the member mailboxes without a serving incarnation.
     """
 
     def __init__(self, record: Record, *, shrinks: bool) -> None:
@@ -167,7 +167,7 @@ class Crew:
 
     def place(self, taker: Taker) -> None:
         """Put a member at the end of its rank."""
-        ranks, free = self._ranks, max(taker.free, 0)  # less while its actor refuses messages
+        ranks, free = self._ranks, max(taker.free, 0)  # negative while its actor refuses messages
         ranks[self._rank.get(taker, 0)].pop(taker, None)
         self._rank[taker] = free
         while len(ranks) <= free:
@@ -177,7 +177,7 @@ class Crew:
             self._top = free
 
     def leave(self, taker: Taker) -> None:
-        # No place yet, if the first message of the lane has ended the member.
+        # No rank yet, if the first message in its mailbox has ended the member.
         self._ranks[self._rank.pop(taker, 0)].pop(taker, None)
         self.change()
 
@@ -486,7 +486,7 @@ class Pool(Supervisor[M_contra]):
                 exc.add_note(f"actor {name!r}: raised by the key function of this pool for {kind}, which was not sent")
             raise
         try:
-            return hash((key,))  # a tuple mixes: hashes of ints may all be even
+            return hash((key,))  # the tuple mixes bits: ints may all be even
         except TypeError:
             raise TypeError(
                 f"actor {name!r}: the key of {kind} is a {type(key).__name__}, which is not hashable; return a str, an "

@@ -226,8 +226,8 @@ class Record:
         actor_class: the class of the running or last actor; None before the first start.
         parent: the supervisor's record; None for an actor opened by a block.
         restarts: starts after a failure, of the actor itself or of its group.
-        last_error: a text. The exception's traceback would keep frames alive.
-        sweeper: only at the top of a tree.
+        last_error: the last failure, as text: a traceback would keep frames alive.
+        sweeper: the tree's `Sweeper`; None below the top.
         thread: the thread of the actor's Trio run; see `lives_here`.
         opened: the actors and supervisors opened by code of this actor outside its handlers.
     """
@@ -256,7 +256,7 @@ class Record:
 
     @property
     def lives_here(self) -> bool:
-        """True in the thread of the actor's Trio run, which the actor cannot outlive."""
+        """True in the thread of the actor's Trio run: no actor outlives its run."""
         return get_ident() == self.thread
 
     @property
@@ -351,7 +351,7 @@ class Record:
         self.note_gone()
 
     def runs(self, actor_class: type) -> bool:
-        """Return False if the actor, or a member of the pool, is known to be of another class."""
+        """Return True if the actor or a pool's member is of a class, or no class is known yet."""
         known = [record.actor_class for record in self.working if record.actor_class is not None]
         return not known or any(issubclass(each, actor_class) for each in known)
 

@@ -12,7 +12,7 @@ request after request. Cancelling a request cancels the slot, and the next reque
 requests end by themselves, an actor rarely opens more slots than it has requests at a time.
 
 *Handed over* means: the slot has begun with the request, or the plain handler or `Actor.take` was called, before the
-caller left and before the incarnation ended. Later, an envelope can go back to the mailbox only by `NotSent` or
+caller left and before the incarnation ended. Afterwards, an envelope can go back to the mailbox only by `NotSent` or
 `Postpone`, or if `Actor.take` leaves the envelope to a handler that has not begun.
 
 A task per tree, the `Sweeper`, closes idle slots, because a slot is half of the memory of an actor: after a burst of

@@ -20,8 +20,8 @@ The task of an ``async def`` handler owns a message from beginning to end. Witho
 - The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first, before ``running()`` is left, and
   frees their slots unless the actor does.
 
-If no handler runs, a `NotSent` makes all slots count as taken until `TakenMessages.take_again`. Otherwise the mailbox
-would offer the message, or a younger one, again and again. A control message needs no slot, and gets an error instead.
+A `NotSent` while no handler runs makes all slots count as taken until `TakenMessages.take_again`, or the mailbox would
+offer the message, or a younger one, again and again. A control message needs no slot, and gets an error instead.
 
 While a handler runs, `Envelope.scope` is its slot (`IN_STEP` for a plain handler), and its `Later` can only answer
 early. A returned `Later` replaces the slot in `Envelope.scope`.
@@ -273,7 +273,7 @@ class MessagesInFlight(Holder):
 T = TypeVar("T")
 
 DEFERRED_PATIENCE: Final = 1.0
-"""Seconds until a warning that messages wait behind deferred answers. One of them may be needed to answer."""
+"""Seconds until a warning that messages wait behind deferred answers. A queued message may be needed to answer."""
 
 IN_STEP: Final = object()
 """The `Envelope.scope` of a message in a plain handler."""

@@ -130,14 +130,14 @@ class Child:
     """A row of the child table. See the drawing above.
 
     Attributes:
-        number: greater than in the rows before.
+        number: rises with each row added.
         run: the incarnation; None between two.
         group: the group that will start the child again.
         failures: restart attempts since the last reset; the back-off grows with them.
         alone: True from a failed first start until a start succeeds. Meanwhile failures affect no other child.
         probation: set when parked with a retry, until the child has run for ``reset_after`` or ``restart_child`` starts
             it. Meanwhile any failure parks the child again, whatever the budget. Cancelling prevents the retry.
-        kind: known once the factory has been called.
+        kind: the actor's, once the factory has been called.
     """
 
     spec: ChildSpec

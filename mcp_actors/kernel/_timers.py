@@ -250,7 +250,7 @@ class OwnMessages:
     crash: Callable[[BaseException], object]
     over: bool = field(kw_only=True)
     monitors: dict[OwnMonitor, None] = field(factory=dict, init=False)
-    # Instead of a walk through a long queue at each end. Weak, to keep no message alive.
+    # Spares `close` a walk through a long queue. Weak, to keep no message alive.
     _sent: WeakSet[OwnEnvelope] = field(factory=WeakSet, init=False)
 
     def start_soon(self, fn: Callable[[], Awaitable[Any]], name: str) -> None:
