@@ -84,7 +84,7 @@ class StoreBusy(ConfigError):
 
 @contextmanager
 def patiently(seconds: float = STORE_TIMEOUT) -> Iterator[None]:
-    """Limit how long a block waits for any store, and raise `StoreBusy` then."""
+    """Raise `StoreBusy` once a block has waited too long for any store."""
     try:
         with trio.fail_after(seconds):
             yield

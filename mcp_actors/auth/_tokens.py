@@ -9,7 +9,7 @@ only a person can help, and `ConnectFailed` without a token for another reason.
 | 401 without ``resource_metadata`` to a request without a token, if the sign-in is optional | none |
 | 403 for more scopes, by a grant without a person | as for 401 |
 | 403 for more scopes, with an ``on_sign_in`` | `SignInRequired` |
-| another 403, as for scopes beyond the configured or asked for in vain | none |
+| any other 403, as for scopes not configured, or asked for in vain | none |
 
 Many authorization servers accept a refresh token once, and take a second use for a theft. Therefore:
 
@@ -67,8 +67,8 @@ logger = Log("mcp_actors.auth")
 T = TypeVar("T")
 
 REFRESH_GRACE: Final = 2.0
-"""Seconds that the end of a connection or program waits for the answer to a refresh, with the only valid refresh
-token."""
+"""Seconds that the end of a connection or program waits for the answer to a refresh, which has the only valid
+refresh token."""
 
 REFRESH_PAUSE: Final = 10.0
 """Seconds until the next attempt after an early refresh, or the write of a new token, has failed."""
@@ -126,7 +126,7 @@ class OAuthTokens(httpx2.Auth):
                 await self._answered.wait()
 
     def _refuses_token(self, response: httpx2.Response) -> bool:
-        """Return True if another token may be accepted. A person agrees to more scopes only where a callback asks."""
+        """Return True if another token may be accepted. For more scopes, a person needs ``on_sign_in``."""
         if response.status_code == HTTPStatus.FORBIDDEN:
             oauth, challenge = self._exchange.oauth, challenge_of(response)
             others = oauth.scopes and not {*(challenge.scope or "").split()}.issubset(oauth.scopes)
@@ -194,8 +194,8 @@ class OAuthTokens(httpx2.Auth):
     ) -> SignedIn | None:
         failed = self._failed_last
         async with self._turn:
-            # Not by identity: a failed refresh has loaded the same token again, whose next refusal would seem to be of
-            # a new token.
+            # Compare tokens, not sign-ins: a failed refresh has loaded the same token into a new object, which would
+            # pass for a new token.
             if _token_of(self._current) != _token_of(used):
                 return self._current
             if self._failed_last is not None and self._failed_last is not failed:
@@ -299,7 +299,7 @@ def _token_of(signed_in: SignedIn | None) -> str | None:
 
 
 async def _in_system_task(fn: Callable[[Callable[[], None]], Awaitable[T]]) -> T:
-    """Call a function in a separate task, which ends with the caller until the function has called ``begin``.
+    """Call a function in a separate task. Until the function calls ``begin``, the task ends with the caller.
 
     Afterwards the task goes on without the caller; at the end of the program for `REFRESH_GRACE` seconds.
 
