@@ -55,7 +55,7 @@ ATTEMPT: Final = 1.0
 
 
 class RayHost:
-    """An actor that serves the servers of a file over TCP, each under its own names.
+    """An actor that serves the servers of a file over TCP, each with its own names of tools.
 
     ``ray.remote(RayHost).options(name="tools", max_restarts=-1, num_cpus=0)`` is the class of the actor: with a name,
     restarted for ever, no processor reserved. The options are Ray's. Servers start in the background, and restart as

@@ -590,7 +590,7 @@ class SupervisorRef(ActorRef[Any]):
                 the ``shutdown`` time; later messages are refused. A pool drains all members.
 
         Raises:
-            ActorError: the child is a supervisor other than a pool, which cannot be drained.
+            ActorError: ``drain`` of a supervisor other than a pool; or the wait would deadlock.
             ChildError: the child was not found (``not_found``).
             ValueError: ``keep_mailbox`` and ``drain`` contradict each other.
         """
