@@ -24,21 +24,21 @@ WORDS: Final = 138_000
 """Words of docstrings, of the texts below constants and attributes, and of comments."""
 
 LINES: Final = {
-    ".": 1524,
-    "adapters": 716,
+    ".": 1525,
+    "adapters": 715,
     "auth": 1626,
     "bridge": 1337,
     "catalog": 1536,
-    "cli": 2885,
-    "config": 3930,
-    "gateway": 4411,
+    "cli": 2881,
+    "config": 3935,
+    "gateway": 4410,
     "hosts": 76,
-    "kernel": 4706,
+    "kernel": 4707,
     "observe": 280,
-    "servers": 8951,
+    "servers": 8953,
     "sync": 286,
     "testing": 1141,
-    "transports": 5274,
+    "transports": 5279,
 }
 """Lines of code of each room. A commit that raises one says what went for it."""
 

@@ -96,7 +96,7 @@ class SyncServerGroup(GroupView[SyncServerRef]):
 
         All are closed before the first connects, as by `ServerRef.restart`. Queued requests are kept for the new
         connections. Of concurrent calls of `reconnect`, `start`, `stop` and `restart` for one server the latest wins.
-        One new connection may serve several calls, if it has begun after the last.
+        One new connection may complete several such calls, if begun after the last.
 
         **Ctrl-C**: leaves at once; the reconnect continues.
 

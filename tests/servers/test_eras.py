@@ -303,7 +303,7 @@ async def test_a_connect_after_an_initialize_without_an_answer_negotiates() -> N
         web.mute.add("initialize")
         config = ServerConfig("a", Http(web.url()), restarts=AT_ONCE, connect="lazy", connect_timeout=0.5)
         async with open_servers(config) as servers:
-            servers["a"]._record.opening.legacy_first = True
+            servers["a"]._record.next_connect.legacy_first = True
             with trio.fail_after(BOUND):
                 await servers["a"].start()
                 await servers["a"].wait_state("ready")
