@@ -189,7 +189,7 @@ def effective_callbacks(
         if callbacks is not None:
             effective |= attrs.asdict(callbacks, recurse=False, filter=lambda _, value: value is not None)
     declines = effective.get("logging") is False
-    # A False has disabled the group's callback, and is no longer needed.
+    # False has disabled the group's callback.
     effective = {name: value for name, value in effective.items() if value is not False}
     if "logging" in effective:
         effective.setdefault("log_level", "info")
@@ -232,7 +232,7 @@ def check_extensions(
 class AdaptedExtension(ClientExtension):
     """An extension with replaced functions, by default async versions of its own.
 
-    Declarations are read once, by ``__init__``; the SDK would read declarations at every connect.
+    ``__init__`` reads settings, claims and notifications once; the SDK would read them at every connect.
     """
 
     def __init__(

@@ -213,22 +213,21 @@ class OAuth:
     """Sign in to a server over HTTP by OAuth 2.1, once for all processes of this user.
 
     Nothing here opens a browser: a server without a sign-in is ``needs_auth``, until ``mcp-actors login NAME`` or
-    ``await servers[NAME].sign_in()``. Tokens are kept in the `store` and refreshed before they expire. The metadata of
-    the resource name the authorization server.
+    ``await servers[NAME].sign_in()``. Tokens are kept in the `store` and refreshed before they expire.
 
     Args:
         scopes: the only scopes to ask for, as a str or strings. Empty (default): those requested by the server.
         client_id: the id of a client registered with the authorization server. Default None: the client registers
             itself.
-        client_secret: the client's secret, resolved like a value of ``headers``. Sent only to the `issuer`, or to the
-            first issuer of a token with it, until the sign-out. Default None: a public client.
+        client_secret: the client's secret, resolved like a value of ``headers``. Sent only to the `issuer`; if that is
+            None, to the issuer of the first sign-in, until the sign-out. Default None: a public client.
         client_metadata_url: the https URL of a client id metadata document: the client's id, where the authorization
             server supports that. Default None.
         redirect: where the browser returns to. Default: a receiver on this machine, on a free port.
         grant: ``"authorization_code"`` (default): a person signs in. ``"client_credentials"``: the program does, by
             `client_secret` or `assertion`. ``"identity_assertion"``: the enterprise's identity provider vouches for the
             person by `assertion`.
-        issuer: the only accepted issuer. Default None: the server names it.
+        issuer: the only accepted issuer. Default None: the issuer named by the server's metadata.
         assume_pkce: True accepts an authorization server that does not announce PKCE, but is known to verify S256
             (Microsoft Entra ID, Amazon Cognito). Default False refuses it, as MCP requires.
         send_resource: False leaves out the parameter ``resource`` (RFC 8707), which names the server, for authorization
@@ -237,9 +236,9 @@ class OAuth:
         assertion: a function, async or not, that returns a signed JWT. With ``"client_credentials"`` it gets the
             issuer, and the JWT authenticates the client (``private_key_jwt``). With ``"identity_assertion"`` it gets
             the issuer and the resource, and returns an identity assertion authorization grant.
-        on_sign_in: shows the URL to a person when a connect needs a sign-in (see `SignInCallback`), once until the
-            server has served or is restarted explicitly, at most twice an hour. Default None: only `sign_in()` and
-            ``mcp-actors login`` ask.
+        on_sign_in: shows the URL to a person when a connect needs a sign-in (see `SignInCallback`): at most twice an
+            hour, and after a failed sign-in not before the server has served or is restarted explicitly. Default None:
+            only `sign_in()` and ``mcp-actors login`` ask.
         sign_in_timeout: seconds for a person to sign in, not counted by any other timeout. Default 300.
         optional: True requires a sign-in only where the server's 401 names its metadata; any other 401 is an error as
             without OAuth. Default False; True for servers of configuration files without credentials.

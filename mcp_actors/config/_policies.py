@@ -54,7 +54,6 @@ _RUNGS: Final = ("warn_after", "unhealthy_after", "restart_after", "fail_after")
 
 
 def _check_rung(instance: HealthPolicy, attribute: attrs.Attribute[Any], value: int) -> None:
-    """Validate that a rung is a count and not below the previous rung."""
     check.at_least_one(instance, attribute, value)
     before = _RUNGS[_RUNGS.index(attribute.name) - 1] if attribute.name != _RUNGS[0] else None
     if before is not None and value < getattr(instance, before):
@@ -73,9 +72,9 @@ class HealthPolicy:
     server is a failure too, followed by a check at once. Any answer resets the count.
 
     A server that executes one request at a time looks frozen while busy. So a merely silent server becomes
-    ``unhealthy``, but is restarted only after `silence`, and not before the deadline of an earlier request. A stopped
-    process (SIGSTOP) is restarted without these conditions, as is a gateway behind a `Socket`, because a gateway always
-    answers at once.
+    ``unhealthy``, but is restarted only after `silence`, and not while a request from before the silence is within its
+    deadline. A stopped process (SIGSTOP) is restarted without these conditions, as is a gateway behind a `Socket`,
+    because a gateway always answers at once.
 
     Args:
         interval: seconds between successful checks; None disables checks. Default 60.
@@ -130,7 +129,7 @@ class Limits:
             of strings are counted; a key is a value too). A response with more fails its request; over stdio and HTTP
             with SSE, any other message with more ends the connection. Default 250000.
         max_notifications: notifications per second that callbacks get. Unrequested messages are read no faster than at
-            six times this rate (3000 per second or more), with 2 KiB for each. Default 500.
+            six times this rate, or 3000 per second if greater, at 2 KiB per message. Default 500.
         max_requests: unanswered requests of the server (sampling, elicitation, roots, pings), and requests sent at
             once. The server earns thirty more per second, and ten for each request to it. A server that sends more
             loses its connection. Default 500.
@@ -174,8 +173,8 @@ class RestartPolicy:
     server is parked as ``failed`` (or the group ends, see ``ServerConfig.on_failure``): by default after five attempts
     in a row, after 0, 1, 2, 4 and 8 seconds, without a minute of serving in between.
 
-    A parked server is retried every `park_retry` seconds, and so recovers by itself after any outage. Exceptions
-    are failures that a retry cannot fix (``ConnectFailed.hopeless``, HTTP statuses 401 and 403), and `ServerRef.stop`.
+    A parked server is retried every `park_retry` seconds, and so recovers by itself after any outage. It is not retried
+    after `ServerRef.stop`, or a failure that no retry fixes (``ConnectFailed.hopeless``, HTTP statuses 401 and 403).
 
     Args:
         max_restarts: allowed restarts; 0 disables restarting. Default 5.

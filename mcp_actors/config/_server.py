@@ -121,8 +121,8 @@ class ServerConfig:
         request_timeout: seconds from call to answer, including the time in the queue. None disables the limit. Default
             60.
         connect_timeout: seconds for a whole connect: socket, negotiation, tool list. For a process, the time starts
-            when it has read its input. Callers wait no longer unless the server is `required`. None disables the limit.
-            Default 30.
+            when it has read its input. Callers wait at most this long, unless the server is `required`. None disables
+            the limit. Default 30.
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` at the first request. A lazy server
             shows no tools before (except tools remembered in a ``catalog_store``), and cannot be `required`.
         when_down: what a request does while the server is not serving: ``"wait"`` (default), within `request_timeout`,
@@ -175,11 +175,11 @@ class ServerConfig:
         refresh_interval: seconds between two listings of the tools, for a server that never announces changes. None
             (default) relies on notifications.
         keep_resources: True also lists `ServerRef.resources`, `ServerRef.resource_templates` and `ServerRef.prompts`,
-            after each connect and each announced change. A failure is logged and tried again; the server serves.
-            Default False.
+            after each connect and each announced change. A failed listing is logged and repeated; the server keeps
+            serving. Default False.
         isolation: for ``mcp-actors serve``, ignored by a group: ``"shared"`` (default) is one process for all clients;
-            ``"per-session"`` one for each client, which sees the client's roots and may ask it; ``"per-identity"`` one
-            for each token over HTTP, and as ``"shared"`` elsewhere.
+            ``"per-session"`` one for each client, whose roots it sees, and to which it may send requests;
+            ``"per-identity"`` one for each token over HTTP, and as ``"shared"`` elsewhere.
         extensions: ``mcp.client.ClientExtension`` objects. Announced to the server, they receive its answers and
             messages. One object serves all connections.
         client_info: the client's name and version, for the server. None (default) takes the group's, by default this
@@ -336,7 +336,7 @@ class Source(Protocol):
         """
 
     def read(self) -> tuple[LoadedConfig, ...]:
-        """Return the servers written there: one part, or one for each file of a directory.
+        """Return the servers of the source: one part, or one for each file of a directory.
 
         Raises:
             ConfigError: the source cannot be reached.

@@ -327,7 +327,7 @@ class _Manifest:
         marks, header, secret = {"type"}, "header", "key"
         if "credentials" in given:
             self.mapping(path, given, ("type", "credentials"))
-            # In ``credentials``, ``key`` is the name of the header; next to ``type``, the secret.
+            # In ``credentials``, ``key`` is the name of the header; without ``credentials``, the secret.
             path, given = f"{path}.credentials", given["credentials"]
             marks, header, secret = set(), "key", "value"
         keys = {"bearer": ("token",), "api-key": (header, secret), "none": ()}[kind]
@@ -469,7 +469,7 @@ MAX_MANIFEST_BYTES: Final = 256 * 1024
 
 
 class _PathSource:
-    interval: float = 1.0  # seconds between two looks, each of one system call for a file
+    interval: float = 1.0  # seconds between two looks; a look takes one system call per file
     settles: bool = True
 
     def __init__(self, path: str | os.PathLike[str]) -> None:

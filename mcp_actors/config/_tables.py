@@ -2,7 +2,7 @@
 
 Each call opens a connection and closes it: calls are rare, and a kept connection would have to be checked. A call
 blocks a thread of the group, and must end in time whatever the database, the network or the file does. Rows of
-``mcp_servers`` are only read: a group would notice its own changes.
+``mcp_servers`` are only read: a group would reload after each row it writes.
 
 Owns: one connection per call.
 Writes: the table ``mcp_server_status``, through `write_status`; both tables, through `create_tables`.
