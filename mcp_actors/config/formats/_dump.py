@@ -1,8 +1,8 @@
 """Dump servers as a configuration for `load_config` (`dump_config`).
 
 No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
-arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) becomes its value if the
-current directory would give another.
+arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) is written as its value
+if the current directory gives it another.
 
 Owns: nothing.
 Writes: nothing.
@@ -218,7 +218,7 @@ class _Dumping:
                 self._refuse_literal(f"args[{index}]", parts)
 
     def _has_literal_user_info(self, url: str) -> bool:
-        # Not by urlsplit, which refuses a variable as an IPv6 address; nor split at ':', which ${env:NAME} contains.
+        # Without urlsplit, which refuses a variable in brackets (IPv6). Not split at ':', which ${env:NAME} contains.
         found = _USER_INFO.search(url)
         parts = self._parsed(found["text"], "url") if found else ()
         return any(_is_literal(part.replace(":", "") if isinstance(part, str) else part) for part in parts)

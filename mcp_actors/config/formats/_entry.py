@@ -93,8 +93,8 @@ def leave_out_unsuited(kind: Kind, transport: Fields, warn: Callable[[str, str],
 # --- Paths ------------------------------------------------------------------------------------------------------------
 
 # A path should mean the same here as in the program of the file. All these programs start the servers of a project in
-# its folder. Most do not expand ``~``, but in commands and directories it can mean nothing else. VS Code expands it in
-# arguments too; elsewhere an argument may be meant for the server or for another machine.
+# its folder. Few expand ``~``; here it is expanded in commands and directories, where it can mean nothing else, and in
+# the arguments of VS Code, as there. Elsewhere an argument may be meant for the server or for another machine.
 
 
 def resolve_paths(transport: Fields, around: Surroundings) -> None:
@@ -116,7 +116,7 @@ def _from_home(path: object) -> object:
 
 
 def _within(folder: str, path: object) -> object:
-    """Resolve a path in a folder. An absolute path stays, and one that may be, because it begins with a variable."""
+    """Resolve a path in a folder. Keep an absolute path, and a path that begins with a variable: it may be absolute."""
     if path is None:
         return folder
     return os.path.join(folder, path) if isinstance(path, str) and path and not path.startswith("${") else path
@@ -159,8 +159,8 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
 def _check_notation(fields: Fields, around: Surroundings) -> None:
     """Refuse a command of a shell (``$(…)``) inside a text; warn of variables that are not expanded.
 
-    Arguments may be meant for a shell. They are left alone unless the program of the file expands them, or one is
-    nothing but a variable.
+    Arguments may be meant for a shell: a command is refused there only if the program of the file would run it, and
+    only an argument that is nothing but a variable gives a warning.
     """
     for field in EXPANDED:
         for key, text in texts_in(fields.values.get(field)):
@@ -325,7 +325,7 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
 
 
 def _in_seconds(value: float, program: Program) -> str:
-    """Return how to set the ``timeout`` of a program, which opencode and Crush apply to the start."""
+    """Return what to write instead of a program's ``timeout``, which limits the start in opencode and Crush."""
     limit = "connect_timeout" if program.section == "mcp" else "request_timeout"
     is_ms = program.timeout == "ms"
     seconds, other = (value / 1000, value) if is_ms else (value, value / 1000)

@@ -1,7 +1,7 @@
 """Ask a person, once, for values that a configuration needs.
 
 The program's ``ask`` blocks and may raise. It is called only for inputs that a server needs, and once for each: a
-person who declined must not be asked again by the next server.
+person who declined must not be asked again for the next server.
 
 Owns: the answers and errors of one load.
 Writes: nothing.
@@ -25,7 +25,7 @@ from ._file import child, found
 _ID: Final = re.compile(r"[\w.-]{1,64}")
 _NAMED_KEYS: Final = 10  # inputs in a message
 IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
-"""The keys of an input. The last two are of an unsupported type with its own error."""
+"""The keys of an input; the last two belong to the refused type ``command``."""
 
 
 @attrs.frozen(kw_only=True)

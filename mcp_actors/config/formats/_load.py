@@ -110,7 +110,7 @@ def check_overrides(servers: Collection[str], environ: Mapping[str, str]) -> dic
     """Return the error of each variable that fits no server or field, or several servers.
 
     Args:
-        servers: the names of all servers. Variables, as in an earlier result, are skipped.
+        servers: the names of all servers. Variables (keys of an earlier result) are skipped.
         environ: the environment.
 
     Returns:
@@ -473,7 +473,7 @@ class _Loading:
             self._note_failure(name, value, error, is_off=key in self.off)
 
     def _check_free(self, name: str, entry: Entry) -> None:
-        """Refuse a used name; if both keys are even written the same, refuse the first server too."""
+        """Refuse a used name; if key and section are the same, refuse the first server too."""
         first = self.entries.setdefault(name, entry)
         if first is entry:
             return

@@ -32,7 +32,7 @@ class Program:
 
     Attributes:
         section: the key of the servers.
-        folder: the folder in a project, with the file inside or one level deeper; empty for none or any.
+        folder: the folder in a project, with the file inside or one level deeper; empty if the program has none.
         files: names of the file directly in the folder of a project.
         variable: the notation of an environment variable, besides ``${NAME}`` or instead.
         timeout: the unit of ``timeout``, ``"s"`` or ``"ms"``; empty if unknown.
@@ -89,7 +89,7 @@ _OWN: Final[Mapping[str, re.Pattern[str]]] = {
     "$NAME": re.compile(r"(?<!\$)\$(?P<name>[A-Za-z_]\w*)", re.ASCII),
     "{env:NAME}": re.compile(r"(?<!\$)\{env:(?P<name>[A-Za-z_]\w*)\}", re.ASCII),
 }
-"""Notation of a program → its variables. Other notations are ours too."""
+"""Notation of a variable → pattern. Other notations of `PROGRAMS` are valid here too."""
 
 FOREIGN: Final = re.compile(
     r"(?<![\w$])\$(?:env:)?[A-Z_][A-Z0-9_]*(?!\w)|%[A-Z_][A-Z0-9_]{2,}%|(?<!\$)\{(?:env|file):[^}]*\}|\{\{[\s\w.-]+\}\}",
@@ -228,7 +228,6 @@ def looks_like_entry(value: object) -> bool:
 
 
 def is_comment(key: object) -> bool:
-    """Return whether a key is only a comment."""
     return isinstance(key, str) and _COMMENT_KEY.match(key) is not None
 
 
