@@ -42,8 +42,6 @@ from .._text import some_of
 
 
 DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
-"""The default template of public names."""
-
 MAX_LENGTH: Final = 64  # characters: the tightest limit of the large model providers
 
 _HASH_LENGTH: Final = 8  # hexadecimal digits
@@ -84,7 +82,7 @@ def assign_names(tools: Iterable[ToolKey], naming: str = "mcp__{server}__{tool}"
         naming: the template; ``{server}`` and ``{tool}`` are replaced. Default ``"mcp__{server}__{tool}"``.
 
     Returns:
-        The names in the order of `tools`, on which no name depends.
+        The names in the order of `tools`; no name depends on the order.
 
     Raises:
         ConfigError: `naming` is not a valid template.
@@ -94,7 +92,7 @@ def assign_names(tools: Iterable[ToolKey], naming: str = "mcp__{server}__{tool}"
 
 
 def distinct(names: dict[ToolKey, str], naming: str) -> dict[ToolKey, str]:
-    """Return the names, with a hash, or another, in each duplicate."""
+    """Return the names; each duplicate gets a hash, or another hash."""
     attempts: Counter[ToolKey] = Counter()
     names = dict(names)
     # Equal names are all plain or all hashed. Plain names get a hash, and equal hashes (one chance in four billion, or
@@ -223,7 +221,7 @@ class NameBook:
     Attributes:
         naming: the template of the names.
         keys: public name → tool.
-        unlike_base: the public names that differ from `ToolName.base`.
+        unlike_base: tool → public name, if different from `ToolName.base`.
     """
 
     naming: str = DEFAULT_NAMING
@@ -287,7 +285,7 @@ class NameBook:
             before = groups.pop(alike, ())
             touched[alike] = [tool for tool in before if tool not in left]
             for tool in before:
-                keys.pop(unlike.pop(tool.key, tool.base), None)  # two tools share one while two hashes are equal
+                keys.pop(unlike.pop(tool.key, tool.base), None)  # two tools share a name while two hashes are equal
         for tool in new:
             touched[tool.alike].append(tool)
         for tool, name in _named(touched.values()):

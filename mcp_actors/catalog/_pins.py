@@ -95,7 +95,7 @@ class Pins:
 
         Args:
             seen: the pins of the listing that a person has reviewed, not of a newer listing.
-            names: the tools to approve; for a tool that is not in `seen`, its removal. Default: all of them.
+            names: the tools to approve; a tool not in `seen` is approved as removed. Default: the whole listing.
 
         Returns:
             The accepted pins. If the identity has changed, nothing accepted under the old identity remains.
@@ -231,7 +231,7 @@ UNUSED: Final = 180 * 86_400.0
 """Seconds after which an unused file is removed, with the accepted pins."""
 
 MOST_FILES: Final = 1000
-"""Maximum of files to keep. The oldest of more are removed, unless used within `RECENT_SECONDS`."""
+"""Maximum of files to keep. Beyond it the oldest are removed, unless used within `RECENT_SECONDS`."""
 
 RECENT_SECONDS: Final = 86_400.0
 """Seconds after a use in which a file is neither marked as used again, nor removed for the number of files."""

@@ -377,7 +377,7 @@ def _meta_schemas() -> Any:
 
 
 def _in_one_dialect(document: Any) -> Any:
-    """Return a schema without ``$schema``. Raise ValueError for a nested one, or keywords that no limit covers."""
+    """Return a schema without ``$schema``. Raise ValueError for a nested one, or a pair of keywords that no limit covers."""
     bare = _without_dialect(document)
     keywords: set[str] = set()
     for part, _ in walk(bare):

@@ -26,7 +26,7 @@ from ._tools import CatalogTool, ListedTool
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
 # An entry has frozen schemas, derived names, and a `CatalogTool` for each usual state of its server; a snapshot only
-# moves these between dicts. A remembered tool is prepared only as such: of a thousand configured servers, few are used.
+# moves these between dicts. A remembered tool is prepared for that state only: of a thousand servers, few are used.
 
 
 def place_of(*, available: bool, deferred: bool) -> int:
@@ -54,7 +54,7 @@ class CatalogEntry:
             server: the configured name of the server.
             tool: the listed tool.
             naming: the template of public names, already checked; the same as that of the snapshots.
-            remembered: True for a tool that may never be more than remembered; `prepare` prepares the rest.
+            remembered: True for a tool whose server may never connect; `prepare` adds the other variants.
         """
         name = ToolName.of((server, tool.name), naming)
         entry = cls(name, [None] * 4)
@@ -92,8 +92,8 @@ class Listing:
 
     Attributes:
         server: the configured name of the server.
-        tools: the tools in listed order. Of several with the same name, the first is kept. Those of a long list are
-            prepared (`CatalogEntry`).
+        tools: the tools in listed order. Of several with the same name, the first is kept. The tools of a long list
+            are prepared (`CatalogEntry`).
         available: whether the server is serving; copied to `CatalogTool.available`.
         deferred: True if an earlier run of the program stored the listing, and the server has not connected since;
             copied to `CatalogTool.deferred`.
@@ -239,12 +239,12 @@ class CatalogSnapshot(Sequence[CatalogTool]):
     A snapshot never changes; the group replaces its current snapshot.
 
     Args:
-        tools: the tools. Their public names must differ.
+        tools: the tools.
         generation: the number of changes before this snapshot, growing from one snapshot of a group to the next.
             Default 0.
 
     Raises:
-        ValueError: two tools have the same public name.
+        ValueError: two tools have the same public name, or the same server and name.
     """
 
     tools: tuple[CatalogTool, ...] = attrs.field(default=(), converter=_cataloged)

@@ -161,7 +161,7 @@ def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
 
 
 def _task_support(tool: ListedTool) -> TaskSupport:
-    """Return a tool's support for tasks; only some versions of the protocol have any."""
+    """Return a tool's support for tasks, which only some versions of the protocol have."""
     if isinstance(tool, CatalogTool):
         return tool.task_support
     return getattr(getattr(tool, "execution", None), "task_support", None) or "forbidden"
@@ -240,7 +240,7 @@ class CatalogTool:
 
 
 _CALL_MARK: Final = "mcp_actors_call"
-"""The attribute of a failed result for the call. Not a field, so not part of the JSON, nor of the equality."""
+"""The attribute of a failed result that names the call. Not a field, so no part of the JSON or the equality."""
 
 
 def note_call(result: CallToolResult, server: str, tool: str, suggestion: str | None) -> None:
