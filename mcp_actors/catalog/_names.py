@@ -229,7 +229,7 @@ class NameBook:
     unlike_base: Mapping[ToolKey, str] = attrs.Factory(dict)
     _groups: Mapping[str, tuple[ToolName, ...]] = attrs.Factory(dict)
     _crowded: frozenset[str] = frozenset()
-    _redrawn: bool = False
+    _redrawn: bool = False  # True while two hashes are equal
 
     def public_name(self, tool: ToolName) -> str:
         return self.unlike_base.get(tool.key, tool.base)

@@ -377,7 +377,10 @@ def _meta_schemas() -> Any:
 
 
 def _in_one_dialect(document: Any) -> Any:
-    """Return a schema without ``$schema``. Raise ValueError for a nested one, or a pair of keywords that no limit covers."""
+    """Return a schema without ``$schema``.
+
+    Raise ValueError for a nested ``$schema``, or two keywords that no limit covers together.
+    """
     bare = _without_dialect(document)
     keywords: set[str] = set()
     for part, _ in walk(bare):

@@ -382,8 +382,9 @@ class Sandbox:
     selects; with ``signals=True`` before Linux 6.12, connect to abstract sockets; as root, send raw packets.
 
     A start takes 30 ms longer. It fails on kernels that lack what the options need (6.12 has everything, 6.7 all but
-    the restriction of signals and abstract sockets), on machines other than x86_64 and aarch64, for a path through a
-    folder of ``write`` to a place outside, and if ``write`` contains the interpreter or package starting the sandbox.
+    the restriction of signals and abstract sockets), on machines other than x86_64 and aarch64, for a path that leads
+    through a folder of ``write`` to a place outside, and if ``write`` contains the interpreter or package starting the
+    sandbox.
 
     Args:
         read: files and folders to read, with everything below. ``~`` is expanded. Default: none.

@@ -150,7 +150,6 @@ def _everything_in(value: object) -> Iterator[object]:
 
 
 MAX_FILE_BYTES: Final = 16 * 1024 * 1024
-"""Maximum size of a file. Some programs keep their history there."""
 
 Content: TypeAlias = tuple[bytes, os.stat_result]
 """The content of a file, and its status when it was read."""

@@ -253,7 +253,7 @@ def read_settings(settings: object, server: Fields, transport: Fields) -> None:
 
 
 def home_of(key: object) -> str:
-    """Return where a key belongs; empty if unknown, or part of the names of several settings."""
+    """Return where a key belongs; empty if unknown, or part of several settings' names."""
     if key in SETTABLE or key in IN_PYTHON:
         return "only in Python" if key in IN_PYTHON else f'as "{SETTINGS}": {{"{key}": …}}'
     if len(names_containing(str(key), SETTABLE)) > 1:
