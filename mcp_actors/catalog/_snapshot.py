@@ -54,7 +54,7 @@ class CatalogEntry:
             server: the configured name of the server.
             tool: the listed tool.
             naming: the template of public names, already checked; the same as that of the snapshots.
-            remembered: True for a tool whose server may never connect; `prepare` adds the other variants.
+            remembered: True if the server may never connect; `prepare` adds the other variants.
         """
         name = ToolName.of((server, tool.name), naming)
         entry = cls(name, [None] * 4)

@@ -161,7 +161,7 @@ def wire_annotations(annotations: Any) -> Mapping[str, Any] | None:
 
 
 def _task_support(tool: ListedTool) -> TaskSupport:
-    """Return a tool's support for tasks, which only some versions of the protocol have."""
+    """Return a tool's support for tasks; only some versions of the protocol have tasks."""
     if isinstance(tool, CatalogTool):
         return tool.task_support
     return getattr(getattr(tool, "execution", None), "task_support", None) or "forbidden"

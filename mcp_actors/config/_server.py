@@ -121,8 +121,8 @@ class ServerConfig:
         request_timeout: seconds from call to answer, including the time in the queue. None disables the limit. Default
             60.
         connect_timeout: seconds for a whole connect: socket, negotiation, tool list. For a process, the time starts
-            when it has read its input. Callers wait at most this long, unless the server is `required`. None disables
-            the limit. Default 30.
+            when it has read its input. Callers wait no longer than the limit, unless the server is `required`. None
+            disables the limit. Default 30.
         connect: ``"eager"`` (default) connects when the group is opened, ``"lazy"`` at the first request. A lazy server
             shows no tools before (except tools remembered in a ``catalog_store``), and cannot be `required`.
         when_down: what a request does while the server is not serving: ``"wait"`` (default), within `request_timeout`,

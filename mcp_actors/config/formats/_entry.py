@@ -325,7 +325,7 @@ def _read_key(key: str, value: Any, server: Fields, transport: Fields, around: S
 
 
 def _in_seconds(value: float, program: Program) -> str:
-    """Return what to write instead of a program's ``timeout``, which limits the start in opencode and Crush."""
+    """Return the replacement for a program's ``timeout``, which limits the start in opencode and Crush."""
     limit = "connect_timeout" if program.section == "mcp" else "request_timeout"
     is_ms = program.timeout == "ms"
     seconds, other = (value / 1000, value) if is_ms else (value, value / 1000)

@@ -473,7 +473,7 @@ class _Loading:
             self._note_failure(name, value, error, is_off=key in self.off)
 
     def _check_free(self, name: str, entry: Entry) -> None:
-        """Refuse a used name; if key and section are the same, refuse the first server too."""
+        """Refuse a used name; if key and section are equal, refuse the first server too."""
         first = self.entries.setdefault(name, entry)
         if first is entry:
             return
