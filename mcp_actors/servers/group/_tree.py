@@ -136,7 +136,7 @@ def _supervisor(weak: ref[ServerRecord], closing: ClosingOrder) -> Supervisor | 
     record = _of(weak)
     config, actor, recovery = record.config, partial(_actor, weak, closing), _recovery(record)
     # Each replica has the restart budget of a single process.
-    pool = partial(Pool, actor, config.replicas, separator=REPLICA, budget_per_member=True, **recovery)  # type: ignore[misc]  # `recovery` has no options of supervisors only
+    pool = partial(Pool, actor, config.replicas, separator=REPLICA, budget_per_member=True, **recovery)  # type: ignore[misc]  # a recovery has no options of supervisors only
     start = actor if config.replicas == 1 else pool
     server = ChildSpec(config.name, start, mailbox_size=config.mailbox_size, overflow=config.overflow)
     record.woken = record.woken or not record.life.dormant

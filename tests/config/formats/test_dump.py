@@ -182,7 +182,8 @@ def test_a_value_that_cannot_be_read_is_named_with_its_server_and_hides_no_other
     places += ["docs: env.TOKEN", "docs: env.OTHER", "c: headers.X-Key", "c: auth.client_secret"]
     found = [str(caught.value), *caught.value.__notes__]
     assert all(place.replace(": ", "': ") in error for place, error in zip(places, found, strict=True))
-    said(f"dump: an unclosed variable in {'a credential' if literals else 'an argument'}", str(caught.value))
+    row = "dump: an unclosed variable in a credential" if literals else "dump: an unclosed variable in an argument"
+    said(row, str(caught.value))
 
 
 @pytest.mark.parametrize(
