@@ -47,8 +47,8 @@ class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     Args:
         group: from `mcp_actors.bridge.open_servers`.
         servers: the names of the servers to offer. Default None: all.
-        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True: the last
-            lists.
+        tool_cache: False lists tools at each turn, for servers that do not notify changes. Default True uses
+            the last lists.
         include_instructions: True adds the instructions of the servers to the system message (see
             `server_instructions`). Trust the servers. Default False.
         name: LangChain's name for the middleware, unique within an agent. Default: the names of the servers.

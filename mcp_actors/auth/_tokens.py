@@ -1,7 +1,7 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
-`OAuthTokens`, the auth flow of a transport's HTTP client, asks no person to sign in. It raises `SignInRequired` where
-only a person can help, and `ConnectFailed` without a token for another reason.
+`OAuthTokens`, the auth flow of a transport's HTTP client, asks no person to sign in. It raises `SignInRequired` if only
+a person can help, and `ConnectFailed` if there is no token for another reason.
 
 | answer of the MCP server | reaction |
 |---|---|
@@ -126,7 +126,10 @@ class OAuthTokens(httpx2.Auth):
                 await self._answered.wait()
 
     def _refuses_token(self, response: httpx2.Response) -> bool:
-        """Return True if another token may be accepted. For more scopes, a person needs ``on_sign_in``."""
+        """Return True if another token may be accepted.
+
+        A token with more scopes can be got only with ``on_sign_in``, or by a grant without a person.
+        """
         if response.status_code == HTTPStatus.FORBIDDEN:
             oauth, challenge = self._exchange.oauth, challenge_of(response)
             others = oauth.scopes and not {*(challenge.scope or "").split()}.issubset(oauth.scopes)
@@ -144,7 +147,7 @@ class OAuthTokens(httpx2.Auth):
         """Return the sign-in to use; refresh a token about to expire."""
         if not self._loaded:
             await self._load()
-        # Trio's clock: the clock of the expiry may be set back.
+        # By Trio's clock: the wall clock, by which tokens expire, may be set back.
         may_try = not self._turn.locked() and trio.current_time() >= self._not_before
         if self._unsaved and may_try:
             await self._save_again()

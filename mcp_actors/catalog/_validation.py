@@ -1,7 +1,7 @@
 """Check tool calls and results, and convert schemas for model providers.
 
-Compiling a schema costs a thousand times as much as a check, so only schemas of called tools are compiled, and handed
-to the next listing if unchanged. `strict_schema` must not change the meaning of a schema.
+Compiling a schema costs a thousand times as much as a check. So only schemas of called tools are compiled, and the next
+listing keeps the compiled schemas of unchanged tools. `strict_schema` must not change the meaning of a schema.
 
 Owns: compiled schemas of called tools; the set of results still to be sampled.
 Writes: nothing.
@@ -48,7 +48,7 @@ def check_call(
     arguments: Mapping[str, object],
     schema_of: Callable[[str], Mapping[str, Any] | None],
 ) -> None:
-    """Check the arguments of ``call``, which are all for the tool. `schema_of` returns None for an unlisted tool.
+    """Check the arguments of ``call``, which has no options of its own. `schema_of` returns None for an unlisted tool.
 
     Raises:
         TypeError: an argument has no name, or is an option of ``call_tool`` that the schema does not name.
@@ -472,7 +472,7 @@ class _Conversion:
 
     def _members(self, schema: Mapping[str, Any]) -> dict[str, Any]:
         properties = self._mapping(schema.get("properties", {}), "properties")
-        # Without both keywords, an object may have any members.
+        # An object with neither keyword may have any members.
         if schema.get("additionalProperties", not properties) is not False:
             raise self._problem("may have unknown members")
         required = schema.get("required", ())

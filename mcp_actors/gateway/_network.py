@@ -1,8 +1,8 @@
 """Admit clients over TCP.
 
 Strangers must not keep clients out. A connection has one try, `HANDSHAKE_SECONDS` and `MAX_LINE` bytes to prove the
-secret and name a server. At most `MAX_UNPROVEN` connections try at a time; one more replaces the oldest: a client
-with the secret needs its place for one round trip only. Admitted clients do not notice strangers.
+secret and name a server. At most `MAX_UNPROVEN` connections try at a time (``_serve`` counts them); one more replaces
+the oldest: a client with the secret needs its place for one round trip only. Admitted clients do not notice strangers.
 
 Owns: nothing.
 Writes: the lines of the handshake.

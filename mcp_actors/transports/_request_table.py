@@ -115,7 +115,7 @@ class RequestUnderWay:
     Args:
         method: the protocol's method.
         params: the complete params.
-        attempt: the attempt of the request; None while a connection is opened.
+        attempt: the deadline of the caller's request, with the request's attempts; None while a connection is opened.
         headers: extra headers over HTTP.
         report: takes the server's reports of progress; None if the request asks for no reports.
         cancellable: whether the server is asked to cancel if the caller leaves.
@@ -261,8 +261,8 @@ class RequestTable:
     def settle(self, message: Any) -> bool:
         """Pass a parsed message to the request that it answers.
 
-        Return False if the message is not a valid answer, or has an id in `NO_IDS` that no sent request has. Any other
-        answer to no sent request is dropped.
+        Return False if the message is not a valid answer. If no sent request has the answer's id, return False for an
+        id in `NO_IDS`, and True for any other: the answer is dropped.
         """
         if type(message) is not dict or message.get("method") is not None or message.get("jsonrpc") != "2.0":
             return False

@@ -1,8 +1,9 @@
 """Show people the servers of a gateway on a page.
 
-No text of a server may become script or style: the Content-Security-Policy allows only the page's own by their hashes,
-texts are escaped here, and the script sets them as text. Browsers send a cookie to every port of a host, so signing in
-exchanges the token for a cookie *and* a path that cannot be guessed (``/ui/PATH/``), and requests need both.
+No text of a server may become script or style. So the Content-Security-Policy allows only the page's own script and
+style, by their hashes; texts are escaped here, and the page's script sets ``textContent``. Browsers send a cookie to
+every port of a host, so signing in exchanges the token for a cookie *and* a path that cannot be guessed
+(``/ui/PATH/``), and requests need both.
 
 Owns: the sign-ins of each identity, and the last events of each server.
 Writes: replies; the file that redirects a browser; the servers, as people ask.
@@ -482,8 +483,8 @@ async def serve_page(
 ) -> tuple[str, str, HttpDoor]:
     """Serve the page on a port of this machine, for servers whose clients connect elsewhere.
 
-    `nursery` runs the page. `source` and `reload` are as for `add_page`; another task keeps the lists of `gateway` up
-    to date.
+    `nursery` runs the page. `source` and `reload` are as for `add_page`. The lists that `gateway` has for its clients
+    are not updated here (`Front.follow`).
 
     Returns:
         The address of the page with the token, a file that redirects a browser there, and the door. All users see a

@@ -51,9 +51,9 @@ class Request(Call[T]):
     """A message to a server actor.
 
     A request task of the actor calls `send` with the actor's session, unless ``_direct`` sends the message without a
-    task. After the send, nothing changes but `session_refused`, `begun`, `reports`, and what `CallTool.check` and
-    `PlainRequest.written` write. For speed, the class is neither frozen (creation takes three times as long) nor an
-    `abc.ABC` (a type check takes five times as long).
+    task. Once the caller has sent the message to the actor, nothing changes but `session_refused`, `begun`, `reports`,
+    and what `CallTool.check` and `PlainRequest.written` write. For speed, the class is neither frozen (creation takes
+    three times as long) nor an `abc.ABC` (a type check takes five times as long).
 
     Attributes:
         of_the_session: True for a request about the shared session, which cannot use an isolated connection.
@@ -224,7 +224,7 @@ def given_passing(server: str, method: str, responses: object, state: object, ca
 class LastAnswer:
     """The last answer to a request, as parsed from JSON.
 
-    `exposed` is True once middleware has the value read from the answer, and may change the value.
+    `exposed` is True if middleware gets the parsed value, and may change the value.
     """
 
     exposed: bool = False
@@ -439,7 +439,8 @@ class PlainRequest(Request[ResultT]):
                     return value
             except ValidationError:
                 pass
-        # The class accepts more than the schema of the version. Only here use both: that doubles the cost of a call.
+        # The class accepts more than the schema of the version. To use both doubles the cost of a call, so that is done
+        # only here, for rare results.
         return self.read_openly(session, result)
 
     def read_openly(self, session: ConnectionSession, result: Json) -> Any:

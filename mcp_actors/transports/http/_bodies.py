@@ -1,7 +1,7 @@
 """Watch and limit the bodies of HTTP, and parse event streams.
 
-Bodies decide two questions. May a request have left this process, and so have taken effect? Does a response belong to
-the request? A server decides how long, compressed and chopped bodies are, so pieces are small, with checkpoints in
+Two questions are decided here. May a request have left this process, and so have taken effect? Does a response belong
+to the request? A server decides how long, compressed and chopped bodies are, so pieces are small, with checkpoints in
 between, and limits hold while a piece arrives.
 
 Owns: the arriving event of a stream.
@@ -88,8 +88,8 @@ class WatchedRequestBody(httpx2.AsyncByteStream):
     def was_sent(self, request: httpx2.Request, error: Exception) -> bool:
         """Return True if the request of this body may have taken effect before an error.
 
-        After a failure to connect, `is_sent` decides: an auth flow, or the user's client, may have sent the request
-        over an earlier connection, but an auth flow may also have only read the body.
+        A failure to connect does not mean that nothing was sent: an auth flow, or the user's client, may have sent the
+        request over an earlier connection. But if an auth flow has only read the body, `is_sent` is False.
         """
         return is_sent(request) if isinstance(error, UNREACHED) else self.offered
 
@@ -112,7 +112,7 @@ def is_unsent(request: httpx2.Request) -> bool:
 
 
 def is_sent(request: httpx2.Request) -> bool:
-    """Return True if the body of a request was offered, not only read in advance by an auth flow."""
+    """Return True if the body was offered; False if an auth flow has read it in advance, and so replaced it."""
     return isinstance(request.stream, WatchedRequestBody) and request.stream.offered
 
 
@@ -527,7 +527,8 @@ async def read_events(
                 began, idle, size = trio.current_time(), True, size + len(part)
                 for event in parser.feed(part):
                     idle = False
-                    # Before the event, not after: if the end of the stream has come too, the same step reads it.
+                    # Before the event, not after: an event and the end of the stream, if both have come, are read in
+                    # one step.
                     await time_slice.checkpoint()
                     yield evolve(event, unpaced=size)
                     size = 0

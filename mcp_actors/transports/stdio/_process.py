@@ -141,7 +141,8 @@ def is_code_known(pid: int) -> bool | None:
 def has_successor(leader: int, written: int) -> bool:
     """Return True if another process of the leader's session wrote at least `written` bytes, or if unknown. Blocks.
 
-    A server that was a child of the exited leader wrote them; a helper that inherited the pipes did not.
+    `written` counts bytes received on stdout. A server that was a child of the exited leader wrote them; a helper that
+    only inherited the pipes did not.
     """
     if sys.platform == "linux":
         try:
