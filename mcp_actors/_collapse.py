@@ -1,8 +1,8 @@
 """Reduce the exception groups of nurseries to one exception, and classify exceptions.
 
-Users should see the failure, not the groups around it. Groups may be nested deeper than Python's stack, and their
-classes belong to users. So nothing here recurses, as ``split`` of a group does, or calls ``derive``, which a class may
-override: a changed group becomes a plain one.
+Users should see the failure, not the groups around it. Groups may be nested deeper than Python's stack, so nothing
+here recurses, unlike the method ``split`` of a group. The classes of groups belong to users, who may override
+``derive``: nothing here calls the method, and a changed group becomes a plain one.
 
 Owns: nothing.
 Writes: the cause, the notes or the traceback of given exceptions.

@@ -1,7 +1,8 @@
 """Log, show and await values of users, whatever their code does.
 
-A log record runs handlers, filters and formatters of the program, and a text runs the ``__repr__`` of an exception or
-an observer. If this code raised in the midst of a step, an actor might not report its end, and the tree would hang.
+A log record runs handlers, filters and formatters of the program, and a message that shows an exception or an
+observer runs its ``__str__`` or ``__repr__``. If this code raised in the midst of a step, an actor might not report
+its end, and the tree would hang.
 
 Owns: nothing.
 Writes: the log; to stderr, records that cannot be logged.

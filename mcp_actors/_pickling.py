@@ -1,9 +1,9 @@
 """Pickle and copy exceptions, live handles and frozen mappings.
 
-A pickle of an exception has no cause, and loading calls ``__init__`` without keywords: if one is required, the error
-breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` keeps the cause and needs no ``__init__``. Other
-exceptions are pickled and loaded on trial, which runs foreign code; if that fails, an `UnpicklableError` results.
-Groups lose their class. Pickles and deep copies have no traceback and no context.
+A pickle of an exception has no cause, and loading calls ``__init__`` without keywords: a required keyword is missing,
+and the `TypeError` breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` keeps the cause and needs no
+``__init__``. Other exceptions are pickled and loaded on trial, which runs foreign code; an `UnpicklableError` replaces
+an exception that fails the trial. Groups lose their class. Pickles and deep copies have no traceback and no context.
 
 Owns: nothing.
 Writes: nothing.

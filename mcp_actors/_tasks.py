@@ -1,6 +1,6 @@
 """Run background tasks, feeds, threads and upkeep; receive signals.
 
-Servers and transports share these tools, so actors and servers are known here by name only.
+Servers and transports share these tools, which import neither, and know an actor or a server by name only.
 
 Owns: nothing; tasks, queues and scopes belong to the objects of callers.
 Writes: the log, for failed upkeep.

@@ -1,9 +1,9 @@
 """Offer the tools of a group to LangChain.
 
-LangChain's own tools would take some arguments for themselves, so a tool here takes its arguments as they are. This
-file needs only ``langchain_core``; ``_langchain_middleware`` needs all of LangChain.
+A `StructuredTool` of LangChain keeps some arguments (``config``) for itself; a tool made here passes all arguments to
+the server. This file needs only ``langchain_core``; ``_langchain_middleware`` needs all of LangChain.
 
-Owns: nothing; each tool holds the offer.
+Owns: nothing; each tool holds the `Offer` of the group.
 Writes: nothing.
 Calls: bridge, config, _offer.
 """

@@ -2,7 +2,8 @@
 
 Durable execution is the hard part: a recovery runs the code of a workflow again, and only results of its steps are
 recorded. For three classes of toolsets, Pydantic AI turns each call into a step. `PydanticAIToolset` derives from one
-of them, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``; the required factory is never called.
+of them, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``. `DynamicToolset` requires a factory, which
+is never called here.
 
 Owns: nothing; tools are not kept between steps.
 Writes: nothing.

@@ -8,7 +8,7 @@ exception.
 | the block | the Trio run |
 |---|---|
 | is left | ends before ``__aexit__`` returns |
-| is dropped | ends without the block, at the latest in the exit handler; a guest only in its own thread |
+| is dropped | ends without the block, at the latest in the exit handler; a guest run ends only in its thread |
 | is not left by its task after a failure on Trio's side | ends without the block |
 | is left in a forked process | goes on in the parent |
 

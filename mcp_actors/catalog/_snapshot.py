@@ -26,7 +26,8 @@ from ._tools import CatalogTool, ListedTool
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
 # An entry has frozen schemas, derived names, and a `CatalogTool` for each usual state of its server; a snapshot only
-# moves these between dicts. A remembered tool is prepared for that state only: of a thousand servers, few are used.
+# moves these between dicts. A tool remembered from an earlier run is prepared as ``deferred`` only, until the server
+# connects: of a thousand servers, few are used.
 
 
 def place_of(*, available: bool, deferred: bool) -> int:

@@ -3,7 +3,7 @@
 A terminal gets plain text, without escape sequences of servers and without binary data; a program gets everything
 unchanged. ``--help`` imports this file too, so the SDK and other folders are imported only when needed.
 
-Owns: the two consoles, and the text at the end of a terminal.
+Owns: the two consoles, and the text below all output on a terminal, which says what a command waits for.
 Writes: results to stdout or a file, messages to stderr; handlers of signals, for a block.
 Calls: catalog.
 """

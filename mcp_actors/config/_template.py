@@ -1,8 +1,8 @@
 """Make and resolve transports; list their variables and secrets.
 
-A file may have ``${…}`` where a str from Python is taken literally, as in commands and URLs. A transport holds the text
-from a file as `Written`, and every connect resolves a copy. To mask a server's output, all values that may be
-credentials are needed, in each form that a server may print.
+Commands and URLs from a file may contain variables (``${…}``); the same text in a str from Python is literal. So a
+transport holds the text from a file as `Written`, and every connect resolves a copy. To mask a server's output, all
+values that may be credentials are needed, in each form that a server may print.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,8 +1,8 @@
 """Find the files of a daemon, connect to it, or start it.
 
 Two hundred clients may start at once and be killed at any moment, yet one daemon must run. A daemon inherits an
-exclusive lock, which lasts as long as the daemon. The name of its files is a hash of the user, the configuration file
-with ``#server``, the version, and the values of the variables in the file.
+exclusive lock, which lasts as long as the daemon. The name of its files is a hash of the user, the configuration file,
+the server (for ``FILE#server``, a daemon of a single server), the version, and the values of the variables in the file.
 
 `attach` runs this without the package, once per session of each editor, so imports are few. The daemon and the command
 line import the package's copy.

@@ -5,7 +5,7 @@ initialized. Since 2026-07-28 a client opens streams of notifications, and names
 Subscriptions, streams and log levels are tasks of the session. A client can begin any number, so limits and `RerunTask`
 bound the tasks.
 
-Owns: the subscriptions, streams, log level and awaited pages of one client.
+Owns: the subscriptions, streams and log level of one client, and the web pages that servers ask its user to complete.
 Writes: notifications, through the session; the log levels of servers.
 Calls: servers, _calls, _output.
 """

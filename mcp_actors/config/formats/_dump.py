@@ -1,8 +1,8 @@
 """Dump servers as a configuration for `load_config` (`dump_config`).
 
 No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
-arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) is written as its value
-if the current directory gives it another.
+arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) is replaced by its value
+if a load in the current directory would give another value.
 
 Owns: nothing.
 Writes: nothing.

@@ -5,8 +5,8 @@ task, so most calls wake no other task. Everything else (half a request, chunks,
 the connection, which starts with the first bytes: a flood of silent connections costs no tasks.
 
 Before a request begins, and while a reply is due, the connection checks whether the client has left, even behind unread
-bytes. A head with the same bytes as the last is not parsed again. No connection has a timer: `HttpConnection.check`,
-called every second, ends what takes too long.
+bytes. A head is not parsed if the connection's previous head had the same bytes. No connection has a timer:
+`HttpConnection.check`, called every second, ends what takes too long.
 
 Owns: the socket and task of each connection, and the reply in progress.
 Writes: replies; the connection's entries in its `Site` and in the heart.
