@@ -11,12 +11,12 @@ context variables. Making both for each request would double the cost of a call.
 request after request. Cancelling a request cancels the slot, and the next request may open a new one. As nearly all
 requests end by themselves, an actor rarely opens more slots than it has requests at a time.
 
-*Handed over* means: the slot has begun with the request, or the plain handler or `Actor.take` was called, before the
-caller left and before the incarnation ended. Afterwards, an envelope can go back to the mailbox only by `NotSent` or
-`Postpone`, or if `Actor.take` leaves the envelope to a handler that has not begun.
+A request is *handed over* once a slot has begun with the request, or the plain handler or `Actor.take` was called,
+before the caller left and before the incarnation ended. Afterwards, an envelope can go back to the mailbox only by
+`NotSent` or `Postpone`, or if `Actor.take` leaves the envelope to a handler that has not begun.
 
-A task per tree, the `Sweeper`, closes idle slots, because a slot is half of the memory of an actor: after a burst of
-requests all but one, after a minute without requests all.
+A slot is half of the memory of an actor, so one task per tree, the `Sweeper`, closes idle slots: all but one after a
+burst of requests, and all after a minute without requests.
 
 Owns: the slots of one incarnation, and their tasks; the due plain handlers of a Trio run.
 Writes: envelopes, ``in_flight`` and ``reentrant`` of the record.

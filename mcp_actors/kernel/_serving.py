@@ -20,11 +20,12 @@ The task of an ``async def`` handler owns a message from beginning to end. Witho
 - The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first, before ``running()`` is left, and
   frees their slots unless the actor does.
 
-A `NotSent` while no handler runs makes all slots count as taken until `TakenMessages.take_again`, or the mailbox would
-offer the message, or a younger one, again and again. A control message needs no slot, and gets an error instead.
+After a `NotSent` while no handler runs, all slots count as taken until `TakenMessages.take_again`. With a free slot,
+the mailbox would offer the message, or a younger one, again and again. A control message needs no slot, and gets
+an error.
 
-While a handler runs, `Envelope.scope` is its slot (`IN_STEP` for a plain handler), and its `Later` can only answer
-early. A returned `Later` replaces the slot in `Envelope.scope`.
+While a handler runs, `Envelope.scope` is the handler's slot (`IN_STEP` for a plain handler), and the message's `Later`
+can only answer early. A `Later` that the handler returns replaces the slot in `Envelope.scope`.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
 Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.

@@ -1,7 +1,7 @@
 """The child table of a supervisor, and functions on its records.
 
-A row outlives the incarnations of its child, and says which of them runs and which group starts the next. Both vary
-independently while stops, failures and starts overlap.
+A row outlives the incarnations of its child. It says which incarnation runs, and which group of children that restart
+together starts the next. Both vary independently while stops, failures and starts overlap.
 
 Owns: nothing; ``_children`` writes the table.
 Writes: closes mailboxes, and emits `Stopped` and dead letters. Calls the factories of programs.

@@ -1,7 +1,7 @@
 """Timers, and other messages of an actor to itself.
 
-Messages of an incarnation to itself (`OwnMessages`) must be gone once the incarnation ends, and must not belong to the
-trace of a single request forever.
+Messages of an incarnation to itself (`OwnMessages`) must be gone once the incarnation ends. A timer set while a request
+is handled must not keep its messages in the trace of that request forever.
 
 Theory of operation
 -------------------
@@ -10,7 +10,7 @@ messages. Canceled timers stay in the heap until due, or until more than half of
 once would take a walk through all.
 
 Owns: the timers and monitors of one incarnation, and the task of the timers.
-Writes: envelopes into the actor's mailbox, and out again; watchers into other actors' records.
+Writes: envelopes, put into the actor's mailbox and removed from there; watchers into other actors' records.
 Calls: _envelope, _ref.
 """
 

@@ -5,7 +5,7 @@ While an attempt is under way, the `Deadline` of its request refers to an `Obser
 the attempt in the step that decides about a retry; `Deadline.end` settles a leftover attempt as cancelled. For results
 that an observer counts (`CallObserver.counter`), no `Attempt` is created.
 
-Owns: the counting functions of observers, for as long as the server.
+Owns: the counting functions of observers, for the lifetime of a server.
 Writes: the log, if an observer raises.
 Calls: config, kernel, _rules.
 """

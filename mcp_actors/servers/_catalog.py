@@ -5,7 +5,7 @@ notifications; `Freshness`, also used by kept resources, keeps the shown list fr
 (connections, listing requests, approvals, configuration changes) call synchronous methods, and never see half of a
 change.
 
-Owns: the listed and shown tools, the checks of arguments, and earlier reports.
+Owns: the listed and shown tools, the checks of arguments, and the problems already reported.
 Writes: nothing outside; calls the given `Reporter`.
 Calls: catalog, _admission.
 """

@@ -5,7 +5,7 @@ kept. But everything sent back or compared is read strictly: requests for input,
 lists.
 
 Owns: for a connection, which oddities were logged.
-Writes: the given result, changed to what was read, as a gateway passes it on; the log.
+Writes: the given result, replaced by what was read, for a gateway to pass on; the log.
 Calls: _eras.
 """
 

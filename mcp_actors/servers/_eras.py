@@ -5,8 +5,9 @@ and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`
 (`Negotiation`), unless remembered; HTTP with SSE is always legacy.
 
 An era is remembered if proven: the server has answered, or its process does not survive ``server/discover``. An era
-chosen for lack of an answer counts for one connection, and a modern server without tools is asked again. A failed
-connect forgets a remembered era: the server may have been upgraded.
+chosen for lack of an answer counts for one connection. For a modern server without tools no era is remembered, because
+the next connect would send no request that proves the era. A failed connect forgets a remembered era: the server may
+have been upgraded.
 
 Owns: validators, cached for the process.
 Writes: nothing but the given results.

@@ -3,8 +3,8 @@
 Decisions on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws a random
 number.
 
-Owns: nothing. The breaker and the tokens belong to a server's `PolicyState`, which callers write; `Retries` belongs to
-one request.
+Owns: nothing. The breaker and the retry tokens belong to a server's `PolicyState`, which callers write; `Retries`
+belongs to one request.
 Writes: nothing.
 Calls: auth.
 """

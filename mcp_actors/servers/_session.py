@@ -3,11 +3,12 @@
 `ConnectionSession` sends requests over one connection and knows what was agreed on. Above, the SDK's `ClientSession`
 (`SdkListener`) reads unasked messages and calls callbacks; below, `LinkDispatcher` carries messages.
 
-The hard part is answers that are not results: a server may ask a person or a model first, again and again, or leave the
-rest to an extension (`carry_on`).
+The hard part is answers that are not results: a server may ask a person or a model first, again and again, or return a
+type that only an extension can turn into a result (`carry_on`).
 
 Owns: the agreed version and capabilities of one connection; a task for each question in a request for input.
-Writes: params and headers of requests; the dispatcher's version and types of results; the log, by `Oddities`.
+Writes: params and headers of requests; the dispatcher's version, refusals, and result types of extensions; the log, by
+`Oddities`.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """
 

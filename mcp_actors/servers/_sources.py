@@ -8,7 +8,7 @@ reading, and none may stop a running server by accident. So:
   failed look, readings for the watch skip the source until its own follower, or `reload`, looks with success: a table
   behind a dead network delays the files only once.
 - Everything is read, merged and validated before the group changes anything. `Sources.adopt` keeps a reading, with the
-  stamp of the look before it, in the step in which the group begins to use it. If a source fails later, its
+  stamp seen just before, in the step in which the group begins to use the reading. If a source fails later, its
   servers stay as they are, and the error is reported; only opening and `reload` raise the error of a file argument.
 - A cancelled, failed or refused reading leaves its sources *due*, to be read again (`Sources.is_due`).
 

@@ -1,8 +1,9 @@
 """Open servers around a block of code without an event loop.
 
-The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So the program's
-objects, `ThreadDoor`, group and refs, hold a bridge of their own (`ThreadBridge.held`), and the Trio run ends once all
-have been dropped. The thread that leaves a block, or the exit handler, waits for the end of the run.
+The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So the door
+(`ThreadDoor`), the group and all refs share a bridge object that Trio's side does not hold (`ThreadBridge.held`): once
+the program has dropped them all, a finalizer ends the Trio run. The thread that leaves a block, or the exit handler,
+waits for the end of the run.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
 Writes: the log; `Bridge.hurry`; handlers of signals while a block starts.

@@ -13,8 +13,8 @@ own supervisor, which has the policies, is stopped and started again from the ch
 the server should run. The record stays, and the mailbox with waiting requests.
 
 Owns: the set of busy servers; tasks that drain, and a task for signals.
-Writes: records, roster, wishes (of servers that leave, or rest while requests wait), and the log. Cancels the block,
-and raises `SystemExit`.
+Writes: records, roster, wishes (of servers that leave, or rest while requests wait), and the log. At a signal, cancels
+the group's block and raises `SystemExit`.
 Calls: servers, servers.record, servers.ref, _tree.
 """
 

@@ -1,4 +1,4 @@
-"""Subscriptions to resources and listeners, which outlive connections.
+"""Listeners, and subscriptions to resources; both outlive connections.
 
 A server announces no change while reconnecting, or after the stream of changes has ended, and repeats nothing later. A
 renewed subscription therefore reports every resource as changed once (`ResourceUpdated.missed`).

@@ -1,11 +1,11 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
 An operation replaces the current wish (`Wanted`) in the caller's step, then waits for the verdict. The group carries
-out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled. Otherwise a server that was
-closed for a reconnect would stay closed, and queued requests would wait forever.
+out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled. Half a reconnect would leave
+the server closed, and queued requests waiting forever.
 
 Owns: nothing; short tasks start replicas, or watch a pool.
-Writes: the wish of a server, whether its supervisor is awake, and a stop before the first use.
+Writes: the wish of a server, whether its supervisor is awake, and the state of a server stopped before its first use.
 Calls: kernel, servers, servers.record.
 """
 

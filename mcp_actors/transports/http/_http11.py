@@ -4,9 +4,9 @@ A server may send any bytes, cut anywhere. Bytes that one program takes for a bo
 a caller the result of another call. So this parser refuses what h11 refuses, and reads the rest as h11 does: the tests
 compare both. h11 is not used because one step takes seconds if a head is long enough (decision 76).
 
-An `HttpReply` takes bytes from the front of a buffer, to which the caller adds. The generators yield empty bytes where
-more are needed. A step takes time in proportion to the new bytes, and to the limits below. Requests have credentials,
-and are kept in memoryviews, because a traceback with variables does not show the contents.
+An `HttpReply` takes bytes from the front of a buffer, to which the caller adds. Its generators yield empty bytes when
+the buffer lacks bytes. A step takes time in proportion to the new bytes, and to the limits below. Requests have
+credentials, and are kept in memoryviews, because a traceback with variables shows no contents of a memoryview.
 
 Owns: the position in one response.
 Writes: the buffer, which loses what was parsed.

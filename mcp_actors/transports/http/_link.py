@@ -1,9 +1,9 @@
 """The base of links over HTTP: their client, requests and refusals.
 
 The owner task of the actor enters and leaves `open_link_over_http`. In between, a background task (`HttpLink.run`) owns
-the HTTP client, so a failure marks the connection as lost and does not cancel the owner. TCP connections also end
-without the server, so `Reach` finds out if the server is gone. `Refusals` finds out by a ping if a refusal concerns one
-request, the session or the credentials.
+the HTTP client, so a failure marks the connection as lost and does not cancel the owner. A TCP connection may end while
+the server lives, so `Reach` finds out, if need be by a probe, if the server is gone. `Refusals` finds out by a ping if
+a refusal concerns one request, the session or the credentials.
 
 Owns: the client, the background tasks that use it, and the probe.
 Writes: the `Lifeline`, `IncomingRequests` and masker of the link; the hooks of the client; the log.

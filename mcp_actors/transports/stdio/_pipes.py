@@ -5,7 +5,7 @@ always finds data must yield to other tasks, and a cancelled writer must never l
 
 - `PipeReader` reads in the session's task, settles answered requests, and passes further messages on.
 - `PipeWriter` writes in the step that sends. A background task (`PipeWriter.run`) writes collected lines, and the rest
-  of a line after a full pipe.
+  of a line for which the pipe had no room.
 - `LinesLink` joins both, for pipes and for one socket.
 
 Owns: the unparsed bytes of stdout, the backlog and the collected lines; not the descriptors.
