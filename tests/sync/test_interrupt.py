@@ -192,7 +192,7 @@ def test_ctrl_c_at_any_line_of_a_call_withdraws_it_and_the_servers_remain_usable
         finally:
             stop.set()
             other.join()
-        assert (view.statistics().in_flight, view.statistics().queued) == (0, 0)
+        wait_until(lambda: (view.statistics().in_flight, view.statistics().queued) == (0, 0))
         assert all(request.answered for request in view._bridge._waiting)
     assert set(answers) == {"other"}
 

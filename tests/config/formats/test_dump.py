@@ -30,6 +30,7 @@ from mcp_actors import (
 )
 from mcp_actors.auth import OAuth
 from mcp_actors.config import Input, dump_config
+from mcp_actors.config.formats._programs import FOREIGN
 
 from ...messages import Said
 
@@ -224,7 +225,7 @@ PATHS = WORDS.filter(lambda text: text.partition("/")[0] != "~")
 STDIO = st.builds(
     Stdio,
     PATHS,
-    st.lists(WORDS, max_size=3),
+    st.lists(WORDS.filter(lambda text: not FOREIGN.fullmatch(text)), max_size=3),  # a whole variable is a warning
     env=st.dictionaries(NAMES, VALUES, max_size=3),
     env_from=st.just(()),
     cwd=st.none() | PATHS,
