@@ -330,7 +330,7 @@ class Around(InTask):
             if call is not None:
                 self.calls.remove(call)
                 deadline.keeper.wake_waiters()  # a drain may wait for the last message
-                if self.handed_over:
+                if self.calls and self.handed_over:
                     deadline.renew()  # the end of this message stopped the progress timeout of the remaining messages
         try:
             raise failure
