@@ -1,8 +1,8 @@
 """Make and resolve transports; list their variables and secrets.
 
 Commands and URLs from a file may contain variables (``${…}``); the same text in a str from Python is literal. So a
-transport holds the text from a file as `Written`, and every connect resolves a copy. To mask a server's output, all
-values that may be credentials are needed, in each form that a server may print.
+transport holds the text from a file as `Written`, and every connect resolves a copy. The file also lists the values
+that may be credentials, in each form in which a server may print them, for the masks of logs and errors.
 
 Owns: nothing.
 Writes: nothing.

@@ -5,8 +5,8 @@ The hard part is a request whose cancellation is on its way. A connection theref
 requests wait for a *fence*: the client's answer to a ``ping``, or the end of the stream. Without an answer within
 `FENCE_TIMEOUT`, held requests fail as not sent.
 
-A client over a unix socket may name one server in its first line, to see only that server; a client over TCP must, and
-must prove the secret.
+In its first line a client over a unix socket may name one server, and then sees only that server. A client over TCP
+must name a server and prove the secret.
 
 Owns: the task and descriptors of each client, and the counts of clients and strangers.
 Writes: answers to clients; the blocking mode of stdin and stdout, restored at the end.

@@ -1,4 +1,4 @@
-"""Table of other programs; sections, names and projects in their files.
+"""Table of other clients of MCP, and the servers in their files.
 
 The page about configuration files shows the same table. A file seldom names its program: the folder and the keys
 decide. Folders are looked up on the file system; no file is read.

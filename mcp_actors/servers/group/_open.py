@@ -4,8 +4,8 @@ The order matters: signals are received before any configuration is read, actors
 released, and the block begins only when the start gate opens.
 
 The group's supervisor awaits only required servers (the others have ``await_start=False``). `StartGate` waits for all
-others, in the task that opens the group, where every deadline and cancellation takes effect: until each first connect
-has succeeded, failed, become overdue (``connect_timeout``), or waits for a person to sign in. ``start_gate`` limits the
+others until the first connect of each has succeeded, has failed, is overdue (``connect_timeout``) or needs a person to
+sign in. The task that opens the group waits, so every deadline and cancellation takes effect. ``start_gate`` limits the
 wait for servers with remembered tools. Servers that are no longer awaited keep connecting.
 
 Owns: everything in a group for the time of its block: roster, sources, memory, supervision tree.

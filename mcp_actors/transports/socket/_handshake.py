@@ -1,7 +1,7 @@
 """Make and read the first lines of a connection to a gateway.
 
-Before MCP begins, a client names a server, and both sides prove a secret. No line of MCP begins like these. Over a unix
-socket the client begins, without a secret::
+Before MCP begins, a client names a server; over a network both sides also prove a secret. No line of MCP begins so.
+Over a unix socket the client begins, without a secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok
@@ -12,9 +12,10 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     client    mcp-actors/1 NAME NONCE PROOF
     gateway   mcp-actors/1 PROOF ok
 
-In place of ``ok``, ``unknown NAME,NAME`` lists the servers after a wrong name; ``- refused`` answers a wrong proof. The
-proofs also cover the name, the answer, the version and the role: no side can send the other's proof back. The gateway's
-new nonce makes a recorded line useless. A client has one try for each connection.
+After a wrong name, the last line of the gateway ends with ``unknown`` and the names of its servers in place of ``ok``;
+after a wrong proof, the line is ``mcp-actors/1 - refused``. The proofs also cover the name, the answer, the version and
+the role: no side can send the other's proof back. The gateway's new nonce makes a recorded line useless. A client has
+one try for each connection.
 
 Owns: the secret and the nonces of one handshake; no error text has a part of a secret.
 Writes: nothing. Only `read_line` reads a socket.
