@@ -21,7 +21,6 @@ from __future__ import annotations
 import logging
 import math
 from collections import deque
-from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, Final, TypeVarTuple
 
@@ -215,19 +214,23 @@ class OpenSubscriptions:
         if self._sending or not self._forgotten or self.record.subscriptions.connection is not self:
             return
         self._sending = True
-        with suppress(ActorError):  # the connection has ended
-            try:
-                self.actor.tell_nowait(Unsubscribe())
-            except MailboxFull:
-                self._start(self._wait_to_send)
+        try:
+            self.actor.tell_nowait(Unsubscribe())
+        except MailboxFull:
+            self._start(self._wait_to_send)
+        except ActorError:
+            pass  # the connection has ended
 
     async def _wait_to_send(self) -> None:
-        with suppress(ActorError):  # the connection has ended
-            while True:
-                with suppress(MailboxFull):  # with overflow="fail"
-                    await self.actor.tell(Unsubscribe())
-                    return
+        while True:
+            try:
+                await self.actor.tell(Unsubscribe())
+            except MailboxFull:  # with overflow="fail"
                 await trio.sleep(UNSUBSCRIBE_TIMEOUT)
+            except ActorError:  # the connection has ended
+                return
+            else:
+                return
 
     async def _unsubscribe(self, uri: str) -> None:
         name = self.record.config.name
