@@ -78,8 +78,7 @@ INSTEAD: Final = (
     ),
     ("", "--all -a", "without a server, this is for all"),
     ("", "--output --out -o", "to write to a file, add: > FILE"),
-    ("serve", "--server --servers", "for one server of the file, write --config FILE#NAME"),
-    ("attach", "--server --servers", "for one server of the file, write --config FILE#NAME"),
+    ("serve attach", "--server --servers", "for one server of the file, write --config FILE#NAME"),
     ("", "--server --servers", "write the name of a server alone, without an option"),
     (
         "",
@@ -87,7 +86,7 @@ INSTEAD: Final = (
         'write the URL into a file for --config, with "headers": {"Authorization": "Bearer ${TOKEN}"}',
     ),
 )
-"""A command (empty: any), options that people type for it, and what to do instead."""
+"""Commands (empty: any), options that people type for them, and what to do instead."""
 
 SERVER_RUNNERS: Final = frozenset({"bunx", "deno", "docker", "node", "npm", "npx", "python", "python3", "uv", "uvx"})
 """Programs that run servers; people copy such command lines."""
@@ -208,8 +207,8 @@ def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionErro
     if words[0] == "call" and not {"--header", "-H"} & {*words}:
         return f"{plain}; write the tool's arguments as key=value, without dashes, or as one JSON object"
     given = {word.partition("=")[0] for word in words}
-    for command, options, remedy in INSTEAD:
-        if command in ("", words[0]) and given & {*options.split()}:
+    for commands, options, remedy in INSTEAD:
+        if (not commands or words[0] in commands.split()) and given & {*options.split()}:
             return f"{plain}; {remedy}"
     if "Did you mean" in problem:
         return problem

@@ -300,7 +300,7 @@ def wrapped(call: CallNext, middleware: Iterable[Middleware]) -> CallNext:
 def _around(middleware: Middleware, call_next: CallNext) -> CallNext:
     async def call(request: ToolRequest) -> CallToolResult:
         answer: object = middleware(request, call_next)
-        if isawaitable(answer):
+        if isawaitable(answer):  # as `answer_of`, without a coroutine of its own for each call
             answer = await answer
         if not isinstance(answer, Result):
             if iscoroutine(answer):

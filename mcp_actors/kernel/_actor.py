@@ -79,7 +79,7 @@ class Postpone(Exception):
 
     The message waits aside while the actor handles others, until `Actor.resume` returns the message to its old place in
     the mailbox. Postponed messages survive a crash: the next incarnation begins with them. At most ``mailbox_size``
-    messages may be postponed. A further ``call`` is answered with `MailboxFull`, a ``tell`` dropped (`DeadLetter`).
+    messages may be postponed. A further ``call`` is answered with `MailboxFull`, a ``tell`` is dropped (`DeadLetter`).
 
     Meant for an actor that must finish something first (a connection, a transaction), in place of a stash, ``become``
     or selective receive.

@@ -162,7 +162,7 @@ def _call(fn: Callable[[Any], object], answer: object) -> None:
 class Envelope(Reply[Any], Sender):
     """A sent message, and the reply slot of the sender.
 
-    The slot of a ``call`` is settled with the answer; of a ``tell`` that waits for room, once there is room.
+    The slot of a ``call`` is settled with the answer, and that of a ``tell`` that waits for room once there is room.
 
     Attributes:
         droppable: False if a full mailbox with ``"drop_oldest"`` keeps the message.

@@ -248,7 +248,7 @@ class Mailbox(Home):
         if len(self._control) >= self.size:
             self._make_room(self._control, wait)
         envelope.holder = self
-        self._control[envelope] = trio.current_time()
+        self._control[envelope] = self._now()
         return len(self._control) <= self.size
 
     def _make_room(self, lane: OrderedDict[Envelope, float], wait: bool | None) -> None:
@@ -326,7 +326,7 @@ class Mailbox(Home):
             what = f"{type(envelope.message).__name__} cannot be postponed ({self.size} messages wait so already)"
             return self.full(f"{what}; call self.resume() when the actor can handle them, or raise mailbox_size")
         envelope.holder = self
-        self._postponed[envelope] = trio.current_time()
+        self._postponed[envelope] = self._now()
         return None
 
     @trio.lowlevel.enable_ki_protection
@@ -352,7 +352,7 @@ class Mailbox(Home):
         # together when the next is taken: finding a place for each would take quadratic time.
         lane = self._control if envelope.message.control else self._queue
         oldest = next(iter(lane), envelope)
-        lane[envelope] = trio.current_time()
+        lane[envelope] = self._now()
         if lane is self._queue and self._in_order and envelope.number <= oldest.number:
             self._queue.move_to_end(envelope, last=False)
         else:
