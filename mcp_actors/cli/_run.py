@@ -204,9 +204,9 @@ def _separated(words: Sequence[str]) -> str | None:
 
 def _unknown_option(words: Sequence[str], problem: str, error: UnknownOptionError) -> str:
     plain = problem.partition(". Did you mean")[0]
-    if words[0] == "call" and not {"--header", "-H"} & {*words}:
-        return f"{plain}; write the tool's arguments as key=value, without dashes, or as one JSON object"
     given = {word.partition("=")[0] for word in words}
+    if words[0] == "call" and not {"--header", "-H"} & given:
+        return f"{plain}; write the tool's arguments as key=value, without dashes, or as one JSON object"
     for commands, options, remedy in INSTEAD:
         if (not commands or words[0] in commands.split()) and given & {*options.split()}:
             return f"{plain}; {remedy}"

@@ -153,10 +153,6 @@ class Masker:
         self.longest = max(map(len, chain.from_iterable(self._written.values())), default=0)
         self._patterns.clear()
 
-    def add_all(self, field: str, values: Mapping[str, str]) -> None:
-        for name, value in values.items():
-            self.add(f"<{field}.{name}>", value)
-
     def __call__(self, text: str) -> str:
         """Return `text` with every known value masked, in linear time.
 
@@ -443,7 +439,8 @@ class Credentials:
         """
         auth = self.transport.auth
         headers = await resolve_credentials(resolve_headers, self.transport.headers, self.config, "headers")
-        self.masker.add_all("headers", headers)
+        for name, value in headers.items():
+            self.masker.add_recent(f"<headers.{name}>", value)
         if _is_token(auth):
             token = await resolve_credentials(resolve_token, auth, self.config, "auth")
             self.masker.add_recent("<auth>", token)

@@ -222,7 +222,8 @@ async def open_stdio_link(
 
 async def _start(config: ServerConfig, transport: Stdio, masker: Masker) -> ServerProcess:
     env = await resolve_credentials(resolve_env, transport.env, config, "env")
-    masker.add_all("env", env)
+    for name, value in env.items():
+        masker.add(f"<env.{name}>", value)
     for each in hidden_args(transport.args):
         masker.add(f"<args[{each.place}]>", each.text, own_url=each.is_url)
     environment = child_environment(transport, os.environ, env)

@@ -13,7 +13,7 @@ import pytest
 import trio
 
 from mcp_actors import Http, HttpStatusError, Secret, ServerConfig, ServerError, ServerGroup, Sse, open_servers
-from mcp_actors.transports._credentials import named_credentials
+from mcp_actors.transports._credentials import RECENT_VALUES, Credentials, Masker, named_credentials
 from tests.idle_clock import IdleClock
 
 from ..faults.http_faults import Era, FaultyServer, Raw, faulty_server, response
@@ -106,6 +106,16 @@ async def test_a_renewal_is_bounded_by_connect_timeout(variant: str, idle_clock:
         tokens.delay = 0
         await servers["web"].restart()
         assert text_of(await servers["web"].call_tool("sleep", {"seconds": 0})) == "slept 0"
+
+
+async def test_header_values_that_were_renewed_long_ago_are_forgotten() -> None:
+    """A connection may live for months, and each value that is known makes masking slower."""
+    values = [f"the-key-number-{number:02}" for number in range(RECENT_VALUES + 1)]
+    transport = Http("http://localhost/mcp", headers={"X-Key": iter(values).__next__})
+    credentials = Credentials(ServerConfig("web", transport), transport, masker := Masker())
+    for _ in values:
+        await credentials.resolve()
+    assert masker(f"{values[-1]}, {values[1]}, {values[0]}") == f"<headers.X-Key>, <headers.X-Key>, {values[0]}"
 
 
 @pytest.mark.parametrize("variant", VARIANTS)
