@@ -1,13 +1,13 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
-Any program and any web page on this machine can send requests here. So a request counts only with the path, the host
+Any program and web page on this machine can send requests here. So a request counts only with the path, the host
 and the state of this sign-in. Others are refused, and the receiver goes on waiting: a stranger can neither end a
 sign-in nor give it a code.
 
-Everybody can read the command line of a browser, and the URL of a sign-in is enough to get a code. So the browser
+All local users can read the command line of a browser, and the URL of a sign-in is enough to get a code. So the browser
 starts at a page here (`_FirstPage`), with an unguessable path, which leads on to the URL once; on Linux, processes of
-other users are refused (`is_stranger`). A private file that leads on would not do: browsers in a sandbox (Snap,
-Flatpak) cannot read it.
+other users, except root, are refused (`is_stranger`). A private file that leads on would not do: browsers in a sandbox
+(Snap, Flatpak) cannot read it.
 
 Owns: sockets on loopback addresses, within a block; a thread for `webbrowser`, which may outlive its caller.
 Writes: the log. A page quotes nothing of a request.

@@ -7,9 +7,9 @@ a person can help, and `ConnectFailed` if there is no token for another reason.
 |---|---|
 | 401 | the request is sent once more, if another token can be got |
 | 401 without ``resource_metadata`` to a request without a token, if the sign-in is optional | none |
-| 403 for more scopes, by a grant without a person | as for 401 |
+| 403 for more scopes, if the grant needs no person | as for 401 |
 | 403 for more scopes, with an ``on_sign_in`` | `SignInRequired` |
-| any other 403, as for scopes not configured, or asked for in vain | none |
+| any other 403, such as for scopes not configured, or asked for in vain | none |
 
 Many authorization servers accept a refresh token once, and take a second use for a theft. Therefore:
 
@@ -17,8 +17,8 @@ Many authorization servers accept a refresh token once, and take a second use fo
   and reads the store again: another process may have refreshed meanwhile.
 - A request refreshes a token about to expire, while other requests use the old token. After a failure, which is
   logged, the next attempt waits `REFRESH_PAUSE` seconds, unless the token expires or is refused.
-- A refresh under way belongs to no caller: a system task finishes it (`_in_system_task`). The connection (`finish`) and
-  the program wait for the answer, for `REFRESH_GRACE` seconds at most.
+- A refresh under way belongs to no caller: a system task finishes it (`_in_system_task`). An ending
+  connection (`finish`) or program waits for the answer, `REFRESH_GRACE` seconds at most.
 - A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
   unless the store has got another sign-in. A refused refresh token is marked in the store, or removed.
 

@@ -48,14 +48,14 @@ __all__ = ["RayHost", "ray_address"]
 _log: Final = Log("mcp_actors.hosts")
 
 WAIT: Final = 20.0
-"""Seconds for Ray to say where an actor is, perhaps after a restart. The default `connect_timeout` is 30."""
+"""Seconds for Ray to say where an actor is, perhaps after a restart. Less than the default `connect_timeout` (30)."""
 
 ATTEMPT: Final = 1.0
 """Seconds for one question to an actor: a process that has died may never answer."""
 
 
 class RayHost:
-    """An actor that serves the servers of a file over TCP, each with its own names of tools.
+    """An actor that serves the servers of a file over TCP; tools keep their names.
 
     ``ray.remote(RayHost).options(name="tools", max_restarts=-1, num_cpus=0)`` is the class of the actor: with a name,
     restarted for ever, no processor reserved. The options are Ray's. Servers start in the background, and restart as

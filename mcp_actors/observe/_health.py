@@ -30,7 +30,7 @@ class Answer(NamedTuple):
 def missing(servers: Observable) -> dict[str, dict[str, Any]]:
     """Return why the program is not ready: name → state, time and reason of each required server that does not serve.
 
-    A refused configuration is missing too, under the name of its source. The usual reason for a refusal is a required
+    A refused configuration is listed too, under the name of its source. The usual reason for a refusal is a required
     server that cannot be loaded; such a server appears in no view of the group.
     """
     return _missing(servers.status(), servers.sources)
