@@ -1,8 +1,8 @@
 """Resolve, renew and mask the credentials of one connection.
 
-Servers repeat received credentials, in any encoding, so all text of a server is searched for every value. A 401 makes
-this side resolve new credentials, but only if the server has accepted the old ones: a function of the user may ask a
-person for a password.
+Servers repeat received credentials, in any encoding, so all text of a server is searched for every value. After a
+401, credentials are resolved anew only if the server has accepted the old ones. Otherwise a function of the user could
+ask a person for a password at each refusal.
 
 Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
 Writes: exceptions and messages given to a `Masker`; headers of the client and its requests.
@@ -55,7 +55,7 @@ MIN_LENGTH: Final = 8
 """Minimum length of a masked value. To mask shorter values, such as "true" or "8080", would spoil texts."""
 
 RECENT_VALUES: Final = 10
-"""Maximum of recent values masked under one name: tokens of four refreshes, and two forms of the client's secret."""
+"""Recent values masked under one name: eight tokens of four refreshes, and two forms of the client's secret."""
 
 MAX_ERROR_MESSAGE: Final = 64 * 1024
 """Kept characters of a server's error message. Cleaning longer ones may take seconds."""

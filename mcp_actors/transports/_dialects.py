@@ -1,7 +1,7 @@
 """Read messages that break the specification, and log skipped messages.
 
-Only messages refused by the strict parser come here, so correct servers pay nothing. A quoted text must not be taken
-for a response: it would end a call that the server still works on.
+The strict parser comes first, so correct servers pay nearly nothing. A response that a log line quotes must not count:
+it would end a call that the server still works on.
 
 Owns: the number and the kinds of skipped messages of a connection.
 Writes: the log, with a warning for each kind.

@@ -54,7 +54,7 @@ HELD_BYTES: Final = 64 * 1024 * 1024
 """Maximum total size of a server's unanswered requests: the default limit of one message."""
 
 LATE: Final = 100
-"""Maximum of cancelled requests that a server may still answer, against the specification's advice."""
+"""Maximum of our cancelled requests that a server may still answer, against the specification's advice."""
 
 NOT_AN_ANSWER: Final = nullcontext()
 

@@ -55,7 +55,7 @@ class Capacity:
         self._most_starting = starting
         self._starting = 0
         self._queue: list[Turn] = []
-        self._noted = 0  # the level at which it was logged that servers wait
+        self._noted = 0  # the log level of the last message that servers wait
         self._places = count()
         self._most_processes = processes
         self._processes = 0

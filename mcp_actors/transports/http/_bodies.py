@@ -5,8 +5,8 @@ to the request? A server decides how long, compressed and chopped bodies are, so
 between, and limits hold while a piece arrives.
 
 Owns: the arriving event of a stream.
-Writes: ``sent`` of requests, ``heard_at`` of the `Lifeline`; the streams of requests and responses; ``read`` of a
-    network stream; shuts a socket down (`hang_up`).
+Writes: ``sent`` of requests, ``heard_at`` of the `Lifeline`; the streams of requests and responses; replaces
+    ``read`` of a network stream; shuts a socket down (`hang_up`).
 Calls: transports, _failures.
 """
 

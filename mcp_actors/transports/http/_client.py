@@ -39,8 +39,8 @@ _hopeless: Final = partial(not_open, phase="configure")
 _retryable: Final = partial(not_open, phase="configure", hopeless=False)
 
 HTTP_TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
-"""Seconds until the network counts as broken. None for a wait on the server or on this process, which the timeouts of
-requests cover."""
+"""Seconds until the network counts as broken. None where the timeouts of requests cover the wait: for an answer, and
+for a free connection."""
 
 LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
 """The default of httpx2, too short for many calls: `HTTP_TIMEOUT` replaces it."""
@@ -52,7 +52,7 @@ SPARE_CONNECTIONS: Final = 4
 """Connections beyond one per request in flight: notifications, a probe, a cancellation, the end of the session."""
 
 KEEPALIVE: Final = 60.0
-"""Seconds that an unused connection is kept, where not configurable."""
+"""Seconds that `Sse` keeps an unused connection; `Http` has ``keepalive``."""
 
 KEPT_CONNECTIONS: Final = 20
 """Maximum of kept unused connections. The HTTP library looks at each twice per request: 64 after a burst would double

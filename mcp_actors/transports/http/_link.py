@@ -2,8 +2,8 @@
 
 The owner task of the actor enters and leaves `open_link_over_http`. In between, a background task (`HttpLink.run`) owns
 the HTTP client, so a failure marks the connection as lost and does not cancel the owner. A TCP connection may end while
-the server lives, so `Reach` finds out, if need be by a probe, if the server is gone. `Refusals` finds out by a ping if
-a refusal concerns one request, the session or the credentials.
+the server lives, so `Reach` finds out whether the server is gone, if need be by a probe. `Refusals` finds out by a ping
+whether a refusal concerns one request, the session or the credentials.
 
 Owns: the client, the background tasks that use it, and the probe.
 Writes: the `Lifeline`, `IncomingRequests` and masker of the link; the hooks of the client; the log.

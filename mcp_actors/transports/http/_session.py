@@ -1,8 +1,8 @@
 """The HTTP session: state and streams that all requests share.
 
-A legacy server may name a session; later requests carry the name. Servers since 2026-07-28 have no sessions, and no
-streams of notifications by a GET. Streams of notifications break often and without a sign: each is opened again, and
-the gap is reported. A refused stream may be the only sign that a session or its credentials are no longer valid.
+A legacy server may name a session; later requests carry the name. Modern servers have no sessions, and no streams of
+notifications by a GET. Streams of notifications break often and without a sign: each is opened again, and the gap is
+reported. A refused stream may be the only sign that a session or its credentials are no longer valid.
 
 Owns: the name and protocol version of the session; the notification streams.
 Writes: the table; the `Lifeline` on a final refusal, a required sign-in or an endless event; the log.

@@ -56,8 +56,8 @@ def _phase(seconds: float | None, late: type[Exception], broken: type[Exception]
 class Channel(trio.abc.Stream):
     """One connection, and the received bytes that belong to no response yet.
 
-    The methods of a stream use the socket, without the checkpoints of Trio's streams if there is nothing to wait for:
-    the task of a request waits once, for the response. TLS uses these methods.
+    TLS runs over this stream. Its methods use the socket. Unlike in Trio's streams, a write that need not wait has no
+    checkpoint: the task of a request waits once, for the response.
 
     Attributes:
         reply: the response that is being read, or was read last.

@@ -1,7 +1,7 @@
 """Make and read the first lines of a connection to a gateway.
 
-Before MCP begins, a client names a server; over a network both sides also prove a secret. No line of MCP begins so.
-Over a unix socket the client begins, without a secret::
+Before MCP begins, a client names a server; over a network both sides also prove a secret. No line of MCP begins with
+``mcp-actors/``. Over a unix socket the client begins, without a secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok

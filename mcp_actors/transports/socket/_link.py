@@ -4,7 +4,7 @@
 socket. There is no process: the connection ends when the socket does. A frozen gateway or a lost network shows no end,
 so only health checks notice.
 
-Owns: the socket, and the task that writes the backlog and collected lines.
+Owns: the socket, and the task that writes what senders left unwritten.
 Writes: the `Lifeline`, and the masker, with the secret.
 Calls: config, transports, transports.stdio, _handshake.
 """

@@ -5,7 +5,7 @@ Background tasks keep running when the owner is cancelled, and end when the link
 
 - read stderr until its end
 - wait for the exit of the process
-- write the backlog and collected lines to stdin
+- write to stdin what senders left unwritten
 - notice that no process can read stdin any more
 - drain stdout during the stop (until the stop, the receiving task reads stdout)
 

@@ -4,8 +4,8 @@ Messages pass through no task or channel, so a small request costs a quarter to 
 always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the pipe.
 
 - `PipeReader` reads in the session's task, settles answered requests, and passes further messages on.
-- `PipeWriter` writes in the step that sends. A background task (`PipeWriter.run`) writes collected lines, and the rest
-  of a line for which the pipe had no room.
+- `PipeWriter` writes in the step that sends, if possible. A background task (`PipeWriter.run`) writes the *backlog*,
+  bytes that must come next, then *collected* lines, which are not begun.
 - `LinesLink` joins both, for pipes and for one socket.
 
 Owns: the unparsed bytes of stdout, the backlog and the collected lines; not the descriptors.
