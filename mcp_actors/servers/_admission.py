@@ -5,7 +5,7 @@ filtering, freezing and hashing of tools take, so `Admission.prepare` and `known
 checkpoints; everything else is a short synchronous step. The group's memory supplies the pins (hashes of accepted
 tools) of an earlier run.
 
-Owns: the accepted pins and the judged listing of a server.
+Owns: the accepted pins and the last listing of a server, with the verdict.
 Writes: nothing.
 Calls: catalog, config.
 """
@@ -44,7 +44,7 @@ class ToolChanges:
         tools: the hidden definitions as listed by the server, for review.
         added: the names of tools that were never accepted.
         changed: the names of tools that were accepted with another definition.
-        removed: the names of accepted tools that are no longer listed, and need no approval.
+        removed: the names of accepted tools that are no longer listed; removals need no approval.
         identity_changed: whether the server's command or URL has changed.
     """
 

@@ -1,9 +1,9 @@
 """Report to observers how each attempt of a request ended.
 
-Every end of an attempt (decision 53 lists all) must be reported exactly once, at next to no cost without observers.
-While an attempt is under way, the `Deadline` of its request refers to an `ObservedAttempt`. The caller's task settles
-the attempt in the step that decides about a retry; `Deadline.end` settles a leftover attempt as cancelled. For results
-that an observer counts (`CallObserver.counter`), no `Attempt` is created.
+The end of each attempt, the first or a retry, must be reported exactly once (decision 53), at next to no cost without
+observers. The `Deadline` of a request has the `ObservedAttempt` under way. ``ref`` settles an attempt in the step that
+decides about a retry; `Deadline.end` settles a leftover attempt as cancelled. Observers get an `Attempt`, except for
+results that they only count (`CallObserver.counter`).
 
 Owns: the counting functions of observers, for the lifetime of a server.
 Writes: the log, if an observer raises.

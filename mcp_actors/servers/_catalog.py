@@ -1,7 +1,7 @@
 """Keep the listed tools and the shown tools of one server.
 
-A catalogue outlives connections: tools stay listed while the server reconnects. Answers may cross each other and
-notifications; `Freshness`, also used by kept resources, keeps the shown list from going back in time. All writers
+A catalogue outlives connections: tools stay listed while the server reconnects. Answers to ``tools/list`` may arrive
+out of order, or cross notifications; `Freshness` keeps the shown list from going back in time. All writers
 (connections, listing requests, approvals, configuration changes) call synchronous methods, and never see half of a
 change.
 

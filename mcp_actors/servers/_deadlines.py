@@ -3,14 +3,14 @@
 A deadline belongs to a call, not to a connection: time counts from the call, also in the queue, and while the server
 is disconnected or a full pipe blocks the write. So one task per group (`DeadlineTimer`), and no server actor, enforces
 all deadlines. The caller gets the error at once; then the request is withdrawn from the queue, or cancelled at the
-server. Only while an isolated retry connects, the caller's task enforces the deadline.
+server. Only while a retry opens its own connection (``RetryPolicy.isolated``), the caller's task enforces the deadline.
 
 All requests to a server have the same timeout and expire in the order of their calls, so a FIFO queue replaces a timer
 per request. Time without progress has a second queue, in which `Deadline.renew` moves a request to the end. A sign-in
 stops ``request_timeout`` for all requests, and gives an older request at least as much time back as a younger, which
-keeps the order. A question to a person stops both limits of a few requests; the queues skip these.
+keeps the order. A question to a person stops both limits of the few requests behind it; the queues skip these.
 
-Owns: the deadlines and counts of one server, on whichever connection; the timer's task.
+Owns: a server's `PolicyState` (deadlines, counts, breaker, retry tokens); the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.
 Calls: kernel, _attempts, _rules.
 """

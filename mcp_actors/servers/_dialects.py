@@ -4,7 +4,7 @@ A tool has had its effect by the time its result turns out invalid, so `read_res
 kept. But everything sent back or compared is read strictly: requests for input, and the names, URIs and cursors of
 lists.
 
-Owns: for a connection, which oddities were logged.
+Owns: which deviations of a connection were logged (`Oddities`).
 Writes: the given result, replaced by what was read, for a gateway to pass on; the log.
 Calls: _eras.
 """
@@ -35,13 +35,13 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 TOOL_RESULT: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
-"""The known members of a tool's result. If content is missing, all other members are shown as text."""
+"""The known members of a tool's result. Without content and structured content, other members are shown as text."""
 
 SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """JSON Schema keywords whose value is an object of schemas."""
 
 DEFAULTS: Final = {"ttlMs": 0, "cacheScope": "private"}
-"""Meanings of missing members."""
+"""Values read for missing members."""
 
 
 def read_result(

@@ -46,7 +46,7 @@ class Era:
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
         discovered: the server's last answer to ``server/discover``, which need not be sent again.
-        quirk: name and version of a server that does not survive ``server/discover``, which the next run skips; empty
+        quirk: name and version of a server that does not survive ``server/discover`` (skipped in the next run); empty
             while unknown, and None for any other server.
     """
 

@@ -1,7 +1,7 @@
 """Build the errors of connects, connections and requests.
 
 An error names the server, the event and a remedy. Its sources are exceptions of the SDK, a transport or pydantic, and
-the last words of a dead process, so credentials must be removed. Deadlines, breakers and lifecycles build their own
+the last output of a dead process, so credentials must be removed. Deadlines, breakers and lifecycles build their own
 errors.
 
 Owns: nothing.

@@ -7,7 +7,7 @@ The hard part is answers that are not results: a server may ask a person or a mo
 type that only an extension can turn into a result (`carry_on`).
 
 Owns: the agreed version and capabilities of one connection; a task for each question in a request for input.
-Writes: params and headers of requests; the dispatcher's version, refusals, and result types of extensions; the log, by
+Writes: params and headers of requests; ``version``, ``refusals`` and ``claimed`` of the dispatcher; the log, by
 `Oddities`.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """

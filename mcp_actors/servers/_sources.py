@@ -5,10 +5,10 @@ reading, and none may stop a running server by accident. So:
 
 - Each source has a worker thread; all are read concurrently. A look for changes, a reading for the watch (`lenient`)
   and a write each end within `SOURCE_TIMEOUT` seconds; opening and `ServerGroup.reload` wait without a limit. After a
-  failed look, readings for the watch skip the source until its own follower, or `reload`, looks with success: a table
-  behind a dead network delays the files only once.
-- Everything is read, merged and validated before the group changes anything. `Sources.adopt` keeps a reading, with the
-  stamp seen just before, in the step in which the group begins to use the reading. If a source fails later, its
+  failed look, readings for the watch skip the source until a look succeeds in the source's task, or in `reload`: a
+  table behind a dead network delays the files only once.
+- Everything is read, merged and validated before the group changes anything. `Sources.adopt` keeps a reading, with its
+  stamp (the look just before), in the step in which the group begins to use the reading. If a source fails later, its
   servers stay as they are, and the error is reported; only opening and `reload` raise the error of a file argument.
 - A cancelled, failed or refused reading leaves its sources *due*, to be read again (`Sources.is_due`).
 

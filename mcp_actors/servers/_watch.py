@@ -1,12 +1,12 @@
 """Follow the sources of a group, and write states into tables.
 
 A source may be half written, unreachable, or replaced by `ServerGroup.reload` at any moment, and no failure may stop a
-server or end the watch: tasks begin again (`Upkeep`), and if necessary the group continues without `WatchActor` and
+server or end the watch: a failed task begins again (`Upkeep`), and the group survives a crash of `WatchActor` or
 `StatusActor`. All blocking work happens in the threads of `Sources`.
 
 Owns: a task for each followed source, and for each table with states.
-Writes: refused readings into `Sources`; states of servers into tables; `ConfigRejected` events; the log. Servers change
-only by the group's `apply`.
+Writes: adopted and refused readings into `Sources`; states of servers into tables; `ConfigRejected` events; the log.
+Only the lifecycle actor changes servers.
 Calls: config, kernel, servers.record.
 """
 
