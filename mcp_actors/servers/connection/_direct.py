@@ -2,11 +2,14 @@
 
 Theory of operation
 -------------------
-Most requests need only a line in each direction. If the link has a `Pipe` (``stdio/_pipes``), such a request
-(`PlainRequest`) has no task.
+Most requests need only a line in each direction. If the link has a `Pipe`, such a request (`PlainRequest`) has no task.
 The step of the caller, or the step that frees a slot, gives the line to the pipe, past the dispatcher. The step that
 reads the answer settles the message, unless a progress callback still runs. All other requests, and requests that
 cannot be written as JSON, have a task.
+
+A pipe that is full, or within a line, *refuses* the next line (`NotSent`), so only the mailbox grows. Else the line is
+*begun* (at least in part), or *collected*: the pipe's background task writes collected lines together, as soon as the
+pipe takes them. For a legacy server in this process, the pipe is a queue.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
@@ -17,14 +20,10 @@ begun                 the server is sent a notice; the slot is free once   the k
                       the notice is begun
 ====================  ===================================================  =============================================
 
-The pipe's background task writes *collected* lines together, as soon as the pipe takes them. While part of a line is
-unwritten, the pipe takes no messages (`NotSent`), so only the mailbox grows. For a legacy server in this process, the
-pipe is a queue.
+If an answer asks for input, or names pages that a person must open, a task continues the request. The request is never
+sent again as if new.
 
-If an answer asks for input, or names pages for a person, a task gets the input and continues the request. The request
-is never sent again as if new.
-
-Owns: the plain requests under way, each through the message's `Later`; the end of a connection (`WindDown`).
+Owns: the plain requests under way, each settled by its `Later`; the end of a connection (`WindDown`).
 Writes: answers; deadlines; the mailbox, with unwritten messages; spans; the log.
 Calls: kernel, servers, servers.requests, transports.
 """
