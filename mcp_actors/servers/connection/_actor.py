@@ -3,13 +3,13 @@
 `ServerActor` opens callbacks, link and session, lists tools, starts most tasks of the connection, executes requests,
 and ends the connection, at once or winding down. `ConnectionPhase` draws a connection's life.
 
-The owner task of the actor enters the link, then the session, waits at the yield, and leaves both in reverse order.
-Requests run outside the session's nurseries, so a failing transport raises errors in requests instead of cancelling
-tasks. The link reports a loss itself: over a pipe, even without a request.
+The owner task of the actor enters the link, then the session, waits at the ``yield`` of `running`, and leaves both in
+reverse order. Requests run outside the session's nurseries, so a failing transport raises errors in requests instead of
+cancelling tasks. The link reports a loss itself: over a pipe, even without a request.
 
 Owns: one link and session, and their tasks (in `MessageRelay.tasks`).
-Writes: the record: session, description, tools, kept resources, stderr, failures; health, deadlines, gaps for
-listeners; requeued requests without effect.
+Writes: the record (session, description, tools, kept resources, stderr, failures, health); deadlines;
+`NotificationsMissed` to listeners; requeued requests.
 Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
 _streams, _upkeep.
 """

@@ -3,10 +3,10 @@
 Callbacks may block, fail, call the same server, or ignore cancellation. So each runs in a task apart from the waiting
 task (`CallbackTasks`), and
 
-- its timeout holds whatever it does, even reading from a terminal in a thread
-- a cancelled question (withdrawn, or the connection ends) leaves at once, and cancels the callback
-- its exception is logged and answered with an error, and does not end the connection
-- it cannot keep a process alive: the actor's owner task leaves the link before `open_callbacks`
+- the timeout holds whatever the callback does, even reading from a terminal in a thread
+- if the question is withdrawn or the connection ends, the waiting task leaves at once, and cancels the callback
+- an exception is logged and answered with an error; the connection continues
+- no callback can keep a process alive: the owner task leaves the link before `open_callbacks`
 
 A callback runs with the caller's context variables if the request behind the question is known (since 2026-07-28, or
 if the question comes in the HTTP response to that request), else with those in which the group was opened.

@@ -25,8 +25,8 @@ connect. A failure of the transport says nothing about the era, and ends the con
 questions, a gateway begins with ``initialize`` (`NextConnect.legacy_first`); ``server/discover`` follows a refusal.
 
 Owns: the tasks that watch a process until connected; requests run in tasks of the connection.
-Writes: in the record, the era of the next connect, the connecting link, and the overdue mark; the turn to connect; a
-link whose process has exited.
+Writes: in the record, how the next connect begins, the connecting link, and the overdue warning. Ends the turn to
+connect, and a link whose process has exited.
 Calls: config, servers, transports.
 """
 

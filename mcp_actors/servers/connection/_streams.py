@@ -12,7 +12,7 @@ Tasks of the connection send the same message again for earlier subscriptions, a
 error of a failure; tasks log and repeat failed attempts, unless refused. Only a missing endpoint ends the connection.
 
 Owns: the subscriptions and streams of one connection, with their tasks (in `MessageRelay.tasks`).
-Writes: changes, gaps and refusals into subscriptions; gaps between streams of lists to listeners; the mailbox; the log.
+Writes: subscriptions (changes, missed changes, refusals); `NotificationsMissed` to listeners; the mailbox; the log.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 

@@ -1,8 +1,8 @@
 """Keep a connection up to date: lists, age, and sign-in.
 
-Each task must neither overload its server nor go silent: lists are requested again at the pace of `Pace`, failed
-attempts are repeated with a back-off (`keep_trying`), and a person is rarely asked to sign in. A connection that is too
-old or unused for too long is reported (`report_lifetime`).
+Each task must neither overload its server nor go silent: `Pace` delays requests for changed lists, failed attempts are
+repeated with a back-off (`keep_trying`), and a person is rarely asked to sign in. A connection that is too old, or
+unused for too long, is reported (`report_lifetime`).
 
 Owns: nothing; the actor starts the tasks.
 Writes: the mailbox, with lists to request; staleness and retirement in the record; questions to a person, which stop
