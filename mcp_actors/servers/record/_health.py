@@ -14,13 +14,13 @@ counts as a failure and triggers a check at once. While all is well, a call cost
 
 - the process is suspended, or
 - the other side is a gateway of this package, which answers checks itself, or
-- no byte has come for ``HealthPolicy.silence`` (never with None), and no earlier request, which might keep the
+- no byte has come for ``HealthPolicy.silence`` (None: never), and no earlier request, which might keep the
   server busy, is within its deadline.
 
 A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
-check follows, and without an answer the connection is lost at once, unless an earlier request still waits and another
-process of the session may be the server. After an answer, the other process is the server. Nothing reports its exit, so
-each later failure starts a search for that process; if missing, the connection is lost at once.
+check follows, and without an answer the connection is lost at once, unless an earlier request still waits and the other
+process may be the server. After an answer, the other process is the server. Nothing reports the exit of that process,
+so each later failure starts a search for it; if none is found, the connection is lost at once.
 
 Owns: failures, checks and results of each connection; the link while the connection serves.
 Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.

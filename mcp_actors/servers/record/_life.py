@@ -1,9 +1,9 @@
 """States of a server and of its connections, and their reasons.
 
 `ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the best connection as the state of the
-server, and holds the current wish. Functions at the end of this file put the reason for a state into words.
+server, and holds the current wish (`Wanted`): to run, rest, stop or leave.
 
-Owns: the state, the errors, the wish, and the event that wakes waiting tasks.
+Owns: the state, the errors, the wish, and the `trio.Event` that wakes waiting tasks.
 Writes: the log (an overdue connect); events, through the given function.
 Calls: auth, kernel, _states, _wanted.
 """

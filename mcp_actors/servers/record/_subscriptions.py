@@ -6,8 +6,8 @@ renewed subscription therefore reports every resource as changed once (`Resource
 Theory of operation
 -------------------
 A subscription collects changed resources for its reader, each at most once, because a change is only a reason to read
-again. `Subscriptions` registers a caller's subscription with the server. A new connection renews the registered
-subscriptions that the server had accepted (`SubscribingConnection`); with replicas, the longest serving one does.
+again. `Subscriptions` keeps all subscriptions of a server. A new connection renews the accepted subscriptions
+(`SubscribingConnection`); with replicas, only the longest serving connection does.
 
 Owns: waiting changes and listeners; `open_incoming` opens a nursery for most tasks of a connection.
 Writes: the log, for a listener that raises.

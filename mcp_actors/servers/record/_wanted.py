@@ -6,8 +6,8 @@ fate of its own wish. Everything here is a frozen value or a pure function, with
 Theory of operation
 -------------------
 `Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). Each
-replacement is a wish. Wishes are counted, except `used` and `moved`. Each incarnation of an actor notes the number of
-the current wish. So
+replacement, except by `used` and `moved`, is a numbered wish. Each incarnation of an actor notes the number of the
+current wish. So
 
 - `due` compares the wanted with the actual state; one loop for each server carries out the steps (``group/_loop.py``),
 - a verdict says what has become of one caller's wish, whatever else was wished since.
@@ -46,8 +46,8 @@ class Wanted:
 
     Attributes:
         config: the wanted configuration. The record keeps the previous one until the connection with it has ended.
-        mode: ``run``: connect. ``rest``: connect at the first use. ``stop``: connect after a start. ``leave``: never
-            again.
+        mode: ``run``: connect. ``rest``: connect at the next use. ``stop``: connect only after a start. ``leave``:
+            never again.
         generation: the number of wishes up to now.
         fresh: the number of a wish: older connections are replaced, once their requests have ended.
         cut: the number of the last stop: older connections end at once, with their requests.

@@ -1,8 +1,8 @@
 """Ask for changes of servers: start, stop, restart and reconnect.
 
-An operation replaces the current wish (`Wanted`) in the caller's step, then waits for the verdict. The group carries
-out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled. Half a reconnect would leave
-the server closed, and queued requests waiting forever.
+An operation replaces the current wish (`Wanted`) in the caller's step, then waits for its `Verdict`: done, failed or
+superseded. The group carries out wishes (``group/_loop.py``), so a change is completed even if the caller is cancelled.
+Half a reconnect would leave the server closed, and queued requests waiting forever.
 
 Owns: nothing; short tasks start replicas, or watch a pool.
 Writes: the wish of a server, whether its supervisor is awake, and the state of a server stopped before its first use.

@@ -4,7 +4,7 @@ Every call creates a request, so the classes save time where they can. A `PlainR
 unless the server refuses its headers, asks for input, or answers with a result that an extension claims. Retries are
 decided in ``ref``.
 
-Owns: nothing; a request belongs to its caller, and in the mailbox to the connection.
+Owns: nothing; a request belongs to its caller and, once sent, to the connection.
 Writes: deadlines, and `NextConnect.own_levels`; runs the caller's progress callback.
 Calls: catalog, config, kernel, servers.
 """

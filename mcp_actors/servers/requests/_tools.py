@@ -1,6 +1,6 @@
 """Messages that call and list tools, and middleware around a call.
 
-The catalogue may change between a call and its send, so a call is checked again for each new listing. If a modern
+The catalogue may change between a call and its send, so the send checks the call again after a change. If a modern
 server refuses headers, the tools are listed again. `Around` runs the program's middleware, which may send any number of
 messages for one call.
 
