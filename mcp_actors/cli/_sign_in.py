@@ -1,6 +1,6 @@
 """Sign in to servers by OAuth: ``login``, ``logout`` and ``whoami``.
 
-No server is started, and ``servers`` is not imported, because the import is slow. ``whoami`` sends no request.
+No server is started. `mcp_actors.servers` is slow to import, and not imported. ``whoami`` sends no request.
 
 Owns: the browser's task, and a thread that reads a pasted URL from stdin.
 Writes: the tokens, through ``auth``; results and messages, through `Output`.

@@ -1,7 +1,7 @@
-"""Prepare the process for a command: streams, extras, the SDK, logs.
+"""Prepare streams and logs for a command, and check the installed libraries.
 
-Runs before the parser is imported. Errors go directly to stderr, and with ``--json`` also to stdout, because libraries
-that `Output` needs may be missing.
+Runs before the parser is imported. Libraries that `Output` needs may be missing, so errors go directly to stderr, and
+with ``--json`` also to stdout.
 """
 
 from __future__ import annotations

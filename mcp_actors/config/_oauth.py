@@ -28,7 +28,7 @@ from ._values import ConfigValue, Secret, mask_url, shown_secret
 
 
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-"""The part of IPv6 used by the Internet. The rest is local to a link or site, or contains an IPv4 address."""
+"""The public part of IPv6. The rest is local, multicast or unassigned, or contains an IPv4 address."""
 
 
 def is_loopback(host: str) -> bool:
@@ -44,7 +44,7 @@ def is_not_public(host: str) -> bool:
     """Return whether `host` is an address outside the public Internet, or a name of this machine.
 
     True for loopback, private, shared (100.64.0.0/10), link-local, multicast and unspecified addresses, also within an
-    IPv6 address, and in any form of IPv4 that connects: ``127.1``, ``0x7f000001``. Other names are not resolved.
+    IPv6 address, and in any form of IPv4 that connects: ``127.1``, ``0x7f000001``. False for other names.
     """
     name = unquote(host).partition("%")[0].rstrip(".").lower()  # without the zone of a link-local address
     try:

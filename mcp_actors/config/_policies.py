@@ -1,7 +1,7 @@
 """Policies and limits of one server, as frozen data.
 
-The classes decide nothing; `mcp_actors.servers`, the kernel and `mcp_actors.transports` act by them. Values that are
-valid alone may be senseless together, such as a restart limit that the back-off can never reach.
+The classes decide nothing; `mcp_actors.servers` and `mcp_actors.transports` do. Valid values may be refused together:
+with a long back-off, a restart limit could never be reached within its window.
 
 Owns: nothing.
 Writes: nothing.
@@ -29,7 +29,7 @@ class BreakerPolicy:
     """The circuit breaker of a server: when requests fail at once, without being sent.
 
     After `failures` consecutive failures the breaker opens: every request fails at once with `ServerUnavailable`, whose
-    ``retry_at`` says until when. After `reset_after` seconds one request is sent as a probe. An answer closes the
+    ``retry_at`` says until when. After `reset_after` seconds one request is sent as a probe. A success closes the
     breaker; a failure keeps it open for as long again.
 
     A timeout, a lost connection, and the HTTP statuses 408, 429 and 5xx are failures. Any other answer is a success,

@@ -1,7 +1,7 @@
-"""Configure a server (`ServerConfig`); hold loaded configurations; define sources.
+"""Define `ServerConfig`, `LoadedConfig` (the result of a load) and `Source`.
 
-The order of fields matters: a validator may use the fields above. Nothing here reads a file, connects or calls a
-source.
+The order of fields matters: a default or validator may use only fields above. Nothing here reads a file, connects or
+calls a source.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Read servers from a file, or from a directory of YAML manifests.
 
-Only a strict part of YAML is read, and a change must be noticed even if two fall into one tick of the clock. `look` and
-`read` block on files, and `look` may sleep up to a tenth of a second for each file; a group calls both in threads.
+Only a strict part of YAML is read. A second change within one tick of the clock must be noticed, so `look` may sleep up
+to a tenth of a second for each file. A group calls `look` and `read` in threads, because both block on files.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
-Each call opens a connection and closes it: calls are rare, and a kept connection would have to be checked. A call
-blocks a thread of the group, and must end in time whatever the database, the network or the file does. Rows of
+Each call of a source opens and closes a connection: calls are rare, and a kept connection would have to be checked. A
+call blocks a thread of the group, and must end in time whatever the database, the network or the file does. Rows of
 ``mcp_servers`` are only read: a group would reload after each row it writes.
 
 Owns: one connection per call.
@@ -41,7 +41,7 @@ MAX_ENTRY_CHARACTERS: Final = 1024 * 1024
 """Characters of all entries."""
 
 TABLE_TIMEOUT: Final = 5.0
-"""Seconds for a connect, and for a statement."""
+"""Seconds for a connect, a lock or a statement."""
 
 _ROW: Final = "row"  # in the places of errors: "row.docs.spec"
 

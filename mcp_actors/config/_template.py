@@ -1,8 +1,8 @@
 """Make and resolve transports; list their variables and secrets.
 
 Commands and URLs from a file may contain variables (``${…}``); the same text in a str from Python is literal. So a
-transport holds the text from a file as `Written`, and every connect resolves a copy. The file also lists the values
-that may be credentials, in each form in which a server may print them, for the masks of logs and errors.
+transport holds the text from a file as `Written`, and every connect resolves a copy. This module also lists the values
+that may be credentials, in each form that a server may print, to mask logs and errors.
 
 Owns: nothing.
 Writes: nothing.
@@ -39,7 +39,7 @@ from ._values import (
 )
 
 Kind: TypeAlias = Literal["stdio", "url", "http", "sse", "socket", "inprocess"]
-"""The kind of a transport; ``"url"`` is decided by the end of the URL."""
+"""The kind of a transport; ``"url"`` is SSE if the path ends in ``/sse``, else HTTP."""
 
 
 def _python() -> str:

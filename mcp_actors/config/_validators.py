@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Validator(Protocol):
-    """A validator of attrs. With `Any` instead of a type variable, ty forgets the converter of the field."""
+    """A validator of attrs. With `Any` instead of `Value`, the type checker ty forgets the converter of the field."""
 
     def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
 

@@ -1,7 +1,7 @@
 """Values that may hold a credential: expand, mask, hold and resolve them.
 
 Masking must keep a URL or command line recognizable, and hide a secret wherever people write one. `mcp_actors.servers`
-hashes masked forms as the identity of a server, kept between runs: a change of the masking changes these identities. No
+identifies a server between runs by a hash of masked arguments or URL: a change of the masking changes the hash. No
 function keeps a resolved value.
 
 Owns: nothing.
@@ -31,7 +31,7 @@ from ._validators import a_type, refused, refused_type
 
 
 MAX_DEFAULT_DEPTH: Final = 16
-"""Nesting depth of defaults. Four levels are rare; deep nesting could exhaust the stack."""
+"""Nesting depth of defaults (``${A:-${B:-…}}``). Four levels are rare; deep nesting could exhaust the stack."""
 
 MAX_EXPANDED: Final = 1024 * 1024
 """Characters of an expanded string. Linux accepts an eighth of this in one argument."""
@@ -43,7 +43,7 @@ _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 FROM_FILE: Final = "env:"
-"""Prefix of names in ``variables`` whose values replace environment variables that are not set."""
+"""Prefix of a ``.env`` file's names in ``variables``; environment variables take precedence."""
 
 INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
 _OF_EDITOR: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")

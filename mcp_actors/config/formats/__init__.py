@@ -1,6 +1,6 @@
 """Read and dump configurations in the form of Claude, Cursor and others.
 
-Start with `load_config` and `dump_config`. Reading blocks on files and on the user's ``ask``; no file is written, and
+Start with `load_config` and `dump_config`. Reading blocks on files and on the caller's ``ask``; no file is written, and
 nothing is connected or started.
 """
 

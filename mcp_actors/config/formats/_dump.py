@@ -1,8 +1,8 @@
 """Dump servers as a configuration for `load_config` (`dump_config`).
 
 No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
-arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) is replaced by its value
-if a load in the current directory would give another value.
+arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) becomes its value, unless
+the current directory gives the variable the same value.
 
 Owns: nothing.
 Writes: nothing.
@@ -43,6 +43,8 @@ from ._keys import OF_OAUTH, SETTINGS
 from ._programs import predefined
 
 _ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
+"""Options outside an entry's settings."""
+
 _CREDENTIAL_PREFIX: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
 """Literal text in front of a credential's variable: ``Bearer ${TOKEN}``."""
 

@@ -1,9 +1,9 @@
 """Convert an entry of a configuration file to a `ServerConfig`.
 
-`read_entry` takes the steps in this order: keys, lists of tools, credentials, settings; then the kind, the paths, the
-variables and the transport. A person is asked for inputs only after all texts have proved valid.
+`read_entry` reads keys, lists of tools, credentials and settings, then finds the kind, the paths and the variables, and
+makes the transport. A person is asked for inputs only after all texts have been parsed.
 
-Owns: the two `Fields` of an entry, while reading.
+Owns: two `Fields`, of a server and its transport, while reading.
 Writes: nothing.
 Calls: config, _file, _keys, _programs.
 """

@@ -1,6 +1,6 @@
-"""Ask a person, once, for values that a configuration needs.
+"""Ask a person, once, for the inputs (``${input:id}``) of a configuration.
 
-The program's ``ask`` blocks and may raise. It is called only for inputs that a server needs, and once for each: a
+The caller's ``ask`` blocks and may raise. It is called only for inputs that a server needs, and once for each: a
 person who declined must not be asked again for the next server.
 
 Owns: the answers and errors of one load.
@@ -23,7 +23,7 @@ from .._values import Secret
 from ._file import child, found
 
 _ID: Final = re.compile(r"[\w.-]{1,64}")
-_NAMED_KEYS: Final = 10  # inputs in a message
+_NAMED_KEYS: Final = 10  # inputs named in a message
 IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
 """The keys of an input; the last two belong to the refused type ``command``."""
 

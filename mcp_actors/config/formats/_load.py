@@ -1,7 +1,7 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-A bad entry must not cost the rest: the error is kept under the name of the server. Loading blocks, on files and on the
-user's ``ask``. ``os.environ`` gives overrides and the connect timeout, and takes precedence over ``.env``.
+One bad entry must not fail the rest: the error is kept under the server's name. Loading blocks, on files and on the
+caller's ``ask``. ``MCP_ACTORS_…`` variables override fields of entries. The environment takes precedence over ``.env``.
 
 Owns: nothing.
 Writes: nothing.

@@ -32,11 +32,11 @@ class Program:
 
     Attributes:
         section: the key of the servers.
-        folder: the folder in a project, with the file inside or one level deeper; empty if the program has none.
-        files: names of the file directly in the folder of a project.
-        variable: the notation of an environment variable, besides ``${NAME}`` or instead.
+        folder: the program's folder in a project, with the file inside or one level deeper; empty if none.
+        files: names of the file at the top of a project, separated by spaces.
+        variable: the program's notation of an environment variable, perhaps besides ``${NAME}``.
         timeout: the unit of ``timeout``, ``"s"`` or ``"ms"``; empty if unknown.
-        is_shell: whether ``$(…)`` is executed in arguments too.
+        is_shell: whether the program runs ``$(…)`` in arguments.
     """
 
     name: str
