@@ -616,7 +616,7 @@ def _check_proof(instance: Socket, attribute: attrs.Attribute[str | None], value
 class Socket:
     """A server behind a gateway of this package, run by another process or machine (``mcp-actors serve``).
 
-    A connection carries this server alone, with its own names of tools. Errors of the gateway become errors of this
+    A connection carries this server alone; its tools keep their names. Errors of the gateway become errors of this
     package, with their ``outcome``. Over a network, both sides first prove that they know the secret; messages are not
     protected, so on a shared network use ``ssh``, a VPN or a mesh.
 

@@ -129,8 +129,8 @@ def transport_of(kind: Kind, fields: Fields, around: Surroundings, *, wanted: bo
     """Make the transport. Keep a text with variables as written."""
     _pass_on(fields, around)
     known, used = around.variables, set[str]()
-    # All texts share this dict. It is filled last, because `_values_of` may ask a person, who must not be asked for an
-    # invalid entry. A `Written` refers to the dict, so fill it in place.
+    # All texts share this dict. It is filled last, because `_values_of` may ask a person, who must not be asked for a
+    # text that cannot be parsed. A `Written` refers to the dict, so fill it in place.
     variables: dict[str, str] = {}
 
     def written(field: str, place: str, value: Any) -> Any:

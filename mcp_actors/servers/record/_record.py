@@ -152,7 +152,7 @@ class NextConnect:
         own_levels: True once a request had a level of its own; then only the server knows the wanted messages.
         era: None to negotiate.
         worked: True if this configuration has connected before.
-        legacy_first: True to begin a negotiation with ``initialize``. Written by a gateway.
+        legacy_first: True to begin a negotiation with ``initialize``. A gateway sets it; a timeout clears it.
         warned: True once a question in the way of another era was logged.
         declared: the capabilities of the client that the server belongs to. Written by a gateway.
     """
