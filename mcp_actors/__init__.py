@@ -1,4 +1,4 @@
-# The house, and who may import whom: downward only, never sideways (tests/test_layers.py checks it).
+# The layers of the package. Imports go downward only, never sideways (tests/test_layers.py checks it).
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
 #   L5  hosts                                 gateways that a cluster places on its nodes
@@ -11,7 +11,7 @@
 #   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
 #   L0  _foreign  _text _json _pickling       code of users; text and JSON of servers; exceptions for pickle
 #   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
-#   L0  _python   _patched                    the interpreter of our programs; programs that gevent has patched
+#   L0  _python   _patched                    the Python that runs our files; programs that gevent has patched
 #   L0  _tasks                                tasks in the background, and the signals that end a program
 #
 # This file is the façade: it imports at most one small file, so `import mcp_actors.kernel` loads the kernel alone.
@@ -24,9 +24,9 @@ libraries get tools from `mcp_actors.adapters`; actors of your own derive from `
 
 # The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. Names are
 # imported at first use (PEP 562), but type checkers see plain imports. On Windows, and in a program that eventlet has
-# patched, the import raises an ``ImportError``.
+# patched, importing the package raises an ``ImportError``.
 #
-# Exceptions to the map above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
+# Exceptions to the layers above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
 # ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Run the command line: ``python -m mcp_actors`` is ``mcp-actors``.
 
-A daemon runs this file by path (``python -P …/mcp_actors/__main__.py serve``), so an interpreter without the package
-finds this package and the packages next to it.
+``attach`` starts a daemon by the path of this file (``python -P …/mcp_actors/__main__.py serve``), so an interpreter
+without this package finds it, and the packages next to it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Compute delays between attempts, and sleep through a suspended machine.
+"""Compute delays between attempts, and count suspended time in a sleep.
 
-A delay is arithmetic on the number of the attempt: no clock is read, and the caller passes the random numbers. So
-delays can be computed in advance, printed and tested.
+A `Backoff` computes delays from the number of the attempt, without a clock; the caller passes random numbers. So delays
+can be computed in advance, printed and tested.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,6 +1,6 @@
 """The error tree of the package.
 
-An error that a server answers (`mcp.MCPError`) is not in the tree. Facts are attributes. The code that raises an error
+An error in a server's answer (`mcp.MCPError`) is not in the tree. Facts are attributes. The code that raises an error
 writes the message: who failed, what happened and what to do.
 
 Owns: nothing.

@@ -23,8 +23,8 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
     """Set ``__module__`` of every class and function in `namespace` that a private module of this package defines.
 
     The new value is ``mcp_actors`` for names in ``mcp_actors/__init__.py``, else `module`. A folder's ``__init__`` ends
-    with ``publish(__name__, globals())``; a file directly in ``mcp_actors`` ends with a call for the folder that
-    exports the names. Things of public modules or other packages, private names, constants and type aliases stay.
+    with ``publish(__name__, globals())``; a file directly in ``mcp_actors`` names the folder that exports its names.
+    Things of public modules or other packages, private names, constants and type aliases do not change.
 
     Args:
         module: the dotted name under which users import the things.

@@ -1,8 +1,8 @@
-"""Log, show and await values of users, whatever their code does.
+"""Log and show users' objects, even if their code raises; await answers.
 
 A log record runs handlers, filters and formatters of the program, and a message that shows an exception or an
-observer runs its ``__str__`` or ``__repr__``. If this code raised in the midst of a step, an actor might not report
-its end, and the tree would hang.
+observer runs its ``__str__`` or ``__repr__``. If such code raised in the midst of a step, an actor might not report
+its end, and the supervision tree would hang.
 
 Owns: nothing.
 Writes: the log; to stderr, records that cannot be logged.
@@ -48,7 +48,7 @@ def plain_name(name: str) -> str:
 def _safely(fn: Callable[[object], str], value: object, limit: int) -> str:
     try:
         text = str.__str__(fn(value))  # a subclass of str may have methods that raise
-    except BaseException:  # an exit too: the text is needed to complete a step
+    except BaseException:  # also `SystemExit`: the step in progress must be completed
         return f"{type(value).__name__} (its {fn.__name__}() raises)"
     if len(text) <= limit:
         return text

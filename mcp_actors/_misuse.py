@@ -4,7 +4,7 @@ Python's errors say what Python could not do (``'Door' object is not subscriptab
 is explained after it has failed, so correct calls are not checked twice.
 
 Owns: a system task for each block of `opens_block`.
-Writes: the methods of decorated classes; the log, if the main task ends before a block.
+Writes: the methods of decorated classes; the log, if the main task ends before the block.
 Calls: _exports, _foreign, _patched.
 """
 
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST_MESSAGE: Final = 300
-"""Characters of a message that people read."""
+"""Characters below which an error lists all arguments."""
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word
@@ -46,7 +46,7 @@ _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "rea
 
 
 def explained(thing: C) -> C:
-    """Make a function or a class explain calls with an unknown argument, and wrong uses of blocks. A decorator."""
+    """Make a function or a class explain calls with wrong arguments, and wrong uses of blocks. A decorator."""
     made: Any = thing
     if not isinstance(thing, type):
         made = _explaining(thing, f"{thing.__name__}()")

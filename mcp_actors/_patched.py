@@ -1,8 +1,8 @@
 """Refuse programs that gevent or eventlet has patched.
 
 Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. Functions that open a
-block, and each call from asyncio or a thread, check this, because a program may be patched later. The façade refuses
-eventlet, because Trio cannot be imported. With gevent, patched sockets alone are accepted.
+block, and each call from asyncio or a thread, check this, because a program may be patched later. ``mcp_actors``
+refuses eventlet at import, because Trio cannot be imported. With gevent, patched sockets alone are accepted.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Pickle and copy exceptions, live handles and frozen mappings.
+"""Pickle and copy exceptions and frozen mappings; refuse to pickle live handles.
 
-A pickle of an exception has no cause, and loading calls ``__init__`` without keywords: a required keyword is missing,
-and the `TypeError` breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` keeps the cause and needs no
+By default a pickle of an exception has no cause, and loading calls ``__init__`` without keywords: a missing keyword
+raises a `TypeError`, which breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` keeps the cause and needs no
 ``__init__``. Other exceptions are pickled and loaded on trial, which runs foreign code; an `UnpicklableError` replaces
-an exception that fails the trial. Groups lose their class. Pickles and deep copies have no traceback and no context.
+an exception that fails. Groups lose their class. Pickles and deep copies have no traceback and no context.
 
 Owns: nothing.
 Writes: nothing.

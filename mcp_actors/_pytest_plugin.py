@@ -1,7 +1,6 @@
 """Fixtures for tests of programs that use MCP servers or actors.
 
-pytest imports this file at every start, also in projects without a use for the fixtures. So the fixtures import what
-they need.
+pytest imports this file at every start, even if no test uses a fixture. So each fixture imports what it needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Find the Python interpreter that can run a file of this package.
 
-A frozen program would start itself as `sys.executable`, without end, and a zip file has no file to run. So `our_python`
-decides before a sandbox, ``attach`` or a scripted server is started.
+A frozen program would start itself as `sys.executable`, without end, and a zip file has no file to run. So each start
+of a sandbox, ``attach`` or a scripted server calls `our_python` first.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Run background tasks, feeds, threads and upkeep; receive signals.
+"""Run background tasks, queues, threads and upkeep; receive signals.
 
-Servers and transports share these tools, which import neither, and know an actor or a server by name only.
+Servers and transports use these tools. This file imports neither, and knows an actor or a server by name only.
 
-Owns: nothing; tasks, queues and scopes belong to the objects of callers.
-Writes: the log, for failed upkeep.
+Owns: nothing; tasks, queues and scopes belong to objects that callers make.
+Writes: the log, for upkeep; handlers of signals.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """
 

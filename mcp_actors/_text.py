@@ -1,4 +1,4 @@
-"""Show foreign text, and describe errors.
+"""Make foreign text safe to show, and describe errors.
 
 The kernel uses this file too, so few imports are allowed.
 
@@ -26,12 +26,12 @@ T = TypeVar("T")
 # --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
 
 # Escape sequences move the cursor of a terminal or rewrite the screen or the clipboard; a line break forges a log line;
-# bidirectional marks reorder words; zero-width characters hide words or make two names look alike. None is needed for
-# reading. Programs get foreign text unchanged: this is for shown text only.
+# bidirectional marks reorder words; zero-width characters hide words or make two names look alike. Readers need none of
+# these. Programs get foreign text unchanged.
 
 
 _READ_PER_SHOWN: Final = 8
-"""Maximum of characters read for each shown character: to skip hidden characters takes a bounded time."""
+"""Maximum characters read for each shown character, to bound the time for hidden characters."""
 
 # The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No repeated class contains an
 # introducer, so a failed match never scans text again and the time is linear.
