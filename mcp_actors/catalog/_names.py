@@ -1,9 +1,9 @@
 """Public names of tools, and the `NameBook` of a group.
 
 Public names must be valid for every model provider, distinct, and stable: no server may take over the name of another
-server's tool, or change it by coming and going. The next book is made within one step of the event loop.
+server's tool, or change such a name by coming and going. A `NameBook` is made in one step of the event loop.
 
-Owns: nothing; a book is immutable.
+Owns: nothing; a `NameBook` is immutable.
 Writes: nothing.
 Calls: nothing.
 """

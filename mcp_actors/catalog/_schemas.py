@@ -5,7 +5,7 @@ is bounded, and nothing is fetched. No call fails because of an uncheckable sche
 value.
 
 Owns: the compiled validator of each `Schema`.
-Writes: nothing.
+Writes: the log.
 Calls: _tools.
 """
 

@@ -4,7 +4,7 @@ A snapshot is made in one step of the event loop, however many tools there are. 
 (`CatalogEntry`), and the next snapshot reuses the parts of all servers whose tools, names and marks (``available``,
 ``deferred``) are the same.
 
-Owns: variants of an entry, made at the first use; a snapshot never changes.
+Owns: variants of entries, completed as needed; a snapshot never changes.
 Writes: nothing.
 Calls: _names, _pins, _tools.
 """
@@ -40,7 +40,7 @@ class CatalogEntry:
     """A tool of a server, prepared for snapshots.
 
     Attributes:
-        name: the names.
+        name: names that depend on no other tool.
         variants: the tool under ``name.base``, with each pair of marks (see `place_of`); None if not prepared.
     """
 
@@ -55,7 +55,7 @@ class CatalogEntry:
             server: the configured name of the server.
             tool: the listed tool.
             naming: the template of public names, already checked; the same as that of the snapshots.
-            remembered: True if the server may never connect; `prepare` adds the other variants.
+            remembered: True for a tool of an earlier run; `prepare` adds the other variants.
         """
         name = ToolName.of((server, tool.name), naming)
         entry = cls(name, [None] * 4)
