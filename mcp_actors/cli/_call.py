@@ -1,7 +1,7 @@
 """Connect once and print the answer: ``call``, ``tools`` and ``graph``.
 
-Servers write schemas, so depth, width and length of a shown schema are bounded. Credentials are masked in the printed
-error of a failed tool, in descriptions and in a tool shown alone, but not in results, nor in the schemas of a list.
+Servers write schemas, so depth, width and length of a shown schema are bounded. Credentials are masked in descriptions,
+in schemas and in the printed error of a failed tool, but not in results.
 
 Owns: the bar of progress.
 Writes: results and messages, through `Output`.

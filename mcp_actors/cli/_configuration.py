@@ -1,8 +1,8 @@
 """Find, trust and load the configuration of a command.
 
-A configuration decides which programs run. A file that was found (`DEFAULT_FILES`), not named, therefore needs
-`require_trust`, and `FollowedFile` refuses a later change. Servers may also be typed: a URL, or a command after ``--``.
-A server that a command names is enabled.
+A configuration decides which programs run. So a file that was found (`DEFAULT_FILES`), not named, needs
+`require_trust`, and `FollowedFile` refuses a later change of the file. Servers may also be typed: a URL, or a command
+after ``--``. A disabled server is enabled if named in the command.
 
 Owns: nothing.
 Writes: the hashes of accepted files, in the user's state folder; questions, on the terminal.
@@ -50,13 +50,13 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
 
     Args:
         file: None loads the first of `DEFAULT_FILES` that exists.
-        names: servers, by name in the file or name here, a URL or a command (see `typed`); empty loads all of the file.
+        names: servers, by name (in the file or in this package), URL or command (see `typed`); empty means all.
         output: prints the name of a found file.
 
     Raises:
         ConfigError: the file is missing, or cannot be read or parsed.
         Misuse: the file has no such server.
-        Failure: a found file must not be used.
+        Failure: a found file is not trusted.
     """
     if names and all(map(_is_typed, names)):
         return LoadedConfig(tuple(map(_typed_server, names)), source="the command line")

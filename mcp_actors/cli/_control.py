@@ -1,7 +1,7 @@
-"""Ask a running daemon: ``status``, ``restart`` and the like.
+"""Ask running daemons: ``status``, ``restart`` and the like.
 
-The name of a daemon's socket depends on variables in the file, and an editor's values are rarely a shell's. So each
-control socket of this user is asked, and daemons of other files decline. Nothing is started, so no trust is needed.
+The name of a daemon's socket depends on variables in the file, whose values in a shell are rarely the editor's. So each
+control socket of this user is asked; daemons of other files decline. Nothing is started here, so no trust is needed.
 
 Owns: a connection to one daemon after the other.
 Writes: results and messages, through `Output`; daemons carry out the request, also after a Ctrl-C here.

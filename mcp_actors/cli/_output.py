@@ -1,6 +1,6 @@
-"""Print results, stop on signals, and define the errors of commands.
+"""Print results, stop commands on signals, and define the errors of commands.
 
-A terminal gets plain text, without escape sequences of servers and without binary data; a program gets everything
+A terminal gets plain text, without escape sequences of servers and without binary data; a program gets the content
 unchanged. ``--help`` imports this file too, so the SDK and other folders are imported only when needed.
 
 Owns: the two consoles, and the text below all output on a terminal, which says what a command waits for.
