@@ -34,8 +34,8 @@ from ._tools import FrozenDict, ListedTool, digest, wire_annotations
 OnToolChange = Literal["allow", "warn", "block"]
 """The policy for a tool that was added or changed: show it, show it and log a warning, or hide it until approved."""
 
-_IDENTITY: Final = "identity"
-_TOOL: Final = "tools/"
+_IDENTITY_KEY: Final = "identity"
+_TOOL_PREFIX: Final = "tools/"
 
 
 def pin(tool: ListedTool) -> str:
@@ -112,8 +112,8 @@ class Pins:
 
     def to_json(self) -> dict[str, str]:
         """Return the pins as a JSON object of strings."""
-        identity = {} if self.identity is None else {_IDENTITY: self.identity}
-        return identity | {f"{_TOOL}{name}": each for name, each in self.tools.items()}
+        identity = {} if self.identity is None else {_IDENTITY_KEY: self.identity}
+        return identity | {f"{_TOOL_PREFIX}{name}": each for name, each in self.tools.items()}
 
     @classmethod
     def from_json(cls, data: object) -> Pins:
@@ -129,10 +129,10 @@ class Pins:
         for key, value in data.items():
             if not isinstance(value, str) or not re.fullmatch("[0-9a-f]{64}", value):
                 raise ValueError(f"the pin {key!r:.80} is not a SHA-256 in hexadecimal")
-            if key == _IDENTITY:
+            if key == _IDENTITY_KEY:
                 identity = value
-            elif isinstance(key, str) and key.startswith(_TOOL):
-                tools[key.removeprefix(_TOOL)] = value
+            elif isinstance(key, str) and key.startswith(_TOOL_PREFIX):
+                tools[key.removeprefix(_TOOL_PREFIX)] = value
             else:
                 raise ValueError(f"unknown pin {key!r:.80}")
         return cls(tools=tools, identity=identity)

@@ -36,7 +36,7 @@ from ._output import Failure, Misuse, Output
 ENTRY_NAME: Final = "mcp-actors"
 """The name of our entry in the file of a host."""
 
-_COPY: Final = ".before-mcp-actors"
+_COPY_SUFFIX: Final = ".before-mcp-actors"
 _HOSTS_ON_MACOS: Final = "~/Library/Application Support"
 
 HOSTS: Final[Mapping[str, tuple[str, str, str]]] = {
@@ -138,7 +138,7 @@ def _moved_back(
         problem = f"has none of the servers of {now.path}" if exists else "is missing"
         raise Failure(
             f"{ours} {problem}, and no copy of {now.path} fits any more; copy the servers that you want from one of "
-            f"{now.path}{_COPY}*, and remove the entry {ENTRY_NAME!r}; nothing was changed"
+            f"{now.path}{_COPY_SUFFIX}*, and remove the entry {ENTRY_NAME!r}; nothing was changed"
         )
     if twice := ", ".join(moved.keys() & (now.entries.keys() - {ENTRY_NAME})):
         raise Failure(f"{now.path} has {twice} again, which {ours} has too; rename one; nothing was changed")
@@ -361,7 +361,7 @@ def _read_ours(path: str) -> tuple[bytes | None, dict[str, Any]]:
 
 def _copies(path: str) -> Iterator[str]:
     """Yield the names for copies of a file, the oldest first, without end."""
-    return (f"{path}{_COPY}{number or ''}" for number in itertools.count())
+    return (f"{path}{_COPY_SUFFIX}{number or ''}" for number in itertools.count())
 
 
 def _copies_of(now: HostFile) -> list[HostFile]:

@@ -46,7 +46,7 @@ FROM_FILE: Final = "env:"
 """Prefix of a ``.env`` file's names in ``variables``; environment variables take precedence."""
 
 INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
-_OF_EDITOR: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")
+_EDITOR_REFERENCE: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")
 
 
 @attrs.frozen
@@ -179,7 +179,7 @@ def _closing_brace(text: str, start: int, where: str) -> int:
 def _reference(inside: str, where: str, variables: Container[str], depth: int) -> Reference:
     if INPUT.fullmatch(inside) or (inside in variables and not inside.startswith(FROM_FILE)):
         return Reference(inside, inside)
-    if _OF_EDITOR.fullmatch(inside):
+    if _EDITOR_REFERENCE.fullmatch(inside):
         kind = inside.partition(":")[0].replace("config", "setting")
         raise _bad(where, f"'${{{inside}}}' is a {kind} of VS Code, which is not known here; write the value itself")
     variable = _VARIABLE.fullmatch(inside)

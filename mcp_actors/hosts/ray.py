@@ -47,10 +47,10 @@ __all__ = ["RayHost", "ray_address"]
 
 _log: Final = Log("mcp_actors.hosts")
 
-WAIT: Final = 20.0
+ADDRESS_TIMEOUT: Final = 20.0
 """Seconds for Ray to say where an actor is, perhaps after a restart. Less than the default `connect_timeout` (30)."""
 
-ATTEMPT: Final = 1.0
+ATTEMPT_TIMEOUT: Final = 1.0
 """Seconds for one question to an actor: a process that has died may never answer."""
 
 
@@ -133,13 +133,13 @@ def ray_address(name: str, *, namespace: str | None = None) -> Callable[[], Awai
     limiter = trio.CapacityLimiter(4)  # threads asking about one actor, abandoned ones too
 
     async def address() -> str:
-        with trio.move_on_after(WAIT):
+        with trio.move_on_after(ADDRESS_TIMEOUT):
             while (found := await run_in_thread(partial(_ask, name, namespace), limiter)) is None:  # noqa: ASYNC110 - no event for it
                 await trio.sleep(0.1)  # Ray restarts the actor
             return found
         reasons = "it is starting or suspended, no node has room for it, or the cluster is gone"
         raise ConnectionError(
-            f"actor {name!r} of Ray did not answer within {WAIT:g} s: {reasons}; see `ray list actors`"
+            f"actor {name!r} of Ray did not answer within {ADDRESS_TIMEOUT:g} s: {reasons}; see `ray list actors`"
         )
 
     address.__qualname__ = f"ray_address({name!r})"  # shown by messages
@@ -151,7 +151,7 @@ def _ask(name: str, namespace: str | None) -> str | None:
     if not ray.is_initialized():  # or Ray would start a cluster of its own
         raise ConnectionError("this process is not connected to Ray; call ray.init(address=…) first")
     try:
-        return str(ray.get(ray.get_actor(name, namespace).address.remote(), timeout=ATTEMPT))
+        return str(ray.get(ray.get_actor(name, namespace).address.remote(), timeout=ATTEMPT_TIMEOUT))
     except (GetTimeoutError, ActorUnavailableError):
         return None
     except ValueError:

@@ -53,7 +53,7 @@ REQUESTS_A_SECOND: Final = 30
 HELD_BYTES: Final = 64 * 1024 * 1024
 """Maximum total size of a server's unanswered requests: the default limit of one message."""
 
-LATE: Final = 100
+MAX_LATE_ANSWERS: Final = 100
 """Maximum of our cancelled requests that a server may still answer, against the specification's advice."""
 
 NOT_AN_ANSWER: Final = nullcontext()
@@ -115,7 +115,7 @@ class IncomingRequests:
         """Count a request that the server is asked to cancel. A late answer may come."""
         if self._awaited:
             self._awaited -= 1
-            self._late = min(self._late + 1, LATE)
+            self._late = min(self._late + 1, MAX_LATE_ANSWERS)
 
     def count_answered(self) -> bool:
         """Count an answer of the server. Return False if no request is waiting for one."""

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from ._credentials import Masker
 
 
-RECORD: Final = 256 * 1024
+MAX_RECORD: Final = 256 * 1024
 """Maximum characters of a record. Tracebacks of deep nurseries have some ten thousand, and must not be cut."""
 
 
@@ -50,7 +50,7 @@ class _Ours:
 
 _ours: Final[ContextVar[_Ours | None]] = ContextVar("ours", default=None)
 
-LOGGED: Final = 10
+MAX_KINDS_LOGGED: Final = 10
 """Maximum kinds of invalid notifications that are logged for a connection."""
 
 
@@ -80,7 +80,7 @@ class _Safe(logging.Filter):
             traceback = mask(record.exc_text or logging.Formatter().formatException(record.exc_info))
             if self._own:
                 for words in map(mask, _words_in(record.exc_info[1])):
-                    traceback = traceback.replace(words, indented(plain_text(words, limit=RECORD, lines=True)))
+                    traceback = traceback.replace(words, indented(plain_text(words, limit=MAX_RECORD, lines=True)))
                 traceback = _plain(traceback)
             record.exc_text = traceback
         return True
@@ -100,14 +100,14 @@ def _words_in(error: BaseException | None) -> Iterator[str]:
 def _plain(text: str) -> str:
     # Some characters without a width count as printable, but none of them is ASCII.
     simple = text.isascii() and text.replace("\n", "").isprintable()
-    return text if simple else plain_text(text, limit=RECORD, lines=True)
+    return text if simple else plain_text(text, limit=MAX_RECORD, lines=True)
 
 
 class _OfSession(logging.Filter):
     """Names the server in records of the SDK's session, which an unconfigured program writes to stderr.
 
-    Each kind of warning about invalid notifications is logged once per connection, up to `LOGGED` kinds: the SDK logs
-    each notification with a traceback, megabytes a second.
+    Each kind of warning about invalid notifications is logged once per connection, up to `MAX_KINDS_LOGGED` kinds: the
+    SDK logs each notification with a traceback, megabytes a second.
     """
 
     def __init__(self) -> None:
@@ -126,7 +126,7 @@ class _OfSession(logging.Filter):
         why = f" ({first_of(problem)})" if isinstance(problem, ValidationError) else ""
         record.msg = text = f"{plain_text(record.getMessage(), limit=200)}{why}; further ones are not logged"
         record.exc_info = record.exc_text = None
-        is_new = text not in kinds and len(kinds) < LOGGED
+        is_new = text not in kinds and len(kinds) < MAX_KINDS_LOGGED
         if is_new:
             kinds.add(text)
         return is_new

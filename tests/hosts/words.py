@@ -25,7 +25,7 @@ from ..servers.processes import eventually
 from .cluster import NAME, Nodes, cluster, place, start_host
 
 PATIENCE: Final = 3.0
-"""Seconds to wait for an actor here, in place of `hosts.WAIT`."""
+"""Seconds to wait for an actor here, in place of `hosts.ADDRESS_TIMEOUT`."""
 
 
 class Failing(RayHost):
@@ -167,16 +167,16 @@ def main(folder: Path) -> None:
         said["another namespace"] = asked(NAME, "elsewhere")
         host = start_host(nodes, folder, counting=counting(folder / "ledger"))
         said["address"] = asked(NAME)
-        wait = hosts.WAIT
+        wait = hosts.ADDRESS_TIMEOUT
         said |= dead(nodes, folder)
         said |= pickled()
         said["restarted"] = restarted(nodes, folder)
         pid = nodes.process("RayHost")
         os.kill(pid, signal.SIGSTOP)
-        vars(hosts)["WAIT"] = PATIENCE
+        vars(hosts)["ADDRESS_TIMEOUT"] = PATIENCE
         said |= trio.run(while_suspended)
-        vars(hosts)["WAIT"] = wait
-        threading.Timer(2 * hosts.ATTEMPT, os.kill, [pid, signal.SIGCONT]).start()
+        vars(hosts)["ADDRESS_TIMEOUT"] = wait
+        threading.Timer(2 * hosts.ATTEMPT_TIMEOUT, os.kill, [pid, signal.SIGCONT]).start()
         said["resumed"] = asked(NAME)
         del host
     print(json.dumps(said))

@@ -21,7 +21,7 @@ from mcp_actors import (
     Stdio,
     open_servers,
 )
-from mcp_actors.transports.stdio._link import INPUT_WAIT
+from mcp_actors.transports.stdio._link import INPUT_INTERVAL
 from tests.idle_clock import IdleClock
 
 from . import wire_server
@@ -177,7 +177,7 @@ async def test_a_call_that_was_read_is_answered_after_the_server_has_closed_its_
     os.mkfifo(fifo)
     async with open_servers(config(tmp_path / "log", stop_timeout=0.1)) as servers:
         async with calls(1, servers["a"].call_tool, "finish", {"when": str(fifo)}) as outcomes:
-            await trio.sleep(10 * INPUT_WAIT)
+            await trio.sleep(10 * INPUT_INTERVAL)
             assert not outcomes[0].over
             os.close(os.open(fifo, os.O_WRONLY))
         assert text_of(outcomes[0].value) == "finished"

@@ -20,7 +20,7 @@ from mcp_actors import (
     open_servers,
 )
 from mcp_actors.kernel import Event
-from mcp_actors.transports._exchange import LATE
+from mcp_actors.transports._exchange import MAX_LATE_ANSWERS
 from mcp_actors.transports._messages import ReadingPace
 from mcp_actors.transports.stdio._pipes import PipeReader
 from tests.programs import FULL_SIZE
@@ -169,12 +169,12 @@ async def test_calls_that_are_cancelled_and_never_answered_let_the_server_write_
     machine = Machine("legacy")
     with machine.installed():
         async with open_servers(machine.config(health=QUIET)) as servers:
-            for _ in range(3 * LATE):
+            for _ in range(3 * MAX_LATE_ANSWERS):
                 with trio.move_on_after(1):
                     await servers["a"].call_tool("mute", meta=meta)
             assert not counted
             for request in machine.now.server.muted:
                 machine.now.server.reply(request, {"content": []})
             await wait_all_tasks_blocked()
-            assert len(counted) == 2 * LATE
+            assert len(counted) == 2 * MAX_LATE_ANSWERS
             await servers["a"].call_tool("echo")

@@ -42,7 +42,18 @@ from .._values import (
 from ._keys import OF_OAUTH, SETTINGS
 from ._programs import predefined
 
-_ENTRY: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
+_OUTSIDE_SETTINGS: Final = (
+    "command",
+    "args",
+    "cwd",
+    "env",
+    "url",
+    "headers",
+    "socket",
+    "server",
+    "secret",
+    "secret_file",
+)
 """Options outside an entry's settings."""
 
 _CREDENTIAL_PREFIX: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
@@ -105,7 +116,7 @@ class _Dumping:
             entry["type"] = kind
         settings = {}
         for name, value in self._options(transport):
-            if name in _ENTRY:
+            if name in _OUTSIDE_SETTINGS:
                 entry[name] = value
             elif name == "auth" and not isinstance(value, str):
                 entry["oauth"] = value

@@ -31,7 +31,7 @@ from .._validators import a_type, shown
 
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
-_MEMBER: Final = re.compile(r'"(\w+)": ')
+_JSON_MEMBER: Final = re.compile(r'"(\w+)": ')
 _SHOWN_OF_KEY: Final = 40  # characters of a key in a message
 
 
@@ -82,7 +82,7 @@ def did_you_mean(word: object, choices: Iterable[str]) -> str:
 
 def in_notation(source: str, problem: str) -> str:
     """Return a problem with its examples in the notation of the file, which is TOML or JSON."""
-    return _MEMBER.sub(r"\1 = ", problem) if source.endswith(".toml") else problem
+    return _JSON_MEMBER.sub(r"\1 = ", problem) if source.endswith(".toml") else problem
 
 
 def bad(source: str, path: str, problem: str) -> ConfigError:

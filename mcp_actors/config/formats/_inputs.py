@@ -23,7 +23,7 @@ from .._values import Secret
 from ._file import child, found
 
 _ID: Final = re.compile(r"[\w.-]{1,64}")
-_NAMED_KEYS: Final = 10  # inputs named in a message
+_NAMED_INPUTS: Final = 10  # inputs named in a message
 IN_INPUT: Final = ("id", "type", "description", "default", "options", "password", "command", "args")
 """The keys of an input; the last two belong to the refused type ``command``."""
 
@@ -76,7 +76,7 @@ class Inputs:
     def _asked(self, name: str) -> str | ConfigError:
         described = self._described.get(name)
         if described is None:
-            known = ", ".join(map(repr, islice(self._described, _NAMED_KEYS)))
+            known = ", ".join(map(repr, islice(self._described, _NAMED_INPUTS)))
             remedy = f"its inputs are: {known}" if known else "add it to 'inputs', or write ${NAME} for a variable"
             return ConfigError(self.problem or f"input {name!r} not found in this file; {remedy}")
         if isinstance(described, ConfigError):

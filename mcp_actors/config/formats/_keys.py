@@ -31,17 +31,19 @@ from ._programs import ANY, Program, is_comment
 SETTINGS: Final = "mcp_actors"
 """The key of this package's settings in an entry."""
 
-_OF_KIND: Final[Mapping[Kind, str]] = {
+_WORDS_OF_KIND: Final[Mapping[Kind, str]] = {
     "stdio": "stdio local",
     "http": "http streamable streamablehttp",
     "sse": "sse",
     "url": "remote",
     "socket": "socket",
 }
-TRANSPORT_KINDS: Final[Mapping[str, Kind]] = {word: kind for kind, words in _OF_KIND.items() for word in words.split()}
+TRANSPORT_KINDS: Final[Mapping[str, Kind]] = {
+    word: kind for kind, words in _WORDS_OF_KIND.items() for word in words.split()
+}
 """Value of ``type`` or ``transport``, in lower case and without ``-``, ``_`` and blanks → kind."""
 
-_OF_FIELD: Final = {
+_KEYS_OF_FIELD: Final = {
     **{name: name for name in ("args", "cwd", "server", "secret", "secret_file")},
     "env": "env environment",
     "env_from": "env_vars",
@@ -50,7 +52,7 @@ _OF_FIELD: Final = {
     "auth": "auth bearer_token",
     "address": "socket",
 }
-TRANSPORT: Final[Mapping[str, str]] = {key: field for field, keys in _OF_FIELD.items() for key in keys.split()}
+TRANSPORT: Final[Mapping[str, str]] = {key: field for field, keys in _KEYS_OF_FIELD.items() for key in keys.split()}
 """Key → field of `Stdio`, `Http`, `Sse` or `Socket`."""
 
 SERVER: Final[Mapping[str, str]] = {

@@ -51,7 +51,7 @@ loaded kernel closes pipes many milliseconds before it reports an exit."""
 OBITUARY_WAIT: Final = 0.5
 """Seconds for the process to exit and end stderr after a failed connect. The error quotes stderr."""
 
-INPUT_WAIT: Final = 0.25
+INPUT_INTERVAL: Final = 0.25
 """Seconds between two looks at a server that no longer reads. An exiting process closes stdin first, and its last
 output and exit code should be known before the loss."""
 
@@ -176,7 +176,7 @@ class StdioLink(LinesLink):
         """
         await wait_no_reader(self._process.stdin)
         for _ in range(2):  # an abandoned process that writes without end does not keep the connection
-            await trio.sleep(INPUT_WAIT)
+            await trio.sleep(INPUT_INTERVAL)
             if self._stopping or unread_bytes(self._process.stdin) == 0:
                 return
             if not unread_bytes(self._process.stdout):

@@ -10,7 +10,7 @@ from hypothesis import given, strategies as st
 from mcp.types import ErrorData, JSONRPCError, JSONRPCNotification, JSONRPCRequest, JSONRPCResponse
 
 from mcp_actors import LimitExceeded
-from mcp_actors.transports._exchange import EARNED, HELD_BYTES, LATE, REQUESTS_A_SECOND, IncomingRequests
+from mcp_actors.transports._exchange import EARNED, HELD_BYTES, MAX_LATE_ANSWERS, REQUESTS_A_SECOND, IncomingRequests
 
 from ...messages import Said
 
@@ -54,11 +54,11 @@ def test_a_request_counts_until_its_response_is_sent() -> None:
 
 def test_a_cancelled_request_waits_for_no_answer_but_one_may_come() -> None:
     requests = IncomingRequests("a", 1)
-    for _ in range(LATE + 5):
+    for _ in range(MAX_LATE_ANSWERS + 5):
         with requests.sending(asks(1)), requests.sending(takes_back(1)):
             assert not requests.awaits_answer
     requests.count_cancelled()  # of a request that was answered meanwhile
-    assert [requests.count_answered() for _ in range(LATE + 1)] == [True] * LATE + [False]
+    assert [requests.count_answered() for _ in range(MAX_LATE_ANSWERS + 1)] == [True] * MAX_LATE_ANSWERS + [False]
 
 
 def test_a_cancelled_request_does_not_count_and_ids_compare_as_in_the_sdk() -> None:
