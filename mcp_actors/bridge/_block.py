@@ -1,18 +1,18 @@
 """Run Trio around a block of asyncio code.
 
-An `AsyncioDoor` starts a `TrioRun`. Its main task, a `BlockProxy`, opens servers or a supervisor around the block, and
-closes the opened thing when the block ends, by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a
-closed event loop. The opened thing decides which exception leaves, as on Trio; a cancellation meanwhile may replace the
-exception.
+An `AsyncioDoor` (the program's ``async with``) starts a `TrioRun`. The run's main task (`BlockProxy.run`) opens servers
+or a supervisor, and closes them when the block ends: by its own code, a cancellation, Ctrl-C, a failure on Trio's side
+or a closed event loop. As on Trio, they decide which exception leaves; a cancellation while ``__aexit__`` waits may
+replace the exception.
 
 | the block | the Trio run |
 |---|---|
 | is left | ends before ``__aexit__`` returns |
-| is dropped | ends without the block, at the latest in the exit handler; a guest run ends only in its thread |
-| is not left by its task after a failure on Trio's side | ends without the block |
+| is dropped (`GeneratorExit`, or never left) | ends without the block, at exit or before; a guest only in its thread |
+| is not left, although its task has ended and Trio's side has failed | ends without the block |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run, with its thread or turns; the lanes; an exit handler.
+Owns: the Trio run, with a thread or a queue of turns; each `ThreadLane`; an exit handler.
 Writes: the state of the bridge; cancels the task of the block, and callbacks.
 Calls: _bridge, _signals.
 """

@@ -12,11 +12,12 @@ Theory of operation
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
 
-Between threads, each side posts functions through a `ThreadLane`. In a shared thread, `run_now` or the interrupt guard
-of a guest calls the functions.
+Between threads, each side posts functions through a `ThreadLane`. In a shared thread, `run_now` (trio-asyncio) or the
+`InterruptGuard` of a guest calls the functions.
 
-The nursery outlives the actors and servers of a block, so they can answer while they stop. Then `Bridge.end` fails all
-requests without an answer; on trio-asyncio, once the loop has closed, `Bridge.abandon` withdraws these requests.
+The nursery outlives the actors and servers of a block, so they can answer while they stop. Once the Trio run has ended,
+`Bridge.end` fails all requests without an answer; on trio-asyncio, `Bridge.abandon` withdraws them once the loop has
+closed.
 
 Owns: the requests of a bridge; the eventfd of a lane; the task that reads a stream.
 Writes: the log; the state of a `Bridge`, which ``_block`` writes too.

@@ -1,11 +1,11 @@
 """Let Trio's side use functions, servers and signals of an asyncio program.
 
 A task on Trio's side waits while a task on the event loop runs the program's function. Either may be cancelled, and
-either side may end first. Not adapted are predicates of filters, ``http_client``, auth flows of httpx2 and token
-stores.
+either side may end first. Predicates of filters, ``http_client``, auth flows of httpx2 and token stores run on Trio's
+side.
 
 Owns: the tasks of callbacks, which ``_block`` ends; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: `Bridge.callbacks` and `Bridge.adapted`; the log; handlers of signals; a signal, if the event loop is closed.
+Writes: `Bridge.callbacks`, `adapted`, `hurry`; the log; handlers of signals. Repeats a signal if the loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

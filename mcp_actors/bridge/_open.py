@@ -2,10 +2,10 @@
 
 `open_servers` and `open_supervisor` return an `AsyncioDoor`, which calls the function of the same name for Trio
 programs. ``_callbacks`` adapts the functions and signals of the program, but not actors. In `open_asyncio_loop`
-both sides share a thread, without an `AsyncioDoor`; failures of the loop and the block are joined.
+both sides share a thread, without an `AsyncioDoor`; failures of the loop and the block leave as one exception.
 
 Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests.
-Writes: the log. To import trio-asyncio changes asyncio for the process.
+Writes: the log. Importing trio-asyncio changes asyncio for the process.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
 

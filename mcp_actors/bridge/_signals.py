@@ -1,8 +1,8 @@
 """Receive signals where Trio runs next to an event loop.
 
 Python runs handlers in the main thread only, between any two lines. Trio may run in another thread, or as a guest whose
-scheduler a handler must not interrupt. Nothing is installed outside the main thread, and no handler for a signal that
-is ignored or has its default action.
+scheduler a handler must not interrupt. Nothing is installed outside the main thread. A signal that is ignored, or has
+its default action, gets no handler.
 
 Owns: the pipe of a `SignalWakeup`.
 Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; restores the previous ones, unless replaced since.
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 class InterruptGuard:
     """A handler for SIGINT that delays the previous handler while the guest runs protected code.
 
-    The guest's code is its turns, and the steps of the bridge between turns. All other code is the host's, and is
+    The guest's code runs in turns, and in steps of the bridge between turns. All other code is the host's, and is
     interrupted as without a guest.
     """
 

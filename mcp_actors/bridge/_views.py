@@ -6,8 +6,8 @@ they read single values, or copies made in one step.
 | method on Trio's side | method of the view |
 |---|---|
 | async | async; `Bridge.call` |
-| async, sends a request to a server | async; `Bridge.ask` |
-| sync, acts, or reads much (`tree`) | async; `View._step`, during which nothing else acts there |
+| async, sends a request to a server / a call to an actor | async; `Bridge.ask` / `Bridge.send` |
+| sync, acts, or reads much (`tree`) | async; `View._step`: nothing else acts on Trio's side meanwhile |
 | sync, reads a little | sync; in the thread of the caller |
 | ``async with`` of a stream | the same, with an `AsyncioStream` |
 

@@ -1,9 +1,9 @@
 """Open servers around a block of code without an event loop.
 
-The program calls from threads, which nothing can cancel, and may drop a block without leaving it. So the door
-(`ThreadDoor`), the group and all refs share a bridge object that Trio's side does not hold (`ThreadBridge.held`): once
-the program has dropped them all, a finalizer ends the Trio run. The thread that leaves a block, or the exit handler,
-waits for the end of the run.
+Nothing can cancel a thread: after a failure of the group, calls raise. A program may drop a block without leaving it,
+so the block (`ThreadDoor`), the group and all refs share a bridge object that Trio's side does not hold
+(`ThreadBridge.held`): once the program has dropped them all, a finalizer ends the Trio run. The thread that leaves a
+block, or the exit handler, waits for the end of the run.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
 Writes: the log; `Bridge.hurry`; handlers of signals while a block starts.

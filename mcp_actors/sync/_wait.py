@@ -1,14 +1,14 @@
 """Wait in a thread for an answer of Trio's side.
 
-Trio's side puts steps into a queue of the thread: to look at an answer, or to run a callback. A waiting thread runs the
-steps of all its calls, because a callback may call servers too.
+Trio's side puts steps into a queue of the thread: to look at an answer, or to run a callback. A callback may call
+servers too, so a waiting thread runs the steps of all its calls.
 
 In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. Therefore:
 
 - Single calls of C (`SimpleQueue.put`, `set.add`) change what several threads use. A lock taken in Python, as in
   `threading.Event`, could stay taken, and Trio's thread would hang.
-- An interrupted call withdraws the request, which wakes Trio's side too, in case the interrupt came just before the
-  call's own wake-up.
+- An interrupted call withdraws the request, also to wake Trio's side in case the interrupt came just before the call's
+  own wake-up.
 - The answer is set before the step, and only the answer ends the waiting, so a step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.

@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 GRACE: Final = 10.0
-"""Seconds for descriptors and threads to go away: after handing over a result, a worker thread of Trio still has
-bookkeeping to do, for milliseconds on a loaded machine. Child processes have no grace."""
+"""Seconds for descriptors, threads and tasks to go away: after handing over a result, a worker thread of Trio still has
+bookkeeping to do, for milliseconds on a loaded machine."""
 
 
 class ChildProcess(NamedTuple):
