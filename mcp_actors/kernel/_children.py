@@ -1,32 +1,33 @@
 """Start and stop the children of a supervisor, in order.
 
-Changes, failures and first starts of many children overlap, and each must see the table as left by the changes before.
-One task, the manager, therefore takes job after job from a queue. `Recovery` in ``_supervisor`` decides about failures.
+Changes, failures and first starts overlap, and each must see the table as left by the changes before. One task, the
+manager, therefore takes jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
 Theory of operation
 -------------------
-Tasks in the supervisor's nursery:
+If a shield in a child outlasts the kill, the child is reported as *overdue*: the manager goes on, and the remaining
+work follows when the child ends. Tasks in the supervisor's nursery:
 
 - an *owner* per running child (`Run.run`), from start to end. An end by itself becomes a job if the child had started
   or was overdue;
-- an *alarm* per group in back-off, and per parked child with a retry: sleeps, then queues the start;
-- a task per group that is due while a member is overdue: waits for the member, then queues the start;
-- in an inner nursery, which ends first: the *manager* (`manage`). Made without the manager: awaited first starts, stops
-  of children that do not serve, changes of a pool's size, and the stops at the supervisor's end;
+- an *alarm* per group (of children restarted together) in back-off, and per parked child with a retry: sleeps, then
+  queues the start;
+- a task per group that an overdue member delays: waits for the member, then queues the start;
+- in an inner nursery, which ends first: the *manager* (`manage`);
 - with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
 
-While the manager is idle, a requested change begins in the step of the request (`change`), and concludes in the step in
-which the child serves or has ended. Until then the manager takes no job. A start that fails or has a ``start_timeout``
-makes the rest of the change the next job.
+Not in the queue: awaited first starts, stops of children that start, end or wait for a start, changes of a pool's size,
+and the stops at the supervisor's end.
 
-If a shield in a child outlasts the kill, the child is reported as overdue, and the manager goes on. The remaining
-work follows when the child ends.
+While the manager is idle, a requested change begins in the step of the request (`change`), and concludes in the step in
+which the child serves or has ended. Until then, with sequential starts, the manager takes no job. If the start fails or
+has a ``start_timeout``, the rest of the change is the next job.
 
 With ``start_order="parallel"`` a job only waits for the stops of a restarting group. The task that waits for a start
 must then check the child again: a stop, or a restart of the group, may have come first.
 
-Owns: the job queue, the manager and the tasks above.
-Writes: the child table; records and mailboxes of the supervisor, its children and actors below.
+Owns: the child table, the job queue, the owners, the manager and the tasks of changes.
+Writes: records and mailboxes of the supervisor, its children and actors below.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 

@@ -1,7 +1,7 @@
 """Detect calls that would deadlock, and note for whom a task works.
 
-A circle of calls would hang forever, silently; the last call of a circle raises an error instead. The check must cost
-nearly nothing while nothing is wrong, and never refuse a call that would return.
+A circle of calls would hang forever, silently; the call that closes the circle raises an error instead. The check must
+cost nearly nothing while nothing is wrong, and never refuse a call that would return.
 
 Theory of operation
 -------------------
@@ -10,24 +10,22 @@ The nodes of the wait-for graph::
     node                       waits for
     handling (`Envelope`)      calls made by the handler; children, if the message changes a child table
     `Incarnation`              while starting or ending: calls of its own code, handlers, and children that start or end
-    `Mailbox`                  messages in the actor's slots; without a serving actor, the incarnation that starts, or
-                               has to be over first
-    `ControlLane`              handlers of control messages; without a serving actor, as for the mailbox
+    `Mailbox`                  messages in the actor's slots; while none are served, the incarnation that starts or ends
+    `ControlLane`              handlers of control messages; while none are served, as for the mailbox
     manager (`Children`)       children that start or end
 
 A mailbox or control lane is stuck if all blockers are; any other node, if one is. The graph is not stored, but walked
 when a node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then
-nodes that are no longer stuck without the removed ones, until nothing changes. If the place of the call remains, the
-wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
+nodes that are no longer stuck without the removed ones, until nothing changes. If the node where the new call waits
+remains, the wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
 
-A handler waits for the tasks below its slot, and so for their calls (`current_sender`), and for calls of a task that
-has joined the handler (`act_for`). A task in a nursery outside the handler only inherits context variables. Calls under
-a deadline of the caller end by themselves, and are left out (`is_bounded`).
+Calls by tasks in nurseries within a handler count as the handler's (`current_sender`), and by a task that has joined
+the handler (`act_for`). A task in a nursery outside the handler only inherits context variables. Calls under a deadline
+of the caller end by themselves, and are left out (`is_bounded`).
 
-A node with several calls is stuck if a single call is: a program that races calls against each other contains a
-deadlock.
+Code that races several calls is stuck if a single call is: the program contains a deadlock, whichever call wins.
 
-Owns: two context variables, for whom a task works.
+Owns: the context variables `serving` and `_joined`, for whom a task works.
 Writes: the calls of a sender. Reads Trio's tasks, nurseries, contexts and deadlines.
 Calls: nothing.
 """
@@ -48,7 +46,7 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""The length at which a sender's list first drops answered calls; later, twice the unanswered calls more."""
+"""A sender's list first drops answered calls at this length, later at this plus twice the calls kept."""
 
 
 class Node:

@@ -2,7 +2,7 @@
 
 A `Later` may be used too late, twice or never; ``_serving`` decides what happens then.
 
-Owns: nothing; the requests of an incarnation own an open `Later`.
+Owns: nothing; the `Requests` of an incarnation own an open `Later`.
 Writes: the answer to a message, through `Settles`.
 Calls: nothing.
 """
@@ -46,10 +46,10 @@ class Later(Handle, Generic[T]):
 
     Attributes:
         message: the message.
-        on_cancel: called with this object, once, if the caller leaves, the deadline expires, or the incarnation ends:
-            by the owner task, in the sender's context variables, before ``running()`` is left. With None, the default,
-            the slot is then free. With a function, while the incarnation goes on, `reply` or `fail` must free the slot;
-            the answer is dropped. An exception of the function is a crash.
+        on_cancel: called once, with this object, if the caller leaves, the deadline expires, or the incarnation ends.
+            The owner task calls, in the sender's context variables, before ``running()`` is left. None, the default,
+            frees the slot. A function leaves the slot taken until `reply` or `fail`, whose answer is dropped, or until
+            the incarnation ends. An exception of the function is a crash.
         keep_slot: False if the slot is free as soon as the handler has returned.
     """
 

@@ -37,20 +37,19 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# Three lanes, each in the order of arrival, and each for ``size`` new envelopes:
+# Three lanes, each in the order of arrival, with room for ``size`` envelopes (a returning one always fits):
 #
 # - *control*: overtakes the others, and needs no in-flight slot;
 # - *queue*: the envelopes that incarnations take;
-# - *postponed*: set aside by a handler. The envelopes return to their old places when the actor resumes, and when the
-#   next incarnation begins to serve.
+# - *postponed*: set aside by a handler. The envelopes return to their old places at `Actor.resume`, and when the next
+#   incarnation begins to serve.
 #
 # Envelopes that find the queue full wait in the *entrance*. A ``call`` waits there as in the queue, because the caller
 # waits for the answer anyway; the sender of a ``tell`` waits until the envelope moves up. A full control lane takes
 # more envelopes, but the sender of a ``tell`` waits until the envelope is taken.
 #
-# Each change (a sender, a finished request, a starting incarnation) moves all envelopes that can move, in one
-# synchronous step: straight to a handler whenever a slot is free. A Ctrl-C waits for the end of the step, or it could
-# lose an envelope between two lanes.
+# Each change (a sender, a finished request, a starting incarnation) moves envelopes straight to a handler whenever a
+# slot is free. A Ctrl-C waits for the end of the step, or it could lose an envelope between two lanes.
 
 
 OverflowPolicy = Literal["wait", "fail", "drop_oldest"]

@@ -5,7 +5,7 @@ any moment. The user must get one exception that says why, after a bounded clean
 
 Theory of operation
 -------------------
-Besides the sweeper, which closes idle slots of actors, two tasks run in the nursery of `_run`: the owner of the root
+Besides the `Sweeper` (idle slots, warnings, kills), two tasks run in the nursery of `_run`: the owner of the root
 actor, which shields itself once started; and a shielded task (`_end`) that waits for the end of the block or of the
 root, and then stops the root. So the block ends first, unless the root does, and clean-up calls in the block are still
 answered. Once the root has started, a cancellation of the user's task does not cut the stop short.

@@ -1,11 +1,10 @@
 """Pools: equal actors behind one reference.
 
-A pool is a supervisor of its members. Without a key, messages wait in the pool's mailbox, and finding the freest member
-must not cost a search. With a key, the hash of the key chooses one member's mailbox. Control messages are for the pool
-itself.
+A pool is a supervisor of its members. Without a key, messages wait in the pool's mailbox for the member with the most
+free slots. With a key, the hash of the key chooses one member's mailbox. Control messages are for the pool itself.
 
-Owns: the ranks of the members; the task `_adjust`, and a task per added member, until the start.
-Writes: records, table and mailboxes of the members; taker, route and checks of the pool's mailbox.
+Owns: the ranks of the members (free slots); the task `_adjust`, and a task per added member, until the start.
+Writes: the members' records, table, mailboxes; ``taker``, ``route``, ``accepts``, ``on_wait`` of the pool's mailbox.
 Calls: _actor, _envelope, _events, _mailbox, _record, _ref, _restart, _supervisor.
 """
 
@@ -53,9 +52,8 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# Messages wait in the pool's mailbox, in the order of arrival. The mailbox sees one taker, the `Crew`, with the free
-# slots of the freest member. A member has a mailbox too, its `MemberMailbox`, for control messages and messages to its
-# own reference, and serves it first.
+# The pool's mailbox sees one taker, the `Crew`, with the free slots of the freest member. A member has a mailbox too,
+# its `MemberMailbox`, for control messages and messages to its own reference, and serves it first.
 #
 # The freest member is found without a search. `Crew` keeps the members in *ranks* by free slots. Freeing a slot moves a
 # member to its rank (`Crew.place`). Taking a message does not: a member with fewer free slots than its rank says is

@@ -1,8 +1,8 @@
 """Run the handlers of one incarnation in a limited number of slots.
 
 A handler is foreign code, and may raise anything, leave a cancel scope open, end the incarnation, or send messages that
-come back. The mailbox hands messages over in steps of other actors, so no exception may escape from here. A Ctrl-C may
-interrupt a handler, but not the kernel around it.
+come back. The mailbox calls `Requests.take` in steps of other actors, so no exception may escape from here. A Ctrl-C
+may interrupt a handler, but not the kernel around it.
 
 Theory of operation
 -------------------
@@ -12,13 +12,13 @@ request after request. Cancelling a request cancels the slot, and the next reque
 requests end by themselves, an actor rarely opens more slots than it has requests at a time.
 
 A request is *handed over* once a slot has begun with the request, or the plain handler or `Actor.take` was called,
-before the caller left and before the incarnation ended. Afterwards, an envelope can go back to the mailbox only by
-`NotSent` or `Postpone`, or if `Actor.take` leaves the envelope to a handler that has not begun.
+unless the caller has left or the incarnation has ended by then. Afterwards, an envelope can go back to the mailbox only
+by `NotSent` or `Postpone`, or if `Actor.take` leaves the envelope to a handler that has not begun.
 
 A slot is half of the memory of an actor, so one task per tree, the `Sweeper`, closes idle slots: all but one after a
 burst of requests, and all after a minute without requests.
 
-Owns: the slots of one incarnation, and their tasks; the due plain handlers of a Trio run.
+Owns: the slots of one incarnation, and their tasks; a Trio run's queue for plain handlers.
 Writes: envelopes, ``in_flight`` and ``reentrant`` of the record.
 Calls: _actor, _circles, _later, _record, _serving.
 """

@@ -18,7 +18,7 @@ The task of an ``async def`` handler owns a message from beginning to end. Witho
 - The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back
   (`_interrupt_deferred`), except the message whose `take` or plain handler is running.
 - The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first, before ``running()`` is left, and
-  frees their slots unless the actor does.
+  frees the slots of messages without an `on_cancel`; at the end, all.
 
 After a `NotSent` while no handler runs, all slots count as taken until `TakenMessages.take_again`. With a free slot,
 the mailbox would offer the message, or a younger one, again and again. A control message needs no slot, and gets

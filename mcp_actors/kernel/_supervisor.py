@@ -3,8 +3,8 @@
 Failures, requested changes and the supervisor's own end meet in one child table. The hard parts are failures of several
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
-Owns: the child table, the restart budget, and the alarms and waiting tasks in the supervisor's nursery.
-Writes: the records of the children; emits `Restarting` and `GaveUp`.
+Owns: the restart budget, the alarms, and the tasks that wait for overdue children.
+Writes: the child table, the records of the children; emits `Restarting` and `GaveUp`.
 Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """
 

@@ -1,9 +1,10 @@
 """The child table of a supervisor, and functions on its records.
 
-A row outlives the incarnations of its child. It says which incarnation runs, and which group of children that restart
-together starts the next. Both vary independently while stops, failures and starts overlap.
+A row outlives the incarnations of its child. The row names the incarnation that runs, and the *group* (a failed child
+and the children restarted with it) that will start the next. Both vary independently while stops, failures and starts
+overlap.
 
-Owns: nothing; ``_children`` writes the table.
+Owns: nothing; ``_children`` owns the table.
 Writes: closes mailboxes, and emits `Stopped` and dead letters. Calls the factories of programs.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
@@ -31,8 +32,6 @@ if TYPE_CHECKING:
 
 # --- The child table --------------------------------------------------------------------------------------------------
 
-# A *group* is a failed child and the children that are restarted with it.
-#
 # The state of a child has two independent parts::
 #
 #     Child.run      which incarnation it has
