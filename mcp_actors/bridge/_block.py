@@ -1,9 +1,9 @@
 """Run Trio around a block of asyncio code.
 
-An `AsyncioDoor` (the program's ``async with``) starts a `TrioRun`. The run's main task (`BlockProxy.run`) opens servers
-or a supervisor, and closes them when the block ends: by its own code, a cancellation, Ctrl-C, a failure on Trio's side
-or a closed event loop. As on Trio, they decide which exception leaves; a cancellation while ``__aexit__`` waits may
-replace the exception.
+An `AsyncioBlock` (the program's ``async with``) starts a `TrioRun`. The run's main task (`BlockProxy.run`) opens
+servers or a supervisor, and closes them when the block ends: by its own code, a cancellation, Ctrl-C, a failure on
+Trio's side or a closed event loop. As on Trio, they decide which exception leaves; a cancellation while ``__aexit__``
+waits may replace the exception.
 
 | the block | the Trio run |
 |---|---|
@@ -38,7 +38,7 @@ from .._collapse import collapse, is_exit
 from .._misuse import Block, check_flavor
 from .._text import with_remedy
 from ._bridge import Bridge, ThreadLane
-from ._signals import InterruptGuard, SignalWakeup, StopNotes
+from ._signals import InterruptGuard, SignalWakeup, StopHandlers
 
 if TYPE_CHECKING:
     import asyncio
@@ -70,7 +70,7 @@ class TrioRun(ABC):
         self.on_ended = on_ended
         self.failure: BaseException | None = None
         self.wakeup = SignalWakeup(bridge.loop)
-        self.stops = StopNotes(self._hurry)
+        self.stops = StopHandlers(self._end_start)
 
     @abstractmethod
     def start(self) -> None:
@@ -90,9 +90,9 @@ class TrioRun(ABC):
         self.stops.uninstall()
         self.wakeup.uninstall()
 
-    def _hurry(self) -> None:
+    def _end_start(self) -> None:
         with suppress(RuntimeError, AttributeError):  # Trio's side has ended by itself, or has not begun
-            self.bridge.to_trio(self.bridge.hurry)
+            self.bridge.to_trio(self.bridge.end_start)
 
     def abandon(self) -> None:
         """End the run of a dropped block. Any thread may call this."""
@@ -388,7 +388,7 @@ class BlockProxy(Generic[T]):
 V_co = TypeVar("V_co", covariant=True)
 
 
-class AsyncioDoor(Block[V_co], Generic[T, V_co]):
+class AsyncioBlock(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
     One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or a failing

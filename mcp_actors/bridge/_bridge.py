@@ -83,7 +83,7 @@ class Bridge:
     """One Trio run and one event loop.
 
     Attributes:
-        hurry: lets the block begin soon, because the program is asked to stop. Called on Trio's side.
+        end_start: lets the block begin soon, because the program is asked to stop. Called on Trio's side.
         to_trio: schedules a function on Trio's side, outside any task.
         to_loop: schedules a function on the event loop's side.
         callbacks: the tasks of callbacks. Event loop's side only.
@@ -105,7 +105,7 @@ class Bridge:
         self.serving: bool = False
         self.ended: bool = False
         self.failure: BaseException | None = None
-        self.hurry: Step = lambda: None
+        self.end_start: Step = lambda: None
         self.why: str | None = None
         self.adapted: Final[dict[str, tuple[object, object]]] = {}
         self._running_loop = asyncio.get_running_loop

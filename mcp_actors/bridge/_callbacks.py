@@ -5,7 +5,7 @@ either side may end first. Predicates of filters, ``http_client``, auth flows of
 side.
 
 Owns: the tasks of callbacks, which ``_block`` ends; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: `Bridge.callbacks`, `adapted`, `hurry`; the log; handlers of signals. Repeats a signal if the loop is closed.
+Writes: `Bridge.callbacks`, `adapted`, `end_start`; the log; handlers of signals. Repeats signals if the loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """
 
@@ -410,7 +410,7 @@ class LoopSignals(Signals):
         self.check_thread()
         self._bridge = bridge
         if option == "stop_on":
-            bridge.hurry = lambda: self.end_start()
+            bridge.end_start = lambda: self.end_start()
         self._found: dict[int, Any] = {}
 
     @contextmanager

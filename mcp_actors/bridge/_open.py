@@ -1,8 +1,8 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-`open_servers` and `open_supervisor` return an `AsyncioDoor`, which calls the function of the same name for Trio
+`open_servers` and `open_supervisor` return an `AsyncioBlock`, which calls the function of the same name for Trio
 programs. ``_callbacks`` adapts the functions and signals of the program, but not actors. In `open_asyncio_loop`
-both sides share a thread, without an `AsyncioDoor`; failures of the loop and the block leave as one exception.
+both sides share a thread, without an `AsyncioBlock`; failures of the loop and the block leave as one exception.
 
 Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests.
 Writes: the log. Importing trio-asyncio changes asyncio for the process.
@@ -35,7 +35,7 @@ from ..config import Callbacks
 from ..kernel import ActorRef, ChildSpec, Observer, SupervisorOptions, SupervisorRef
 from ..servers import ServerGroup, ServerRef
 from ..servers._sources import Configured, anchored_options
-from ._block import AsyncioDoor, Host
+from ._block import AsyncioBlock, Host
 from ._bridge import Bridge, run_now
 from ._callbacks import LoopSignals, adapted_callbacks, config_from_loop, observers_from_loop, on_loop
 from ._generated_group import AsyncioServerGroup
@@ -75,7 +75,7 @@ def open_supervisor(
         asked = observers_from_loop(bridge, observers)
         return kernel.open_supervisor(*specs, name=name, observers=asked, **options)
 
-    return AsyncioDoor("open_supervisor", "mcp_actors.kernel", open_on_trio, AsyncioSupervisorRef, host)
+    return AsyncioBlock("open_supervisor", "mcp_actors.kernel", open_on_trio, AsyncioSupervisorRef, host)
 
 
 @explained
@@ -128,7 +128,7 @@ def open_servers(  # noqa: PLR0913  # as for programs on Trio
         }
         return servers.open_servers(*(config_from_loop(bridge, config) for config in given), **options | adapted)
 
-    return AsyncioDoor("open_servers", "mcp_actors", open_on_trio, AsyncioServerGroup, host)
+    return AsyncioBlock("open_servers", "mcp_actors", open_on_trio, AsyncioServerGroup, host)
 
 
 # --- Asyncio in a Trio program ----------------------------------------------------------------------------------------

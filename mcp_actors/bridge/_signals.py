@@ -143,7 +143,7 @@ class SignalWakeup:
 # --- Long starts ------------------------------------------------------------------------------------------------------
 
 
-class StopNotes:
+class StopHandlers:
     """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's handlers.
 
     A web server's handler notes the signal, and acts only after the start of its application.

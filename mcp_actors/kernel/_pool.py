@@ -75,7 +75,7 @@ class MemberMailbox(Mailbox):
         """Serve with an incarnation, whose actor also checks messages for the pool."""
         if self.accepts is not None:
             self.crew.mailbox.accepts = partial(_unless_control, self.accepts)
-        self.crew.away.pop(self, None)
+        self.crew.not_serving.pop(self, None)
         super().attach(owner)
 
     @trio.lowlevel.enable_ki_protection
@@ -107,7 +107,7 @@ class MemberMailbox(Mailbox):
             self.crew.leave(self.taker)
         super().detach()
         if not self.closed:
-            self.crew.away[self] = None
+            self.crew.not_serving[self] = None
 
     @trio.lowlevel.enable_ki_protection
     def close(self, refusal: Callable[[], ActorError]) -> list[Envelope]:
@@ -118,7 +118,7 @@ class MemberMailbox(Mailbox):
 
     def reopen(self) -> None:
         super().reopen()
-        self.crew.lanes[self] = self.crew.away[self] = None
+        self.crew.lanes[self] = self.crew.not_serving[self] = None
         self.crew.mailbox.route = None
 
 
@@ -128,7 +128,7 @@ class Crew:
     Attributes:
         change: wakes the task that adds and stops members.
         lanes: the member mailboxes that accept messages. Counting members at each change would take quadratic time.
-        away: the member mailboxes without a serving incarnation.
+        not_serving: the member mailboxes without a serving incarnation.
     """
 
     def __init__(self, record: Record, *, shrinks: bool) -> None:
@@ -136,7 +136,7 @@ class Crew:
         self.name = record.name
         self.change = Change()
         self.lanes: dict[MemberMailbox, None] = {}
-        self.away: dict[MemberMailbox, None] = {}
+        self.not_serving: dict[MemberMailbox, None] = {}
         self._record = record
         self._shrinks = shrinks
         self._rank: dict[Taker, int] = {}
@@ -207,7 +207,7 @@ class Crew:
     def closed(self, lane: MemberMailbox, refusal: Callable[[], ActorError]) -> None:
         """Answer and refuse messages, if no member is left to handle them."""
         self.lanes.pop(lane, None)
-        self.away.pop(lane, None)
+        self.not_serving.pop(lane, None)
         self.change()
         is_over = self.mailbox.taker is not self  # another incarnation has the mailbox
         waits = self._record.state == "backoff"
@@ -509,7 +509,7 @@ class Pool(Supervisor[M_contra]):
         if trio.current_time() < self._resume_at:
             return 0
         table = self._children.table
-        coming = sum(table[lane.name].in_between for lane in self._crew.away)
+        coming = sum(table[lane.name].in_between for lane in self._crew.not_serving)
         return min(self._life.record.mailbox.queued - coming, self._most - len(table))
 
     def _grow(self, nursery: trio.Nursery, missing: int) -> None:

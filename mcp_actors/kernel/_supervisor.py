@@ -143,7 +143,7 @@ class Recovery(Children):
             return
         ids = [child.spec.id] if child.alone else affected(self._policy.strategy, self.table, child.spec.id)
         plan = plan_restart([self.table[id].row(parks=self._parks) for id in ids], child.spec.id)
-        group = self.hold(child, [self.table[id] for id in plan.starts])
+        group = self.make_due(child, [self.table[id] for id in plan.starts])
         if delay > 0:
             self._set_alarm(group, delay)
         stops = [self.table[id] for id in plan.stops]
@@ -196,7 +196,7 @@ class Recovery(Children):
     # --- groups -----------------------------------------------------------------------------------------------------
 
     @staticmethod
-    def hold(cause: Child, members: Sequence[Child]) -> Group:
+    def make_due(cause: Child, members: Sequence[Child]) -> Group:
         """Make children due together, instead of with earlier groups."""
         group = Group(cause, members)
         for member in members:
@@ -241,7 +241,7 @@ class Recovery(Children):
         if end is None or self._is_settled(child, end):
             return
         self.drop(child, "restarted", noted=True)
-        due = self.hold(child, [child] if child.alone else [child, *group.due])
+        due = self.make_due(child, [child] if child.alone else [child, *group.due])
         by_place = self._policy.start_order == "parallel" and self._policy.strategy != "one_for_one"
         heappush(self._undecided, (child.number if by_place else 0, next(self._failures), due, end))
         self.put_job(self._recover_next)
@@ -282,7 +282,7 @@ class Recovery(Children):
         child.alone = True
         delay = self._decide(child, end)
         if delay is not None:
-            self._set_alarm(self.hold(child, [child]), delay)
+            self._set_alarm(self.make_due(child, [child]), delay)
         return end
 
     def _is_settled(self, child: Child, end: End) -> bool:
@@ -335,7 +335,7 @@ class Recovery(Children):
 
     async def _try_once_more(self, child: Child, probation: trio.CancelScope) -> None:
         if not probation.cancel_called:
-            await self.start_due(self.hold(child, [child]))
+            await self.start_due(self.make_due(child, [child]))
 
     def _end_of_attempts(self, child: Child, end: End) -> None:
         why = "restarting cannot help" if end.hopeless else _spent(self._policy)
@@ -455,7 +455,7 @@ class Supervisor(Actor[M_contra]):
         """Make the first starts; the manager makes starts that are not awaited."""
         if not self._policy.await_start:
             for child in children:
-                self._children.hold(child, [child])  # may then be stopped before its turn
+                self._children.make_due(child, [child])  # may then be stopped before its turn
                 child.record.mailbox.reopen()  # messages wait for its turn
             self._children.put_job(partial(self._start_unawaited, children))
             return

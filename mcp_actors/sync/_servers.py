@@ -1,12 +1,12 @@
 """Open servers around a block of code without an event loop.
 
 Nothing can cancel a thread: after a failure of the group, calls raise. A program may drop a block without leaving it,
-so the block (`ThreadDoor`), the group and all refs share a bridge object that Trio's side does not hold
+so the block (`ThreadBlock`), the group and all refs share a bridge object that Trio's side does not hold
 (`ThreadBridge.held`): once the program has dropped them all, a finalizer ends the Trio run. The thread that leaves a
 block, or the exit handler, waits for the end of the run.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
-Writes: the log; `Bridge.hurry`; handlers of signals while a block starts.
+Writes: the log; `Bridge.end_start`; handlers of signals while a block starts.
 Calls: bridge, config, kernel, servers, _generated_group, _wait.
 """
 
@@ -108,7 +108,7 @@ class _EventReceiver:
         self.ended.set_result(error)
 
 
-class ThreadDoor(Unopened, AbstractContextManager[SyncServerGroup]):
+class ThreadBlock(Unopened, AbstractContextManager[SyncServerGroup]):
     """A Trio run with servers, around a block.
 
     Any thread may leave the block. A Ctrl-C is raised after the Trio run.
@@ -237,9 +237,9 @@ def open_servers(  # noqa: PLR0913  # the arguments of `mcp_actors.open_servers`
 
     def open_on_trio(bridge: Bridge) -> AbstractAsyncContextManager[ServerGroup]:
         stops = Signals("stop_on", ())  # receives none; `end_start` ends a long start once the program is to stop
-        bridge.hurry = lambda: stops.end_start()
+        bridge.end_start = lambda: stops.end_start()
         adapted = {"callbacks": adapted_callbacks(in_thread, callbacks)}
         configs = (config_from_thread(bridge, config) for config in given)
         return servers.open_servers(*configs, stop_on=stops, **options | adapted)
 
-    return ThreadDoor(open_on_trio)
+    return ThreadBlock(open_on_trio)
