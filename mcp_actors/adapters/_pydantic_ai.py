@@ -1,11 +1,11 @@
 """Offer a group to Pydantic AI as a toolset.
 
 Durable execution is the hard part: a recovery runs the code of a workflow again, and only results of its steps are
-recorded. For three classes of toolsets, Pydantic AI turns each call into a step. `PydanticAIToolset` derives from one
-of them, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``. `DynamicToolset` requires a factory, which
-is never called here.
+recorded. Pydantic AI turns calls into steps only for three classes of toolsets. `PydanticAIToolset` derives from one of
+the three, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``. `DynamicToolset` requires a factory,
+which is never called here.
 
-Owns: nothing; tools are not kept between steps.
+Owns: nothing; tools are not kept between turns.
 Writes: nothing.
 Calls: bridge, catalog, _offer.
 """
@@ -53,7 +53,7 @@ _BEHAVIORS: Final = ("retry", "failed", "error")
 _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """Arguments are checked against the tool's own schema when it is called."""
 
-# All options of `pydantic_ai.mcp.MCPToolset`.
+# Remedy → all options of `pydantic_ai.mcp.MCPToolset`.
 MCP_TOOLSET_OPTIONS: Final = {
     CARRIED_OUT: "id max_retries tool_error_behavior process_tool_call include_instructions include_return_schema",
     "give it to open_servers()": "client client_info",
