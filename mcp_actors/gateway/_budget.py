@@ -3,9 +3,9 @@
 One budget bounds three sums for all gateways of a run of Trio:
 
 - **Bytes waiting for clients** are counted exactly. Over the limit, the identity (name of a token) with the most
-  bytes loses log messages, and then clients that have read nothing for a while, the longest first. The identity with
-  the next most bytes follows. If too many bytes still wait, new requests are refused. A result may also use the room
-  that requests in flight leave.
+  bytes loses log messages, and then its clients that have read nothing for a while are disconnected, the longest first.
+  The identity with the next most bytes follows. If too many bytes still wait, identities over an equal share begin no
+  requests. A result may also use the room that requests in flight leave.
 - **Bytes of requests in flight** are counted anew, from all sources, whenever `Budget.room` is used up. A plain call
   costs one subtraction, its end nothing, and a mistake cannot add up.
 - **Processes of servers for single sessions.** Over the limit, the longest idle session ends.

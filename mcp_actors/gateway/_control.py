@@ -48,6 +48,7 @@ PEER_SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line."""
 
 RULE: Final = "---- its next process ----"
+"""Between the stderr of two processes of a server."""
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")
 

@@ -1,11 +1,12 @@
 """Find the files of a daemon, connect to it, or start it.
 
-Two hundred clients may start at once and be killed at any moment, yet one daemon must run. A daemon inherits an
-exclusive lock, which lasts as long as the daemon. The name of its files is a hash of the user, the configuration file,
-the server (for ``FILE#server``, a daemon of a single server), the version, and the values of the variables in the file.
+A daemon serves a configuration file to all editors. Two hundred clients may start at once and be killed at any moment,
+yet one daemon must run. A daemon inherits an exclusive lock, which lasts as long as the daemon. Its files are named by
+a hash of the user, the configuration file, the server (for ``FILE#server``, a daemon of a single server), the version,
+and the values of the environment variables in the file.
 
-`attach` runs this without the package, once per session of each editor, so imports are few. The daemon and the command
-line import the package's copy.
+`attach` runs this without the package, so imports are few. The daemon and the command line import this module from the
+package.
 
 Owns: nothing; a started daemon holds the lock itself.
 Writes: lock, log and sockets of a daemon, in a folder of the user's own.
@@ -31,7 +32,7 @@ PACKAGE_VERSION: Final = "0.1.0"
 """The package's version, as a test checks. Other versions have their own daemons."""
 
 DIRECTORY: Final = "notifications/mcp_actors/directory"
-"""The notification with a client's working directory, in which its own servers start (``{"path": "/home/me"}``)."""
+"""Reports a client's working directory, in which servers for this client alone start (``{"path": "/home/me"}``)."""
 
 # --- The files of a daemon, and who may use them ----------------------------------------------------------------------
 

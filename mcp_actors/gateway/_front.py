@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 
 Changed: TypeAlias = Literal["tools", "prompts", "resources", "servers"]
-"""A kind of changed list; ``servers`` after a server has connected."""
+"""The kind of a changed list. ``servers``: a server has connected."""
 
 LIST_KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 

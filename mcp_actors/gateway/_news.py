@@ -1,9 +1,8 @@
 """Notify a client of changes and of its servers' log messages.
 
-The eras differ. A legacy client subscribes to each resource, sets one log level, and hears of changed lists once
-initialized. Since 2026-07-28 a client opens streams of notifications, and names a log level in each request.
-Subscriptions, streams and log levels are tasks of the session. A client can begin any number, so limits and `RerunTask`
-bound the tasks.
+A legacy client subscribes to each resource, sets one log level, and hears of changed lists once initialized. Since
+2026-07-28 a client opens streams of notifications, and may name a log level in each request. Each subscription, stream
+and log level is a task of the session, so limits and `RerunTask` bound their number.
 
 Owns: the subscriptions, streams and log level of one client, and the web pages that servers ask its user to complete.
 Writes: notifications, through the session; the log levels of servers.
@@ -42,7 +41,7 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 """Lowest first."""
 
 MAX_WATCHED: Final = 200
-"""Subscriptions of a client to resources. One more is refused: with a thousand, steps take a third of a second."""
+"""Subscriptions of a client to resources. One more is refused: a thousand would block the event loop for 0.3 s."""
 
 MAX_URI: Final = 64 * 1024
 """Characters of the URI of a subscription."""

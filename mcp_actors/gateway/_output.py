@@ -1,8 +1,8 @@
 """Write to clients, and notice gaps of the event loop.
 
-Bytes are written in the step that has them, as far as the client takes them. A task writes the rest in order, and the
-`Budget` counts waiting bytes; a client that does not read is disconnected once too many bytes wait for all clients.
-After a gap (the event loop did not run for a while) everything read may be late, so the heart notifies all connections.
+Bytes are written at once, as far as the client takes them, unless more answers are due (`at_once`). A task writes the
+rest in order, and the `Budget` counts and bounds waiting bytes. After a gap (the event loop did not run for a while)
+unread requests may have been given up, so the `Heart` notifies all connections.
 
 Owns: the bytes waiting for each client.
 Writes: one descriptor for each `DescriptorWriter`; the counts of the `Budget`.
@@ -33,6 +33,7 @@ OUTPUT_BACKLOG: Final = 1024 * 1024
 """Bytes waiting for a client at which reading from it stops."""
 
 BEAT: Final = 0.25
+"""Seconds between looks at the clock."""
 
 GAP: Final = 0.5
 """Seconds that a look at the clock may be late. More is a gap."""

@@ -1,7 +1,8 @@
-"""Serve the servers of one client alone.
+"""Run the servers that each client has for itself.
 
-Each client gets a group of its own for the time of a session. The servers may ask a legacy client for input, messages
-of a model and roots, as far as the client can answer. Their log messages reach no other client.
+Each session opens a group of servers that are not shared. The servers may ask a legacy client for input, messages of a
+model and roots, as far as the client can answer. Their log messages reach no other client. Shared servers use
+`in_background`, too.
 
 Owns: the group of one client, and the tasks that start the servers.
 Writes: questions and log messages, through the session.
@@ -47,7 +48,7 @@ Servers = TypeVar("Servers", ServerConfig, LoadedConfig)
 
 
 def in_background(servers: Servers) -> Servers:
-    """Return servers that connect while clients are served already, and may fail; see `Front.required`."""
+    """Return configurations of servers that connect in the background, and may fail; see `Front.required`."""
     if isinstance(servers, LoadedConfig):
         return attrs.evolve(servers, servers=tuple(map(in_background, servers.servers)), required=frozenset())
     return attrs.evolve(servers, connect="lazy", required=False, on_failure="park")

@@ -1,7 +1,7 @@
 """Pass messages between a client on stdio and one daemon after another.
 
-Theory of operation. A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing, and
-knows the unanswered requests. When the daemon ends:
+A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing, and knows the unanswered
+requests. When the daemon ends:
 
 - A request written as a whole fails with the outcome ``unknown``, because the daemon may have carried it out. Requests
   that are safe to repeat are sent again.
@@ -9,7 +9,7 @@ knows the unanswered requests. When the daemon ends:
   ``initialize``, a log level, subscriptions. The next message starts a daemon.
 - Requests of daemons get ids of this program, so late answers never reach another daemon.
 
-`attach` runs this file without the package, once per session of each editor, so imports are few.
+`attach` runs this file without the package, so imports are few.
 
 Owns: one session: its unanswered requests, and the connection to a daemon.
 Writes: stdout, stderr, and the socket; starts a daemon.
@@ -46,10 +46,10 @@ class Line:
 
     Attributes:
         id: the id as JSON; empty except for a request.
-        state: the part of the session that the line sets, or, after ``-``, removes; empty for none.
+        state: the part of the session that the line sets, or ``-PART`` for a removed part; or empty.
         again: if unanswered, the next daemon gets the line too.
         own: only the present daemon gets the line.
-        former: the previous line for the part, until this line is answered.
+        former: the line that set the part before, until this line is answered.
         written: a daemon may have read the line.
         cancelled: the client does not wait for the answer.
     """

@@ -2,13 +2,13 @@
 
 The hard part is a request whose cancellation is on its way. A connection therefore reads all available data, up to
 `CLIENT_READ_BYTES`, before beginning a request. After a gap (the process was frozen, or one step took too long)
-requests wait for a *fence*: the client's answer to a ``ping``, or the end of the stream. Without an answer within
-`FENCE_TIMEOUT`, held requests fail as not sent.
+requests wait for a *fence* that arrives behind all earlier cancellations: the client's answer to a ``ping``, or the end
+of the stream. Without an answer within `FENCE_TIMEOUT`, held requests fail as not sent.
 
 In its first line a client over a unix socket may name one server, and then sees only that server. A client over TCP
 must name a server and prove the secret.
 
-Owns: the task and descriptors of each client, and the counts of clients and strangers.
+Owns: the task and descriptors of each client, and the counts of clients and unproven connections.
 Writes: answers to clients; the blocking mode of stdin and stdout, restored at the end.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """

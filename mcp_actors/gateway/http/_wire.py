@@ -1,12 +1,12 @@
 """Read requests from one HTTP connection, and write the reply to each.
 
-One task of the `Site` watches all connections with a selector. A request that arrives whole is taken in a step of that
-task, so most calls wake no other task. Everything else (half a request, chunks, pipelining, errors) goes to the
+One task (`HttpDoor.read`) watches all connections with a selector. A request that arrives whole is taken in a step of
+that task, so most calls wake no other task. Everything else (half a request, chunks, pipelining, errors) goes to the
 connection's own task. The task starts with the first bytes: a flood of silent connections costs no tasks.
 
-Before a request begins, and while a reply is due, the connection checks whether the client has left; unread bytes do
-not hide this. A head is not parsed if the connection's previous head had the same bytes. No connection has a timer:
-`HttpConnection.check`, called every second, ends what takes too long.
+Before a request begins, and while a reply is due, the connection checks whether the client has left; on Linux, unread
+bytes do not hide a departure. A head is not parsed if the connection's previous head had the same bytes. No connection
+has a timer: `HttpConnection.check`, called every second, ends what takes too long.
 
 Owns: the socket and task of each connection, and the reply in progress.
 Writes: replies; the connection's entries in its `Site` and in the heart.
