@@ -4,7 +4,7 @@ Changes of the set go to the lifecycle actor. `translate` turns kernel errors ab
 about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
-Writes: the sources, when the lifecycle actor applies a reload.
+Writes: the sources and the roster, when the lifecycle actor applies a reload.
 Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """
 

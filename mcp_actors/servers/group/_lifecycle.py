@@ -1,6 +1,6 @@
-"""Carry out changes of the set of servers, and run their loops.
+"""Carry out changes of a group, and run the loops of its servers.
 
-A change must be completed even if its caller is cancelled half-way, so an actor, a child of the group, carries it out.
+A change is completed even if its caller is cancelled half-way, because an actor of the group carries it out.
 
 Theory of operation
 -------------------
@@ -8,8 +8,8 @@ Theory of operation
 *Changes of the set* (add, remove, replace, reload) take turns under the lock `_set`. A turn includes the reading of a
 server's file in the ``catalog_store``, and the connect of a required server in `add`. A turn does not include the time
 in which a server finishes requests before leaving or adopting a configuration; so the lock `_reloads` keeps a second
-reload from beginning before the first has ended. A server added under the name of a leaving server waits for the end of
-the old one. Only callers await the connects of optional servers (`wait_started`).
+reload from beginning before the first has ended. A leaving server is gone before its name is added again. Only callers
+await the connects of optional servers (`wait_started`).
 
 Owns: the loops of all servers, as background tasks of the actor; two locks.
 Writes: the roster, the wishes of servers, and the log. Makes the memory read files.

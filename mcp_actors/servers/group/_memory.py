@@ -7,13 +7,13 @@ Theory of operation
 -------------------
 The task that opens the group reads the files before any server connects, because the first listing of a server is
 compared with its file. The lifecycle actor reads the file of an added server, and, if no accepted tools are known, the
-new file of a changed server. One task, in an actor of its own, writes new listings, one file after the other. All use
-threads, one at a time. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and `FLUSH_WAIT`;
-then the thread is abandoned, and unwritten listings are lost. Failed writes are repeated later (`Upkeep`).
+new file of a changed server. `MemoryActor` writes new listings. Files are read and written in threads, one after
+the other. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and `FLUSH_WAIT`; then the
+thread is abandoned, and unwritten listings are lost. Failed writes are repeated later (`Upkeep`).
 
-Files are read smallest first, so no server crowds out another. With ``on_tool_change="block"`` a server gets more time
-(`PINS_WAIT`), because the file holds the accepted tools. If the file cannot be read in time, no tool is accepted, and
-the file stays untouched until tools are approved.
+Files are read smallest first, so no server crowds out another. With ``on_tool_change="block"`` a file gets more time
+(`PINS_WAIT`), because it holds the accepted tools. If the file cannot be read in time, no tool is accepted, and the
+file stays untouched until tools are approved.
 
 Owns: the files of the ``catalog_store`` for this run; a worker thread.
 Writes: remembered tools and era into records, before the first connect; accepted tools; the log.

@@ -3,10 +3,10 @@
 The order matters: signals are received before any configuration is read, actors are stopped before records are
 released, and the block begins only when the start gate opens.
 
-The group's supervisor awaits only required servers (the others have ``await_start=False``). `StartGate` waits for all
-others until the first connect of each has succeeded, has failed, is overdue (``connect_timeout``) or needs a person to
-sign in. The task that opens the group waits, so every deadline and cancellation takes effect. ``start_gate`` limits the
-wait for servers with remembered tools. Servers that are no longer awaited keep connecting.
+The group's supervisor awaits only required servers (the others have ``await_start=False``). `StartGate` waits for
+other eager servers until the first connect of each has succeeded, has failed, is overdue (``connect_timeout``) or needs
+a person to sign in. The task that opens the group waits, so every deadline and cancellation takes effect.
+``start_gate`` limits the wait for servers with remembered tools. Servers that are no longer awaited keep connecting.
 
 Owns: everything in a group for the time of its block: roster, sources, memory, supervision tree.
 Writes: the log; a filter on the package's loggers; receives signals at which a group reloads.

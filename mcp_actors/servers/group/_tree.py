@@ -1,6 +1,6 @@
 """The supervision tree of a group, its roster, and its limits.
 
-The specs say which actors a group has. The `Roster` lists the servers; `open_servers` fills it, and then only the
+`group_specs` says which actors a group has. The `Roster` lists the servers; `open_servers` fills it, and then only the
 lifecycle actor writes it (except `closing` and `signal`, set by `GroupEnd`). `GroupLimits` bounds servers, connects and
 processes.
 
@@ -18,10 +18,10 @@ processes.
      ├─ ...
      ├─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
      ├─ servers:watch             with watch=True: reloads configurations that change
-     └─ servers:status            if tables get states: writes the states of servers into their tables
+     └─ servers:status            if tables get states: writes the states of servers
 
 Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
-Writes: `on_retire` and `woken` of each record; no task and no I/O.
+Writes: the hooks, `woken` and accepted tools of each record; no task and no I/O.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 
