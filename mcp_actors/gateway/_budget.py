@@ -10,7 +10,7 @@ One budget bounds three sums for all gateways of a run of Trio:
   costs one subtraction, its end nothing, and a mistake cannot add up.
 - **Processes of servers for single sessions.** Over the limit, the longest idle session ends.
 
-Of several identities, none may hold more of the last two sums than remains free for others.
+Of several identities, none may come to hold more of the last two sums than was free before.
 
 Owns: the three counts, and the slots of the processes.
 Writes: nothing; asks holders to drop bytes and sessions to end.

@@ -133,8 +133,8 @@ class LifecycleActor(Actor):
         self._memory = memory
         self._board = board
         self._loops = ServerLoops(lambda: self._group, roster, memory, drain)
-        self._set = trio.Lock()
-        self._reloads = trio.Lock()
+        self._set_lock = trio.Lock()
+        self._reload_lock = trio.Lock()
         self._over = False
 
     async def handle(self, message: CarryOut | Retire | Reconnect | Add | Remove | Replace | Reload) -> object:
@@ -163,7 +163,7 @@ class LifecycleActor(Actor):
                 case Replace(config):
                     return await self._replace(config)
                 case Reload():
-                    async with self._reloads:
+                    async with self._reload_lock:
                         return await self._reload(message)
         return None
 
@@ -209,7 +209,7 @@ class LifecycleActor(Actor):
             leaving = self._roster.records.get(name)
             if leaving is not None and leaving.life.leaving == "removal":
                 await self._wait_gone(leaving)
-            async with self._set:
+            async with self._set_lock:
                 record = self._roster.records.get(name)
                 if self._over or record is None or record.life.leaving != "removal":
                     yield
@@ -275,7 +275,7 @@ class LifecycleActor(Actor):
         A required server that cannot be connected is shown and retried: perhaps no caller handles the error.
         """
         merged = message.merged
-        async with self._set:
+        async with self._set_lock:
             members = {name: each for name, each in self._roster.members.items() if not each.record.life.leaving}
             added = self._roster.added if message.keep_added else frozenset[str]()
             old = {name: member.record.life.wanted.config for name, member in members.items()}
