@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
 
-# Remedy → all options of `agent_framework.MCPTool` and its subclasses.
+# All options of `agent_framework.MCPTool` and its subclasses: those carried out, and the others by remedy.
 MCP_TOOL_OPTIONS: Final = {
     "set approval": "approval_mode",
     "set source_id": "name",

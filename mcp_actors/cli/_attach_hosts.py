@@ -1,11 +1,11 @@
 """Move another program's servers into our file, and back: ``config attach``.
 
 The other program is the *host*; *our file* gets its servers. In the host's file, one entry replaces the servers, and
-all else stays, comments included. The new text is parsed and compared before anything is written. An undo needs only a
-copy of the host's file, so no further state can be lost or wrong.
+all else stays, comments included. Before anything is written, the new text is parsed, and must differ only in its
+servers. An undo needs only a copy of the host's file, so no further state can be lost or wrong.
 
 Owns: nothing.
-Writes: the host's file, a copy in the same folder, and our file with the servers, each as a whole.
+Writes: the host's file, a copy of it in the same folder, and our file. Each is replaced in one step.
 Calls: config, config.formats, _config, _output.
 """
 

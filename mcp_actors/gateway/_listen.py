@@ -40,7 +40,7 @@ REFUSAL_LOG_PERIOD: Final = 60.0
 """Seconds between log lines about refused connections: strangers connect at any rate."""
 
 DRAIN_SECONDS: Final = 30.0
-"""Seconds to finish everything begun when the gateway stops."""
+"""Seconds that a stopping gateway has to finish what was begun."""
 
 
 class Acceptor:

@@ -16,14 +16,14 @@ The nodes of the wait-for graph::
 
 A mailbox or control lane is stuck if all blockers are; any other node, if one is. The graph is not stored, but walked
 when a node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then
-nodes that are no longer stuck without the removed ones, until nothing changes. If the node where the new call waits
-remains, the wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
+nodes that are no longer stuck without the removed ones, until nothing changes. If this leaves the node where the new
+call waits, the wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
 
-Calls by tasks in nurseries within a handler count as the handler's (`current_sender`), and by a task that has joined
-the handler (`act_for`). A task in a nursery outside the handler only inherits context variables. Calls under a deadline
-of the caller end by themselves, and are left out (`is_bounded`).
+The calls of tasks in nurseries within a handler count as the handler's (`current_sender`). So do the calls of a task
+that has joined the handler (`act_for`). A task in a nursery outside the handler only inherits context variables. Calls
+under a deadline of the caller end by themselves, and are left out (`is_bounded`).
 
-Code that races several calls is stuck if a single call is: the program contains a deadlock, whichever call wins.
+Code that races several calls counts as stuck if a single call is: the program contains a deadlock, whichever call wins.
 
 Owns: the context variables `serving` and `_joined`, for whom a task works.
 Writes: the calls of a sender. Reads Trio's tasks, nurseries, contexts and deadlines.

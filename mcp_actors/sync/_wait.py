@@ -7,8 +7,8 @@ In the main thread Python raises `KeyboardInterrupt` after any call, also betwee
 
 - Single calls of C (`SimpleQueue.put`, `set.add`) change what several threads use. A lock taken in Python, as in
   `threading.Event`, could stay taken, and Trio's thread would hang.
-- An interrupted call withdraws the request, also to wake Trio's side in case the interrupt came just before the call's
-  own wake-up.
+- An interrupted call withdraws its request. This also wakes Trio's side: the interrupt may have come after the request
+  was queued, but before Trio was woken.
 - The answer is set before the step, and only the answer ends the waiting, so a step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.

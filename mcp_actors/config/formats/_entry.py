@@ -4,7 +4,7 @@
 makes the transport. A person is asked for inputs only after all texts have been parsed.
 
 Owns: two `Fields`, of a server and its transport, while reading.
-Writes: nothing.
+Writes: nothing; may ask a person, through `Surroundings.inputs`.
 Calls: config, _file, _keys, _programs.
 """
 

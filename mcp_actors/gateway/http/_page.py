@@ -6,7 +6,8 @@ every port of a host, so signing in exchanges the token for a cookie *and* a pat
 (``/ui/PATH/``), and requests need both.
 
 Owns: the sign-ins of each identity, and the last events of each server.
-Writes: replies; the file that redirects a browser; the servers, as people ask.
+Writes: replies; a private file that sends a browser to the page, with the token. On request, starts, stops and restarts
+servers, calls and approves tools, and reloads the configuration.
 Calls: catalog, gateway, kernel, observe, servers, _access, _door, _wire.
 """
 

@@ -9,8 +9,9 @@ Theory of operation
 a process                                          then
 =================================================  ===============================================================
 reads ``server/discover``, stays silent            also gets ``initialize``, on the same connection
-answers with an error, or no modern version        also gets ``initialize``, at once
-refuses and lists only versions without handshake  fails the connect
+answers with an error that lists only versions     fails the connect
+without a handshake
+answers with another error, or no modern version   also gets ``initialize``, at once
 exits                                              is started again as a legacy server: some exit at this request,
                                                    and servers of the Python SDK before 1.9 at the next message
 stays silent until all time-outs have expired      is started again as a legacy server; until then, the process may
@@ -21,8 +22,8 @@ The first usable result decides.
 
 Over HTTP and in process, ``initialize`` follows an error, no modern version, or no answer in time. An error with a
 common modern version repeats ``server/discover`` instead; an error with only versions without a handshake fails the
-connect. A failure of the transport says nothing about the era, and ends the connect. For a client that answers
-questions, a gateway begins with ``initialize`` (`NextConnect.legacy_first`); ``server/discover`` follows a refusal.
+connect. A failure of the transport says nothing about the era, and ends the connect. In a gateway, a server whose
+client answers questions gets ``initialize`` first (`NextConnect.legacy_first`), and ``server/discover`` if it refuses.
 
 Owns: the tasks that watch a process until connected; requests run in tasks of the connection.
 Writes: in the record, how the next connect begins, the connecting link, and the overdue warning. Ends the turn to

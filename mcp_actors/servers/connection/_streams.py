@@ -9,7 +9,7 @@ modern    one stream and one task per subscription          one stream per conne
 
 A caller's `Subscribe` goes through the mailbox: like any request it has a deadline, and waits while the server is down.
 Tasks of the connection send the same message again for earlier subscriptions, and for ended streams. A caller gets the
-error of a failure; tasks log and repeat failed attempts, unless refused. Only a missing endpoint ends the connection.
+error of a failure; tasks log and repeat failed attempts, unless refused.
 
 Owns: the subscriptions and streams of one connection, with their tasks (in `MessageRelay.tasks`).
 Writes: subscriptions (changes, missed changes, refusals); `NotificationsMissed` to listeners; the mailbox; the log.
@@ -443,7 +443,7 @@ class ChangeStream:
 
     Args:
         lists: the lists that may change.
-        on_gone: called if the endpoint is gone.
+        on_gone: called if the server cannot be reached, or no longer knows the session; ends the connection.
     """
 
     server: str

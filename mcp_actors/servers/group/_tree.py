@@ -11,14 +11,14 @@ processes.
      ├─ servers:memory            with a catalog_store: writes listed tools for the next run
      ├─ time:supervisor           restarts this server by the server's policy, and may park it when the budget is spent
      │   └─ time                  the server actor
-     ├─ docs:supervisor           dormant until the first use for a lazy server
+     ├─ docs:supervisor           for a lazy server: dormant until its first use
      │   └─ docs                  with replicas=2: a pool, which restarts each replica independently
      │       ├─ docs:1            a server actor
      │       └─ docs:2
      ├─ ...
      ├─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
      ├─ servers:watch             with watch=True: reloads configurations that change
-     └─ servers:status            if tables get states: writes the states of servers
+     └─ servers:status            with a TableSource that has an instance: writes states of servers into its table
 
 Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
 Writes: the hooks, `woken` and accepted tools of each record; no task and no I/O.
