@@ -6,7 +6,7 @@ yields an `AsyncioLoop`.
 """
 
 # Begin to read in ``_open``. Files here import asyncio and trio-asyncio only in functions, or for type checkers:
-# importing trio-asyncio changes asyncio for the process. (The SDK, which some files import, loads asyncio.)
+# importing trio-asyncio changes asyncio for the process.
 
 from __future__ import annotations
 

@@ -2,17 +2,17 @@
 
 An `AsyncioBlock` (the program's ``async with``) starts a `TrioRun`. The run's main task (`BlockProxy.run`) opens
 servers or a supervisor, and closes them when the block ends: by its own code, a cancellation, Ctrl-C, a failure on
-Trio's side or a closed event loop. As on Trio, they decide which exception leaves; a cancellation while ``__aexit__``
-waits may replace the exception.
+Trio's side or a closed event loop. As on Trio, the group or supervisor decides which exception leaves; a cancellation
+while ``__aexit__`` waits may replace the exception.
 
 | the block | the Trio run |
 |---|---|
 | is left | ends before ``__aexit__`` returns |
-| is dropped (`GeneratorExit`, or never left) | ends without the block, at exit or before; a guest only in its thread |
+| is dropped (`GeneratorExit`, or never left) | ends by the program's exit; a guest outside the main thread may not |
 | is not left, although its task has ended and Trio's side has failed | ends without the block |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run, with a thread or a queue of turns; each `ThreadLane`; an exit handler.
+Owns: the Trio run; its thread, or the turns of a guest; each `ThreadLane`; an exit handler.
 Writes: the state of the bridge; cancels the task of the block, and callbacks.
 Calls: _bridge, _signals.
 """

@@ -5,7 +5,7 @@ either side may end first. Predicates of filters, ``http_client``, auth flows of
 side.
 
 Owns: the tasks of callbacks, which ``_block`` ends; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: `Bridge.callbacks`, `adapted`, `end_start`; the log; handlers of signals. Repeats signals if the loop is closed.
+Writes: `Bridge.callbacks`, `adapted`, `end_start`; the log; handlers of signals. Resends signals if the loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

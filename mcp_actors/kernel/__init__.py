@@ -9,8 +9,8 @@ An `Actor` owns something, and handles messages, one after another or several at
 in tasks of the program's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
 """
 
-# The names below "For the layers above" are for servers, bridge, test tools and command line. The kernel imports single
-# files at the top of the package, no other folder, and opens no file or socket.
+# The names below "For the layers above" are for servers, bridge, test tools and command line. The kernel imports no
+# other folder, only files at the top of the package. It opens no file or socket.
 #
 # Each file of the kernel imports only earlier files of this list: ``_circles`` (deadlocks), ``_events``, ``_envelope``,
 # ``_mailbox``, ``_record``, ``_ref``, ``_later``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``, ``_requests``,

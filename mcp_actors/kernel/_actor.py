@@ -5,7 +5,7 @@ Mistakes must fail early: a class is checked when made, an actor before it runs.
 replace imports that would be circular.
 
 Owns: the tables of handlers of each class of actors.
-Writes: for whom the running task acts, in `Actor.join_handler`.
+Writes: in `Actor.join_handler`, the handler that the running task acts for.
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 

@@ -8,7 +8,7 @@ Theory of operation
 If a shield in a child outlasts the kill, the child is reported as *overdue*: the manager goes on, and the remaining
 work follows when the child ends. Tasks in the supervisor's nursery:
 
-- an *owner* per running child (`Run.run`), from start to end. An end by itself becomes a job if the child had started
+- an *owner* per running child (`Run.run`), from start to end. An unrequested end becomes a job if the child had started
   or was overdue;
 - an *alarm* per group (of children restarted together) in back-off, and per parked child with a retry: sleeps, then
   queues the start;
@@ -23,8 +23,8 @@ While the manager is idle, a requested change begins in the step of the request 
 which the child serves or has ended. Until then, with sequential starts, the manager takes no job. If the start fails or
 has a ``start_timeout``, the rest of the change is the next job.
 
-With ``start_order="parallel"`` a job only waits for the stops of a restarting group. The task that waits for a start
-must then check the child again: a stop, or a restart of the group, may have come first.
+With ``start_order="parallel"`` jobs wait for the stops of a restarting group, but for no start. A task that has waited
+for a start checks the child again: a stop, or a restart of the group, may have come first.
 
 Owns: the child table, the job queue, the owners, the manager and the tasks of changes.
 Writes: records and mailboxes of the supervisor, its children and actors below.

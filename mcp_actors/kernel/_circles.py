@@ -16,8 +16,8 @@ The nodes of the wait-for graph::
 
 A mailbox or control lane is stuck if all blockers are; any other node, if one is. The graph is not stored, but walked
 when a node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then
-nodes that are no longer stuck without the removed ones, until nothing changes. If this leaves the node where the new
-call waits, the wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
+nodes that are no longer stuck without the removed ones, until nothing changes. If the node where the new call waits is
+not removed, the wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
 
 The calls of tasks in nurseries within a handler count as the handler's (`current_sender`). So do the calls of a task
 that has joined the handler (`act_for`). A task in a nursery outside the handler only inherits context variables. Calls
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""A sender's list first drops answered calls at this length, later at this plus twice the calls kept."""
+"""The length at which a list of calls first drops answered calls. The next length: this plus twice the calls kept."""
 
 
 class Node:

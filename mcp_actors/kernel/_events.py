@@ -47,7 +47,7 @@ class Event:
     @property
     def at(self) -> datetime:
         """The wall-clock time of the event, in UTC, comparable between Trio, asyncio and other processes."""
-        from datetime import UTC, datetime  # not at the top: Trio and attrs do without, and few programs ask
+        from datetime import UTC, datetime
 
         return datetime.fromtimestamp(self._wall, UTC)
 

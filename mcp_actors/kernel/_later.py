@@ -47,9 +47,9 @@ class Later(Handle, Generic[T]):
     Attributes:
         message: the message.
         on_cancel: called once, with this object, if the caller leaves, the deadline expires, or the incarnation ends.
-            The owner task calls, in the sender's context variables, before ``running()`` is left. None, the default,
-            frees the slot. A function leaves the slot taken until `reply` or `fail`, whose answer is dropped, or until
-            the incarnation ends. An exception of the function is a crash.
+            The owner task calls the function, in the sender's context variables, before ``running()`` is left. None,
+            the default, frees the slot. A function leaves the slot taken until `reply` or `fail`, whose answer is
+            dropped, or until the incarnation ends. An exception of the function is a crash.
         keep_slot: False if the slot is free as soon as the handler has returned.
     """
 

@@ -1,10 +1,10 @@
 """The mailbox: a queue of messages that survives restarts of its actor.
 
-Every change moves all movable messages in one synchronous step, whatever task makes the change. A restart, a Ctrl-C, or
-a handler that puts a message back must neither lose nor double a message, nor change the order.
+Any task may change a mailbox, and in the same synchronous step moves all messages that find room or a free slot. A
+restart, a Ctrl-C, or a handler that puts a message back must neither lose nor double a message, nor change the order.
 
 Owns: the lanes of envelopes, and the refusal of a closed mailbox.
-Writes: holder, home, number and context of envelopes; answers dropped or refused envelopes.
+Writes: ``holder``, ``home``, ``number``, ``context`` of envelopes; answers dropped or refused envelopes.
 Calls: _circles, _envelope.
 """
 
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
 # - *postponed*: set aside by a handler. The envelopes return to their old places at `Actor.resume`, and when the next
 #   incarnation begins to serve.
 #
-# Envelopes that find the queue full wait in the *entrance*. A ``call`` waits there as in the queue, because the caller
-# waits for the answer anyway; the sender of a ``tell`` waits until the envelope moves up. A full control lane takes
-# more envelopes, but the sender of a ``tell`` waits until the envelope is taken.
+# Envelopes that find the queue full wait in the *entrance*. The sender of a ``call`` waits for the answer, as in the
+# queue; the sender of a ``tell`` waits until the envelope moves up. A full control lane takes more envelopes, but the
+# sender of a ``tell`` waits until the envelope is taken.
 #
 # Each change (a sender, a finished request, a starting incarnation) moves envelopes straight to a handler whenever a
 # slot is free. A Ctrl-C waits for the end of the step, or it could lose an envelope between two lanes.

@@ -11,9 +11,9 @@ context variables. Making both for each request would double the cost of a call.
 request after request. Cancelling a request cancels the slot, and the next request may open a new one. As nearly all
 requests end by themselves, an actor rarely opens more slots than it has requests at a time.
 
-A request is *handed over* once a slot has begun with the request, or the plain handler or `Actor.take` was called,
-unless the caller has left or the incarnation has ended by then. Afterwards, an envelope can go back to the mailbox only
-by `NotSent` or `Postpone`, or if `Actor.take` leaves the envelope to a handler that has not begun.
+A request is *handed over* when the handler or `Actor.take` is called. Neither is called if the caller has left or the
+incarnation ends. Once handed over, an envelope returns to the mailbox only by `NotSent` or `Postpone`, or if
+`Actor.take` leaves the envelope to a handler, and the incarnation ends before the handler begins.
 
 A slot is half of the memory of an actor, so one task per tree, the `Sweeper`, closes idle slots: all but one after a
 burst of requests, and all after a minute without requests.

@@ -8,9 +8,9 @@ Theory of operation
 -------------------
 The task of an ``async def`` handler owns a message from beginning to end. Without a task, these steps share the work:
 
-- The step that *delivers* a message calls `Actor.take` in a copy of the sender's context: a step of the sender, of a
-  task that frees a slot or calls `TakenMessages.take_again`, or of a beginning incarnation. The message is in flight
-  and has a slot by then, so `Actor.take` may send, answer, or end the incarnation.
+- The step that *delivers* a message calls `Actor.take` in a copy of the sender's context. The step may be of the
+  sender, of a task that frees a slot or calls `TakenMessages.take_again`, or of a beginning incarnation. The message is
+  in flight and has a slot by then, so `Actor.take` may send, answer, or end the incarnation.
 - Any step in the *actor's tree* may settle the message (`TakenMessages.reply`, `TakenMessages.fail`): this answers, and
   frees the slot unless a handler still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
 - A *caller that leaves*, or a deadline, only marks the message and wakes the owner task (`forget`). Trio may be
@@ -18,11 +18,11 @@ The task of an ``async def`` handler owns a message from beginning to end. Witho
 - The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back
   (`_interrupt_deferred`), except the message whose `take` or plain handler is running.
 - The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first, before ``running()`` is left, and
-  frees the slots of messages without an `on_cancel`; at the end, all.
+  frees the slots of messages without an `on_cancel`. At the incarnation's end, it frees all.
 
 After a `NotSent` while no handler runs, all slots count as taken until `TakenMessages.take_again`. With a free slot,
-the mailbox would offer the message, or a younger one, again and again. A control message needs no slot, and gets
-an error.
+the mailbox would offer the message, or a younger one, again and again. `NotSent` for a control message, which needs no
+slot, becomes an error.
 
 While a handler runs, `Envelope.scope` is the handler's slot (`IN_STEP` for a plain handler), and the message's `Later`
 can only answer early. A `Later` that the handler returns replaces the slot in `Envelope.scope`.

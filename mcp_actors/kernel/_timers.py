@@ -1,7 +1,7 @@
 """Timers, and other messages of an actor to itself.
 
 Messages of an incarnation to itself (`OwnMessages`) must be gone once the incarnation ends. Timers send in the context
-variables of ``running()``: in a handler's, messages would belong to the trace of one request forever.
+variables of ``running()``: in those of a handler, messages would belong to the trace of one request forever.
 
 Theory of operation
 -------------------

@@ -9,7 +9,7 @@ In the main thread Python raises `KeyboardInterrupt` after any call, also betwee
   `threading.Event`, could stay taken, and Trio's thread would hang.
 - An interrupted call withdraws its request. This also wakes Trio's side: the interrupt may have come after the request
   was queued, but before Trio was woken.
-- The answer is set before the step, and only the answer ends the waiting, so a step may be lost.
+- An answer is set before its step is queued, and only the answer ends the waiting. So the step may be lost.
 
 Owns: the queue of steps of each thread; the limit of `fail_after`.
 Writes: nothing.

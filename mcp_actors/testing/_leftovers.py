@@ -1,7 +1,7 @@
 """Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
 A snapshot before a test is compared with the state after it. Some leftovers go away within moments, so all but child
-processes get `GRACE` seconds; children are killed, and the next test starts clean. No event loop is needed.
+processes get `GRACE` seconds; children are killed, and the next test starts clean.
 
 Owns: nothing.
 Writes: kills and reaps new child processes; runs the garbage collector; blocks while waiting.
