@@ -3,8 +3,8 @@
 The SDK's providers are auth flows of httpx2. Attached to the HTTP client of a server, a provider makes requests wait
 for each other, forgets when a stored token expires, and opens a browser during a call. Here each run makes a new
 provider, sends the requests through an `AuthorizationClient`, and drops the provider. In a new sign-in, `_Guard` checks
-the discovered metadata before a page is shown or a POST is sent; for an identity assertion, the SDK compares the
-metadata with the configured issuer.
+the discovered metadata before a page is shown or a POST is sent. With the grant ``identity_assertion``, the SDK itself
+compares the metadata with the configured issuer.
 
 Owns: nothing; the caller stores the tokens.
 Writes: attributes of a provider; a filter, on the SDK's logger, that drops records of sign-ins; new

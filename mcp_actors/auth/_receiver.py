@@ -5,9 +5,9 @@ and the state of this sign-in. Others are refused, and the receiver goes on wait
 sign-in nor give it a code.
 
 All local users can read the command line of a browser, and the URL of a sign-in is enough to get a code. So the browser
-starts at a page here (`_FirstPage`), with an unguessable path, which leads on to the URL once; on Linux, processes of
-other users, except root, are refused (`is_stranger`). A private file that leads on would not do: browsers in a sandbox
-(Snap, Flatpak) cannot read it.
+starts at a page here (`_FirstPage`). The path of the page is unguessable, and only the first request is redirected to
+the URL; on Linux, processes of other users, except root, are refused (`is_stranger`). A private file with a redirect
+would not do: browsers in a sandbox (Snap, Flatpak) cannot read it.
 
 Owns: sockets on loopback addresses, within a block; a thread for `webbrowser`, which may outlive its caller.
 Writes: the log. A page quotes nothing of a request.

@@ -51,7 +51,7 @@ PING_BODY: Final = json.dumps({"jsonrpc": "2.0", "id": "mcp_actors:sign-in", "me
 _PING_HEADERS: Final = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
 
 CHALLENGE_TIMEOUT: Final = 10.0
-"""Seconds for the answer to the ``ping``. Without an answer, the metadata are searched for."""
+"""Seconds for the answer to the ``ping``. Without an answer, the sign-in tries the well-known URLs of metadata."""
 
 
 async def sign_in(

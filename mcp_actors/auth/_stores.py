@@ -4,7 +4,7 @@ Several processes share a store, other users may read along, and a disk or a key
 admits one process at a time (`file_lock`), a cancelled caller does not wait for the thread of a store (`StoreThread`),
 and files that other users could have read or renamed are refused.
 
-Owns: the threads of the stores, by name, for the process; a thread may outlive a run of Trio.
+Owns: one thread for each store, shared in the process; a thread may outlive a run of Trio.
 Writes: files and locks of the user; the keyring.
 Calls: nothing.
 """

@@ -9,7 +9,7 @@ a person can help, and `ConnectFailed` if there is no token for another reason.
 | 401 without ``resource_metadata`` to a request without a token, if the sign-in is optional | none |
 | 403 for more scopes, if the grant needs no person | as for 401 |
 | 403 for more scopes, with an ``on_sign_in`` | `SignInRequired` |
-| any other 403, such as for scopes not configured, or asked for in vain | none |
+| any other 403, such as for scopes already asked for, or outside the configured ones | none |
 
 Many authorization servers accept a refresh token once, and take a second use for a theft. Therefore:
 
@@ -20,7 +20,7 @@ Many authorization servers accept a refresh token once, and take a second use fo
 - A refresh under way belongs to no caller: a system task finishes it (`_in_system_task`). An ending
   connection (`finish`) or program waits for the answer, `REFRESH_GRACE` seconds at most.
 - A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
-  unless the store has got another sign-in. A refused refresh token is marked in the store, or removed.
+  unless the store has got another sign-in. A refused refresh token is never sent again.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
 Writes: the store; the ``Authorization`` header of requests; the log.

@@ -1,8 +1,7 @@
 """Connect to a server by any of the transports.
 
-`open_link` opens a `Link` to a server, `open_exchange` a client of the authorization server. Further names are for the
-packages above: `servers` connects through a link; `bridge` and `testing` run servers in this process; `cli` masks
-credentials; `gateway` splits lines, and imports the handshake from `socket`.
+`open_link` opens a `Link` to a server, `open_exchange` a client of the authorization server. Other packages use the
+further names.
 
 `stdio` and `http` are independent, `socket` uses the pipes of `stdio`, and ``_open`` imports all three.
 """

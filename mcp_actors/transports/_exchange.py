@@ -1,8 +1,7 @@
 """Limit the requests a server makes; define pipes and message streams.
 
-Each request of a server starts a task, so `IncomingRequests` keeps floods from memory and the event loop.
-`exchange_lines` sends a request through a `Pipe`; the hard case is a cancellation after the server may have read the
-request.
+Each request of a server starts a task, so `IncomingRequests` limits floods. `exchange_lines` sends a request through a
+`Pipe`; the hard case is a cancellation after the server may have read the request.
 
 Owns: the counters of one connection.
 Writes: the `RequestTable`; lines, through a `Pipe`.
@@ -39,22 +38,22 @@ from ._request_table import CANCELLED, Json, RequestTable, RequestUnderWay, comp
 
 # --- Limit the requests that a server makes ---------------------------------------------------------------------------
 
-# The session starts a task for each request. One counter per connection sees every request and notification before the
-# session does, and every sent request and response. A server over a limit loses its connection: slower reading would
-# delay the responses to our requests, and refusals would be written to a server that may not read.
+# The session starts a task for each request. One counter per connection sees every received request and notification
+# before the session does, and every sent request and response. A server over a limit loses its connection: slower
+# reading would delay the responses to our requests, and refusals would be written to a server that may not read.
 
 
 EARNED: Final = 10
 """Requests that a server may make for each request sent to it. Ordinary servers make one or two."""
 
 REQUESTS_A_SECOND: Final = 30
-"""Further requests per second: one tool call may ask for many samples. A flood has more."""
+"""Requests that a server may make per second in addition: one tool call may ask for many samples."""
 
 HELD_BYTES: Final = 64 * 1024 * 1024
-"""Maximum total size of a server's unanswered requests: the default limit of one message."""
+"""Maximum total size of a server's unanswered requests. Equals the default limit of one message."""
 
 MAX_LATE_ANSWERS: Final = 100
-"""Maximum of our cancelled requests that a server may still answer, against the specification's advice."""
+"""Maximum late answers (to cancelled requests) that count as expected. MCP advises servers against late answers."""
 
 NOT_AN_ANSWER: Final = nullcontext()
 

@@ -6,10 +6,10 @@
 | legacy | `LegacyServerLink` | a task of the server, below a task of the link |
 | `ElsewhereServer` | `StreamsLink` | on another event loop |
 
-Nothing becomes bytes, so neither the size of messages nor the number of requests is limited.
+Neither the size of messages nor the number of requests is limited.
 
 Owns: the messages in a `MemoryPipe`; the lifespan of a server on this event loop.
-Writes: the table and the `Lifeline` of the link; exceptions of handlers to the log.
+Writes: the `RequestTable` and the `Lifeline` of the link; exceptions of handlers to the log.
 Calls: config, _exchange, _link, _request_table.
 """
 

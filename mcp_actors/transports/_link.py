@@ -6,7 +6,7 @@ background tasks of the link do the rest and end with the link. The first task t
 the end in the `Lifeline`.
 
 Owns: the state of one connection; the certificates that the connections of a group share.
-Writes: the `Lifeline`; requests, through a `Pipe`. Opens nothing; reads files and ``os.environ``.
+Writes: the `Lifeline`; requests, through a `Pipe`. Opens no transport. Reads certificates and ``os.environ``.
 Calls: _credentials, _exchange, _request_table.
 """
 

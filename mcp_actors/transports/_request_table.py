@@ -1,7 +1,7 @@
 """Requests under way, and the table that finds them by id.
 
-Servers return "7" for 7, guess ids, and send errors without an id. So ids are normalized, an answer counts only for a
-request marked as sent, and an error without an id only if a single request can be meant. A request is settled in the
+Servers return "7" for 7, guess ids, and send errors without an id. So ids are normalized, and an answer counts only for
+a request marked as sent. An error without an id counts if only one request can be meant. A request is settled in the
 step that reads the answer, so a cancellation cannot lose the answer.
 
 Owns: the unanswered requests of a connection.
@@ -31,7 +31,7 @@ from mcp.types import (
 from pydantic_core import ValidationError, to_json
 
 LAST_ID: Final = 2**31 - 1
-"""The largest id that every server can keep: some use 32-bit integers. Then ids begin again at 1."""
+"""The largest id that every server can keep: some use 32-bit integers. After it, ids begin again at 1."""
 
 PROGRESS: Final = "notifications/progress"
 
@@ -40,7 +40,7 @@ Report: TypeAlias = Callable[[float, float | None, str | None], None]
 
 
 NO_IDS: Final = (None, "", -1, 0)
-"""Ids that servers write into errors about unknown requests."""
+"""Ids in errors of servers that do not know which request failed."""
 
 
 def comparable_id(request_id: object) -> RequestId | None:

@@ -5,8 +5,8 @@ to the request? A server decides how long, compressed and chopped bodies are, so
 between, and limits hold while a piece arrives.
 
 Owns: the arriving event of a stream.
-Writes: ``sent`` of requests, ``heard_at`` of the `Lifeline`; the streams of requests and responses; replaces
-    ``read`` of a network stream; shuts a socket down (`hang_up`).
+Writes: ``sent`` of requests, ``heard_at`` of the `Lifeline`; replaces the stream of a response and ``read`` of a
+network stream; shuts a socket down (`hang_up`).
 Calls: transports, _failures.
 """
 
@@ -47,10 +47,10 @@ SHORT_BODY: Final = 64 * 1024
 """Bytes that are read of a body if little is expected, as with an error status."""
 
 SHORT_WAIT: Final = 1.0
-"""Seconds to wait for a short body. The known status matters more."""
+"""Seconds to wait for a short body. The status, which comes before the body, matters more."""
 
 SMALL: Final = 4 * 1024
-"""Bytes of a body that may be read, or parsed twice, in one step."""
+"""Maximum bytes of a body that is read in one step."""
 
 BODY_PIECE: Final = 64 * 1024
 """Bytes of a decoded body per step."""

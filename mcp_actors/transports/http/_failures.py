@@ -4,7 +4,7 @@ The ids and statuses of servers are unreliable, and a wrong guess would give a c
 `HttpFailures` words all errors about one server, and masks foreign text. No clock and no I/O.
 
 Owns: nothing.
-Writes: the id of an answer (`check_id`); exceptions that become causes, which the masker changes.
+Writes: the id of an answer (`check_id`); the text of exceptions that become causes, to mask credentials.
 Calls: transports.
 """
 

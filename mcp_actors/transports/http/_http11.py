@@ -5,7 +5,7 @@ a caller the result of another call. So this parser refuses what h11 refuses, an
 compare both. h11 is not used because one step takes seconds if a head is long enough (decision 76).
 
 An `HttpReply` takes bytes from the front of a buffer, to which the caller adds. Its generators yield empty bytes when
-the buffer lacks bytes. A step takes time in proportion to the new bytes, and to the limits below. Requests have
+the buffer lacks bytes. The time of a step is bounded by the new bytes and by the limits below. Requests have
 credentials, and are kept in memoryviews, because a traceback with variables shows no contents of a memoryview.
 
 Owns: the position in one response.

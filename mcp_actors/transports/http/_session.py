@@ -5,7 +5,7 @@ notifications by a GET. Streams of notifications break often and without a sign:
 reported. A refused stream may be the only sign that a session or its credentials are no longer valid.
 
 Owns: the name and protocol version of the session; the notification streams.
-Writes: the table; the `Lifeline` on a final refusal, a required sign-in or an endless event; the log.
+Writes: the `RequestTable`; the `Lifeline` on a final refusal, a required sign-in or an endless event; the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 

@@ -4,8 +4,7 @@ One event stream carries all messages of the server. The first event names the e
 have the origin of the stream. The SDK's client waits for ever if a post fails, and posts one message after the other;
 here each message has a background task.
 
-A request that cannot be posted fails alone; any other unposted message is dropped (see the last point). The
-connection is lost if
+A request that cannot be posted fails alone. Other messages that cannot be posted are dropped. The connection is lost if
 
 - the event stream cannot be opened, ends, breaks, or names an endpoint elsewhere
 - an event over a limit cannot be matched with a request, or the server sends too many requests
@@ -13,7 +12,7 @@ connection is lost if
 - a message other than a request cannot reach the server, and no request is in flight
 
 Owns: the event stream, in the task of the link, and the posts.
-Writes: the table, the `Lifeline` and the log.
+Writes: the `RequestTable`, the `Lifeline` and the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link.
 """
 

@@ -1,7 +1,8 @@
 """The link over streamable HTTP, and the way of one request.
 
-The answer may come in a body, a stream, a stream that resumes the first, or the stream of notifications. A request
-fails alone, and the caller must learn whether the request may have taken effect. The connection is lost if
+The answer may come in a JSON body, an event stream, a second stream that resumes a broken one, or the stream of
+notifications. A request fails alone, and the caller must learn whether the request may have taken effect. The
+connection is lost if
 
 - the handshake fails for another reason than the era of the server
 - the server is gone, forgets the session, or sends too many requests or an endless notification

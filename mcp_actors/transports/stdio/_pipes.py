@@ -1,15 +1,16 @@
 """Read and write the messages of a process through its pipes.
 
-Messages pass through no task or channel, so a small request costs a quarter to a third less. In return, a reader that
-always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the pipe.
+Messages pass through no task or channel, which saves a quarter to a third of a small request's cost. In return, a
+reader that always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the
+pipe.
 
 - `PipeReader` reads in the session's task, settles answered requests, and passes further messages on.
-- `PipeWriter` writes in the step that sends, if possible. A background task (`PipeWriter.run`) writes the *backlog*,
-  bytes that must come next, then *collected* lines, which are not begun.
+- `PipeWriter` writes in the step that sends, if possible. A background task (`PipeWriter.run`) first writes the
+  *backlog* of bytes that no line may overtake, then *collected* lines, which are not begun.
 - `LinesLink` joins both, for pipes and for one socket.
 
 Owns: the unparsed bytes of stdout, the backlog and the collected lines; not the descriptors.
-Writes: stdin; the `Lifeline`, the table and the `IncomingRequests` of the link; ``sent`` of lines; the log.
+Writes: stdin; the `Lifeline`, the `RequestTable` and the `IncomingRequests` of the link; ``sent`` of lines; the log.
 Calls: transports.
 """
 
