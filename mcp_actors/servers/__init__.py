@@ -4,9 +4,9 @@
 resources and control the server. Events report changes of servers, and values such as `ServerStatus` are snapshots.
 """
 
-# Begin with the way of a request: users hold a ``ref``, which sends messages, most from ``requests``; the actor in
-# ``connection`` executes messages. ``record`` outlives connections, and says who writes which part. ``group`` unites
-# many servers. The files next to these packages hold the protocol, decisions, deadlines, errors and sources.
+# Begin with the way of a request: users hold a ``ref``, which sends messages to the actor in ``connection``. Most
+# messages are in ``requests``. ``record`` outlives connections, and says who writes which part. ``group`` unites many
+# servers. The files next to these packages hold the protocol, decisions, deadlines, errors and sources.
 #
 # Imports go down only, in this order: ``group``, ``_watch``, ``_sources``, ``ref``, ``connection``, ``_failures``,
 # ``requests``, ``record``, ``_session``, ``_dispatcher``, ``_dialects``, ``_catalog``, ``_admission``, ``_deadlines``,

@@ -5,7 +5,7 @@ filtering, freezing and hashing of tools take, so `Admission.prepare` and `known
 checkpoints; everything else is a short synchronous step. The group's memory supplies the pins (hashes of accepted
 tools) of an earlier run.
 
-Owns: the accepted pins and the last listing of a server, with the verdict.
+Owns: a server's accepted pins, its last listing, and the verdict on this listing.
 Writes: nothing.
 Calls: catalog, config.
 """

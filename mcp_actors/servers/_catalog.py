@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 MAX_REPORTED: Final = 8
-"""Dropped items of a list that are reported one by one. A server must not fill logs or push events out of a stream."""
+"""The most dropped items of a list that are reported one by one. More would fill logs and event streams."""
 
 
 class ToolDifference(NamedTuple):

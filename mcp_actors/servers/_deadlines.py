@@ -7,8 +7,9 @@ server. Only while a retry opens its own connection (``RetryPolicy.isolated``), 
 
 All requests to a server have the same timeout and expire in the order of their calls, so a FIFO queue replaces a timer
 per request. Time without progress has a second queue, in which `Deadline.renew` moves a request to the end. A sign-in
-stops ``request_timeout`` for all requests, and gives an older request at least as much time back as a younger, which
-keeps the order. A question to a person stops both limits of the few requests behind it; the queues skip these.
+stops ``request_timeout`` for all requests. An older request gets at least as much time back as a younger one, so the
+order stays. A server's question to a person stops both limits of the requests that may have caused it. The queues skip
+these requests.
 
 Owns: a server's `PolicyState` (deadlines, counts, breaker, retry tokens); the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.

@@ -1,11 +1,10 @@
 """Read results that do not conform to the protocol.
 
 A tool has had its effect by the time its result turns out invalid, so `read_result` makes a second pass for what can be
-kept. But everything sent back or compared is read strictly: requests for input, and the names, URIs and cursors of
-lists.
+kept. Requests for input, and the names, URIs and cursors in lists, are read strictly: later requests depend on them.
 
 Owns: which deviations of a connection were logged (`Oddities`).
-Writes: the given result, replaced by what was read, for a gateway to pass on; the log.
+Writes: the given result, corrected in place (a gateway passes it on); the log.
 Calls: _eras.
 """
 

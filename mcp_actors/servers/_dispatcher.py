@@ -10,8 +10,8 @@ directly. Notifications are passed on in the step of their arrival: in order, an
 code runs in other tasks: one for the progress of a request, and one for each request of the server.
 
 Owns: the tasks that run user code.
-Writes: params of requests (progress token, trace); deadlines, by progress; the log; at the end, fails all requests of
-the link.
+Writes: params of requests (progress token, trace); deadlines, renewed by progress; an error into each waiting request
+when the connection ends; the log.
 Calls: transports, _eras.
 """
 

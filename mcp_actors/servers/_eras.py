@@ -2,15 +2,15 @@
 
 In the *legacy* era a session begins with ``initialize``; in the *modern* era, since 2026-07-28, there are no sessions,
 and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
-(`Negotiation`), unless remembered; HTTP with SSE is always legacy.
+(`Negotiation`), unless the era is remembered; HTTP with SSE is always legacy.
 
 An era is remembered if proven: the server has answered, or its process does not survive ``server/discover``. An era
-chosen for lack of an answer counts for one connection. For a modern server without tools no era is remembered, because
-the next connect would send no request that proves the era. A failed connect forgets a remembered era: the server may
+chosen for lack of an answer counts for one connection. The era of a modern server without tools is never remembered:
+the next connect would send nothing, and so prove nothing. A failed connect forgets a remembered era: the server may
 have been upgraded.
 
 Owns: validators, cached for the process.
-Writes: nothing but the given results.
+Writes: the results given to `without_later_fields`.
 Calls: config.
 """
 
@@ -46,8 +46,8 @@ class Era:
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
         discovered: the server's last answer to ``server/discover``, which need not be sent again.
-        quirk: name and version of a server that does not survive ``server/discover`` (skipped in the next run); empty
-            while unknown, and None for any other server.
+        quirk: name and version of a server that does not survive ``server/discover``; empty while unknown, and
+            None for any other server.
     """
 
     mode: str

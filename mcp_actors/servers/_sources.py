@@ -3,17 +3,16 @@
 A source is a file, a directory, a database or code of the program. Each may block, hang, fail, or change during a
 reading, and none may stop a running server by accident. So:
 
-- Each source has a worker thread; all are read concurrently. A look for changes, a reading for the watch (`lenient`)
-  and a write each end within `SOURCE_TIMEOUT` seconds; opening and `ServerGroup.reload` wait without a limit. After a
-  failed look, readings for the watch skip the source until a look succeeds in the source's task, or in `reload`: a
-  table behind a dead network delays the files only once.
-- Everything is read, merged and validated before the group changes anything. `Sources.adopt` keeps a reading, with its
-  stamp (the look just before), in the step in which the group begins to use the reading. If a source fails later, its
-  servers stay as they are, and the error is reported; only opening and `reload` raise the error of a file argument.
+- Each source has a worker thread; all are read concurrently. Opening and `ServerGroup.reload` wait for a source without
+  a limit. Looks for changes, readings for the watch (`lenient`) and writes fail after `SOURCE_TIMEOUT` seconds. The
+  watch does not read a source whose last look has failed, so a table behind a dead network delays the files only once.
+- Everything is read, merged and validated before the group changes anything. `Sources.adopt` keeps a reading in the
+  step in which the group begins to use the reading. If a source fails later, its servers stay as they are, and the
+  error is reported. But `reload`, like opening, raises the error of a file.
 - A cancelled, failed or refused reading leaves its sources *due*, to be read again (`Sources.is_due`).
 
 Owns: a group's arguments, the last reading of each source, and a thread per source.
-Writes: the log; a table only by a job given to `Sources.run_job`.
+Writes: the log; tables, in jobs (`Sources.run_job`).
 Calls: config.
 """
 

@@ -46,7 +46,7 @@ SETTLING: Final = 0.2
 class ConfigRejected(Event):
     """A followed configuration has changed, and something in it cannot be used (``open_servers(watch=True)``).
 
-    Emitted once for each content. The last servers of the file, table or entry stay as they are.
+    Emitted once for each unusable content. Servers of the file, table or entry keep their configuration.
 
     Attributes:
         error: what is wrong, and where.

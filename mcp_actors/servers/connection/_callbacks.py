@@ -6,7 +6,7 @@ task (`CallbackTasks`), and
 - the timeout holds whatever the callback does, even reading from a terminal in a thread
 - if the question is withdrawn or the connection ends, the waiting task leaves at once, and cancels the callback
 - an exception is logged and answered with an error; the connection continues
-- no callback can keep a process alive: the owner task leaves the link before `open_callbacks`
+- no callback can keep a process alive: the link is closed before the block of `open_callbacks` ends
 
 A callback runs with the caller's context variables if the request behind the question is known (since 2026-07-28, or
 if the question comes in the HTTP response to that request), else with those in which the group was opened.

@@ -20,8 +20,7 @@ begun                 the server is sent a notice; the slot is free once   the k
                       the notice is begun
 ====================  ===================================================  =============================================
 
-If an answer asks for input, or names pages that a person must open, a task continues the request. The request is never
-sent again as if new.
+If an answer asks for input, or names pages that a person must open, a task continues the request.
 
 Owns: the plain requests under way, each settled by its `Later`; the end of a connection (`WindDown`).
 Writes: answers; deadlines; the mailbox, with unwritten messages; spans; the log.

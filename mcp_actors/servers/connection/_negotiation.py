@@ -9,25 +9,27 @@ Theory of operation
 a process                                          then
 =================================================  ===============================================================
 reads ``server/discover``, stays silent            also gets ``initialize``, on the same connection
-answers with an error that lists only versions     fails the connect
+answers with an error that lists only versions     is not asked again; the connect fails
 without a handshake
-answers with another error, or no modern version   also gets ``initialize``, at once
-exits                                              is started again as a legacy server: some exit at this request,
-                                                   and servers of the Python SDK before 1.9 at the next message
-stays silent until all time-outs have expired      is started again as a legacy server; until then, the process may
-                                                   be slow, or relay to a server that starts
+answers with another error, or without a modern    also gets ``initialize``, at once
+version
+exits                                              is started again as a legacy server: some servers exit at
+                                                   ``server/discover``, and those of the Python SDK before 1.9 at
+                                                   the next message
+stays silent until all time-outs have expired      is started again as a legacy server
 =================================================  ===============================================================
 
 The first usable result decides.
 
-Over HTTP and in process, ``initialize`` follows an error, no modern version, or no answer in time. An error with a
-common modern version repeats ``server/discover`` instead; an error with only versions without a handshake fails the
-connect. A failure of the transport says nothing about the era, and ends the connect. In a gateway, a server whose
-client answers questions gets ``initialize`` first (`NextConnect.legacy_first`), and ``server/discover`` if it refuses.
+Over HTTP and in process, ``initialize`` follows an error, an answer without a modern version, or no answer in time. If
+an error lists a modern version of this client, ``server/discover`` is repeated with the version. If an error lists only
+versions without a handshake, the connect fails. A failure of the transport says nothing about the era, and ends the
+connect. If a gateway opens the server for a client that answers questions, ``initialize`` comes first
+(`NextConnect.legacy_first`), and ``server/discover`` follows a refusal.
 
 Owns: the tasks that watch a process until connected; requests run in tasks of the connection.
-Writes: in the record, how the next connect begins, the connecting link, and the overdue warning. Ends the turn to
-connect, and a link whose process has exited.
+Writes: in the record, how the next connect begins, the connecting link, and the overdue warning. Ends the server's
+`Turn` to connect, and a link whose process has exited.
 Calls: config, servers, transports.
 """
 

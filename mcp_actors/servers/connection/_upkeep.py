@@ -5,8 +5,8 @@ repeated with a back-off (`keep_trying`), and a person is rarely asked to sign i
 unused for too long, is reported (`report_lifetime`).
 
 Owns: nothing; the actor starts the tasks.
-Writes: the mailbox, with lists to request; staleness and retirement in the record; questions to a person, which stop
-all deadlines of the server; the store of tokens; the log.
+Writes: the mailbox, with lists to request; staleness and retirement in the record; all deadlines of the server, stopped
+while a person signs in; the store of tokens; the log.
 Calls: auth, config, servers, servers.requests, transports.
 """
 

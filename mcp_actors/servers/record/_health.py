@@ -19,8 +19,8 @@ counts as a failure and triggers a check at once. While all is well, a call cost
 
 A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
 check follows, and without an answer the connection is lost at once, unless an earlier request still waits and the other
-process may be the server. After an answer, the other process is the server. Nothing reports the exit of that process,
-so each later failure starts a search for it; if none is found, the connection is lost at once.
+process may be the server. If the check is answered, the other process is the server. Nothing reports the exit of this
+process, so each later failure starts a search for it. If the process is gone, the connection is lost at once.
 
 Owns: failures, checks and results of each connection; the link while the connection serves.
 Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.

@@ -17,12 +17,12 @@ Theory of operation
          ├─ ConnectionRecord "shop:1"
          │   ├─ life, health         themselves, by events, requests and checks of this connection
          │   ├─ session, read_stderr the actor's incarnation that has the connection
-         │   └─ listeners            callbacks; the server's listeners come first
+         │   └─ listeners            callbacks
          └─ ConnectionRecord "shop:2"
 
 An actor gets the record of one connection and reaches the server through `server`. Each event of a connection may
-change the state of the server: kernel events arrive through `ServerRecord.follow` (called by `GroupFollower` in
-``group/_open``), events without an actor, like a change of health, through `ServerLife.take`.
+change the state of the server. Kernel events arrive through `ServerRecord.follow` (called by `GroupFollower` in
+``group/_open``). Other events, like a change of health, arrive through `ServerLife.take`.
 
 `ServerRecord.release` cuts all references from parts back to the whole. So everything is freed with the last
 `ServerRef` of a program, without the garbage collector.

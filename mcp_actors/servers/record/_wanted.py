@@ -5,12 +5,11 @@ fate of its own wish. Everything here is a frozen value or a pure function, with
 
 Theory of operation
 -------------------
-`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). Each
-replacement, except by `used` and `moved`, is a numbered wish. Each incarnation of an actor notes the number of the
-current wish. So
-
-- `due` compares the wanted with the actual state; one loop for each server carries out the steps (``group/_loop.py``),
-- a verdict says what has become of one caller's wish, whatever else was wished since.
+`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). Each new value
+is a wish and has the next number; only `used` and `moved` keep the number. Each incarnation of an actor notes the
+number under which it began. `due` compares the wanted with the actual state; one loop for each server carries out the
+steps (``group/_loop.py``). A verdict compares numbers and says what has become of one caller's wish, whatever else was
+wished since.
 
 Supervisors, not wishes, restart a failed server.
 

@@ -5,7 +5,7 @@ superseded. The group carries out wishes (``group/_loop.py``), so a change is co
 Half a reconnect would leave the server closed, and queued requests waiting forever.
 
 Owns: nothing; short tasks start replicas, or watch a pool.
-Writes: the wish of a server, whether its supervisor is awake, and the state of a server stopped before its first use.
+Writes: the wish of a server, `ServerRecord.woken`, and the state of a server stopped before its first use.
 Calls: kernel, servers, servers.record.
 """
 

@@ -1,9 +1,9 @@
 """Fetch all pages of a list, within the server's limits.
 
-A server may list thousands of items, oversized items, or pages without an end. A bad item does not cost its page: it is
-left out and reported to the catalogue; a list that is too large as a whole raises `LimitExceeded`. To validate
-thousands of items takes a tenth of a second, so items are validated in small parts, with checkpoints between. A page
-that cannot be parsed as a whole is parsed item by item, unless larger than a list may be.
+A server may list thousands of items, oversized items, or pages without an end. A bad item is left out and reported to
+the catalogue; the rest of its page is kept. A list that is too large raises `LimitExceeded`. To validate thousands of
+items takes a tenth of a second, so items are validated in small parts, with checkpoints between. If a page of at most
+``Limits.max_list_bytes`` cannot be parsed, its items are parsed one by one.
 
 Owns: nothing.
 Writes: the lists of resources and prompts in the record; reports to the catalogue.
