@@ -1,8 +1,8 @@
 """Offer a group to Microsoft's Agent Framework as a context provider.
 
-The framework uses one list of tools for the model and to look up calls ("progressive tool exposure"). So a chat
-middleware updates the list before each request to the model. A run may begin with an approved call, so tools are also
-added before the run.
+The framework shows the model one list of tools, and looks up calls in the same list. A chat middleware updates the list
+before each request to the model. A run may begin with an approved call, before any request, so tools are added before
+the run.
 
 Owns: nothing; tools are not kept between runs.
 Writes: the list of tools in the options of a run.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
 
-# All options of `agent_framework.MCPTool` and its subclasses: those carried out, and the others by remedy.
+# What to do instead of each option of `agent_framework.MCPTool` and its subclasses.
 MCP_TOOL_OPTIONS: Final = {
     "set approval": "approval_mode",
     "set source_id": "name",

@@ -44,10 +44,10 @@ async def langchain_tools(
     A loop may call this at each turn: with ``tool_cache``, no request is sent to a server. A `LangChainMiddleware`
     shows the tools of each turn to an agent that is built once.
 
-    The result of a tool is the content of its message: text, or blocks if there are several or other parts; structured
-    content is a text, unless another text says the same. The artifact is the whole result, as on the wire. A tool that
-    reports a failure raises ``ToolException``. If ``handle_tool_error`` is set, errors of the call (`McpActorsError`,
-    `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they are raised unchanged.
+    The message of a tool holds a text, or blocks if the result has several parts or is not text. Structured content
+    becomes a text, and is left out if another text says the same. The artifact is the whole result, as on the wire. A
+    tool that reports a failure raises ``ToolException``. If ``handle_tool_error`` is set, errors of the call
+    (`McpActorsError`, `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they are raised unchanged.
 
     **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
     awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.

@@ -32,17 +32,17 @@ if TYPE_CHECKING:
 class LangChainMiddleware(AgentMiddleware[Any, Any, Any]):
     """A group of servers, for ``create_agent(middleware=[…])`` of LangChain.
 
-    At each turn, the agent is offered the current tools of the group, under their public names, and its own tools; of
-    two tools with the same name, its own. The predicate of a `ToolFilter` is called with the name of the agent, as in
-    ``create_agent(name=…)``, and LangGraph's ``Runtime``; before the call of a tool, with the ``ToolRuntime`` instead,
-    which lacks some attributes. Agents and runs may share a middleware, which owns no connection.
+    At each turn, the agent is offered its own tools and the current tools of the group, under their public names. A
+    tool of the agent hides a tool of the group with the same name. The predicate of a `ToolFilter` gets the name of the
+    agent (``create_agent(name=…)``) and LangGraph's ``Runtime``, or, before a tool call, the ``ToolRuntime``, which
+    lacks some attributes. Agents and runs may share a middleware, which owns no connection.
 
     Only tools that the agent may use are called. If a tool was removed, is hidden from the agent, or was invented by
     the model, LangChain answers that it is not valid. Results and failures are those of `langchain_tools`; the errors
     also pass through LangChain's own middleware, such as ``ToolErrorMiddleware``.
 
-    **Cancellation** of a run cancels its calls, at the servers too, and is not an output of the tool. The agent is
-    awaited (``ainvoke``, ``astream``); a synchronous ``invoke`` is refused.
+    **Cancellation** of a run cancels its calls, at the servers too; the model gets no result. The agent is awaited
+    (``ainvoke``, ``astream``); a synchronous ``invoke`` is refused.
 
     Args:
         group: from `mcp_actors.bridge.open_servers`.

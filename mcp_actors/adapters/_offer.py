@@ -1,8 +1,8 @@
 """Choose servers of a group, and offer their tools, prompts and resources.
 
-Frameworks differ in their types, and in the parts of a result that a model is shown. All adapters share an `Offer`,
-which lists and calls tools, and `parts_of`, the parts to show. `check_options` and `Approvals` read the options of a
-framework.
+Frameworks differ in their types, and may show a model only some parts of a result. All adapters share `Offer`, which
+lists and calls tools, and `parts_of`, which makes parts that all frameworks show. `check_options` and `Approvals` read
+the options of a framework.
 
 Owns: nothing; the group is the program's.
 Writes: the log.

@@ -2,8 +2,7 @@
 
 Durable execution is the hard part: a recovery runs the code of a workflow again, and only results of its steps are
 recorded. Pydantic AI turns calls into steps only for three classes of toolsets. `PydanticAIToolset` derives from one of
-the three, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``. `DynamicToolset` requires a factory,
-which is never called here.
+the three, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.

@@ -2,15 +2,16 @@
 
 One budget bounds three sums for all gateways of a run of Trio:
 
-- **Bytes waiting for clients** are counted exactly. Over the limit, the identity (name of a token) with the most
-  bytes loses log messages, and then its clients that have read nothing for a while are disconnected, the longest first.
-  The identity with the next most bytes follows. If too many bytes still wait, identities over an equal share begin no
-  requests. A result may also use the room that requests in flight leave.
-- **Bytes of requests in flight** are counted anew, from all sources, whenever `Budget.room` is used up. A plain call
-  costs one subtraction, its end nothing, and a mistake cannot add up.
+- **Bytes waiting for clients** are counted exactly. Over the limit, the identity (name of a token) with the most bytes
+  loses log messages, and then its clients that have read nothing for a while are disconnected, the longest first. The
+  identity with the next most bytes follows. If too many bytes still wait, identities over an equal share begin no
+  requests. Over the limit, a result may take bytes that requests in flight leave free.
+- **Bytes of requests in flight** are subtracted from `Budget.room` when a request begins, and not added when it ends.
+  When the room is used up, all are counted again, so a mistake cannot add up.
 - **Processes of servers for single sessions.** Over the limit, the longest idle session ends.
 
-Of several identities, none may come to hold more of the last two sums than was free before.
+With several identities, no request or process begins if its identity would then hold more bytes or processes than were
+free before.
 
 Owns: the three counts, and the slots of the processes.
 Writes: nothing; asks holders to drop bytes and sessions to end.
@@ -44,7 +45,7 @@ REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
-    """The budget of a run. Every participant has the ``identity`` of a client, "" unless there are several.
+    """The budget of a run. Every participant has the ``identity`` of a client; a single identity is "".
 
     ============  ======================================  =================================================
     participant   counted                                 asked to

@@ -11,12 +11,12 @@ ends:
   requests.
 - ``{"waiting": ["time"]}`` in each second without another line: slow, but not hung.
 - ``{"error": "…"}`` if the request is refused or fails as a whole.
-- ``{"done": true}`` at the end. A ``stop`` of the daemon has no such line: the connection ends with `serve_control`.
+- ``{"done": true}`` at the end. A ``stop`` of the daemon ends without this line, once the servers have ended.
 
 A peer that breaks a bound ends only its own connection.
 
 Owns: the connections, each read and written by one task, and the tasks of changes.
-Writes: answers; the servers, as requested.
+Writes: answers. On request, starts and stops servers, and reloads the file.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 

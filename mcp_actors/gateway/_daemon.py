@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from typing import Final
 
 PACKAGE_VERSION: Final = "0.1.0"
-"""The package's version, as a test checks. Other versions have their own daemons."""
+"""The package's version (checked by a test). Each version has its own daemons."""
 
 DIRECTORY: Final = "notifications/mcp_actors/directory"
 """Reports a client's working directory, in which servers for this client alone start (``{"path": "/home/me"}``)."""

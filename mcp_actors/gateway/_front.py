@@ -1,9 +1,9 @@
 """Make the lists for clients, and find the server behind a name.
 
-Servers come, go and change their lists at any moment. The group keeps the tools, this file the prompts and resources,
-requested again when they may have changed (`Front.follow`). A resource belongs to the first server, in configured
-order, that lists its URI, or else to the first with a matching template. Tools are read from the servers' records,
-because the group's catalogue keeps no icons.
+Servers come, go and change their lists at any moment. The group keeps the tools. This file keeps the prompts and
+resources, and requests them again when they may have changed (`Front.follow`). A resource belongs to the first server,
+in configured order, that lists its URI, or else to the first with a matching template. Tools are read from the servers'
+records, because the group's catalogue keeps no icons.
 
 Owns: the prompts and resources of each server, and a task for each list being requested.
 Writes: its entry in the group's observers; wakes a lazy server whose list a client waits for.
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 Json: TypeAlias = dict[str, Any]
 
 Changed: TypeAlias = Literal["tools", "prompts", "resources", "servers"]
-"""The kind of a changed list. ``servers``: a server has connected."""
+"""A kind of list that has changed; ``servers`` means that a server has connected."""
 
 LIST_KINDS: Final[tuple[Changed, ...]] = ("tools", "prompts", "resources")
 

@@ -40,7 +40,7 @@ REFUSAL_LOG_PERIOD: Final = 60.0
 """Seconds between log lines about refused connections: strangers connect at any rate."""
 
 DRAIN_SECONDS: Final = 30.0
-"""Seconds that a stopping gateway has to finish what was begun."""
+"""Seconds that a stopping gateway waits for connections to end."""
 
 
 class Acceptor:

@@ -1,8 +1,8 @@
 """Notify a client of changes and of its servers' log messages.
 
 A legacy client subscribes to each resource, sets one log level, and hears of changed lists once initialized. Since
-2026-07-28 a client opens streams of notifications, and may name a log level in each request. Each subscription, stream
-and log level is a task of the session, so limits and `RerunTask` bound their number.
+2026-07-28 a client opens streams of notifications, and may name a log level in each request. Subscriptions, streams and
+the sending of log levels take tasks of the session, whose number is limited.
 
 Owns: the subscriptions, streams and log level of one client, and the web pages that servers ask its user to complete.
 Writes: notifications, through the session; the log levels of servers.

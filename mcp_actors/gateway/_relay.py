@@ -5,8 +5,8 @@ requests. When the daemon ends:
 
 - A request written as a whole fails with the outcome ``unknown``, because the daemon may have carried it out. Requests
   that are safe to repeat are sent again.
-- A line not written as a whole was not read, and goes to the next daemon, after the lines that made the session:
-  ``initialize``, a log level, subscriptions. The next message starts a daemon.
+- The next daemon starts once a line waits for it. It gets the lines that made the session (``initialize``, a log level,
+  subscriptions), then each line not written as a whole, which no daemon has read.
 - Requests of daemons get ids of this program, so late answers never reach another daemon.
 
 `attach` runs this file without the package, so imports are few.
@@ -46,7 +46,7 @@ class Line:
 
     Attributes:
         id: the id as JSON; empty except for a request.
-        state: the part of the session that the line sets, or ``-PART`` for a removed part; or empty.
+        state: the part of the session that the line sets (``PART``) or removes (``-PART``); or empty.
         again: if unanswered, the next daemon gets the line too.
         own: only the present daemon gets the line.
         former: the line that set the part before, until this line is answered.

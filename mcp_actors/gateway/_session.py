@@ -4,7 +4,8 @@ A session takes each message in the step of the reader, and never waits or raise
 without a task, unless servers must connect first. Lists, new subscriptions and streams take a task.
 
 Requests and results are passed on unchanged, except for hop-by-hop members: ids, progress tokens, ``_meta`` keys of
-``io.modelcontextprotocol``, result types and cache times. Errors of servers lose only a reported outcome (`error_of`).
+``io.modelcontextprotocol``, result types and cache times. Errors of servers lose only the outcome of the request
+(`error_of`).
 
 Owns: the requests of one client in flight, the questions to the client, and the tasks for both.
 Writes: lines to the client's `Outlet`; room and processes in the `Budget`.

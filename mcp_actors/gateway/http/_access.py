@@ -1,7 +1,7 @@
 """Decide who may send requests over HTTP.
 
-Tokens, if there are any, are required on loopback too: all users of a machine reach loopback, and all containers on
-the host's network. Foreign pages must not get in through a browser, so a request's ``Host`` must be a name of the
+Tokens, if there are any, are required on loopback too: all users of a machine, and all containers on the host's
+network, reach loopback. Foreign pages must not get in through a browser, so a request's ``Host`` must be a name of the
 gateway (against DNS rebinding), and its ``Origin`` must be allowed. The gateway sends no CORS headers, so a browser
 lets no page of another origin read replies.
 

@@ -3,7 +3,7 @@
 Each identity (name of a client's token) has its own `Gateway` and ``per-identity`` servers, so no log message, change
 or subscription crosses identities. With several identities, log messages of shared servers reach no client.
 
-The end has three parts: balancers read ``/readyz`` and send no new requests; then no connection is accepted, and
+The end has three parts: ``/readyz`` fails, so balancers send no new requests; then no connection is accepted, and
 everything begun is finished; then all connections are closed. `HttpDoor.drain` does the first two.
 
 Owns: the listeners, the selector of all connections, and the servers of each identity.

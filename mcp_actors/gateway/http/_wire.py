@@ -4,12 +4,12 @@ One task (`HttpDoor.read`) watches all connections with a selector. A request th
 that task, so most calls wake no other task. Everything else (half a request, chunks, pipelining, errors) goes to the
 connection's own task. The task starts with the first bytes: a flood of silent connections costs no tasks.
 
-Before a request begins, and while a reply is due, the connection checks whether the client has left; on Linux, unread
-bytes do not hide a departure. A head is not parsed if the connection's previous head had the same bytes. No connection
-has a timer: `HttpConnection.check`, called every second, ends what takes too long.
+Before a request begins, and while a reply is due, the connection checks whether the client has left. A departure behind
+unread bytes is noticed only on Linux. A head is not parsed if the connection's previous head had the same bytes. No
+connection has a timer: `HttpConnection.check`, called every second, ends what takes too long.
 
 Owns: the socket and task of each connection, and the reply in progress.
-Writes: replies; the connection's entries in its `Site` and in the heart.
+Writes: replies; the connection's entries in the `Site` that answers requests, and in the `Heart`.
 Calls: gateway, transports.
 """
 
@@ -43,7 +43,7 @@ MAX_HEAD: Final = 32 * 1024
 """Bytes of a request line with headers."""
 
 HEAD_SECONDS: Final = 10.0
-"""Seconds for a head, from the first byte; also for a stranger's connection without a head."""
+"""Seconds for a head, from the first byte. Also the longest idle time of a connection without an admitted token."""
 
 BODY_SECONDS: Final = 30.0
 """Seconds for a body, from the end of the head."""

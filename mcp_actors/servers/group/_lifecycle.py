@@ -5,11 +5,11 @@ A change is completed even if its caller is cancelled half-way, because an actor
 Theory of operation
 -------------------
 *Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (``_loop``).
-*Changes of the set* (add, remove, replace, reload) take turns under the lock `_set`. A turn includes the reading of a
-server's file in the ``catalog_store``, and the connect of a required server in `add`. A turn does not include the time
-in which a server finishes requests before leaving or adopting a configuration; so the lock `_reloads` keeps a second
-reload from beginning before the first has ended. A leaving server is gone before its name is added again. Only callers
-await the connects of optional servers (`wait_started`).
+*Changes of the set* (add, remove, replace, reload) take turns under `_set_lock`. A turn includes the reading of a
+server's file in the ``catalog_store``, and the connect of a required server in `add`. A turn does not wait until a
+server has left or adopted a configuration, so `_reload_lock` keeps a second reload from beginning before the first has
+ended. A leaving server is gone before its name is added again. Only callers await the connects of optional servers
+(`wait_started`).
 
 Owns: the loops of all servers, as background tasks of the actor; two locks.
 Writes: the roster, the wishes of servers, and the log. Makes the memory read files.

@@ -3,9 +3,9 @@
 Theory of operation
 -------------------
 Each server has at most one loop, so no two steps of a server meet. `ServerLoops.look` carries out the steps that `due`
-derives from the wishes (`Wanted`), until none is left, in a task that only the end of the group cancels. A step that
-waits for requests in flight or for a connect ends early if another wish overtakes it: the loop looks again, and the
-server's own supervisor completes any change begun. So a stop overtakes a connect that hangs. Nothing overtakes the
+derives from the wishes (`Wanted`), until none is left. Only the end of the group cancels a loop. A step that waits
+for requests in flight or for a connect ends early if another wish overtakes it. Then the server's own supervisor
+completes what it has begun, and the loop looks again. So a stop overtakes a connect that hangs. Nothing overtakes the
 drain of a server that leaves.
 
 A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``adopt``: the server's
@@ -13,8 +13,8 @@ own supervisor, which has the policies, is stopped and started again from the ch
 the server should run. The record and the mailbox, with waiting requests, stay.
 
 Owns: the set of busy servers; tasks that drain, and a task for signals.
-Writes: records, roster and log; wishes, if the group ends or requests wait for a resting server. At a signal, cancels
-the group's block and raises `SystemExit`.
+Writes: records, roster and log; wishes, if the group ends or requests wait for a lazy server. At a signal, cancels the
+group's block and raises `SystemExit`.
 Calls: servers, servers.record, servers.ref, _tree.
 """
 

@@ -6,10 +6,10 @@ group without bound, hide the tools of another server, or let changed tools coun
 Theory of operation
 -------------------
 The task that opens the group reads the files before any server connects, because the first listing of a server is
-compared with its file. The lifecycle actor reads the file of an added server, and, if no accepted tools are known, the
-new file of a changed server. `MemoryActor` writes new listings. Files are read and written in threads, one after
-the other. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and `FLUSH_WAIT`; then the
-thread is abandoned, and unwritten listings are lost. Failed writes are repeated later (`Upkeep`).
+compared with its file. The lifecycle actor reads the file of an added server. It reads the new file of a changed server
+if no accepted tools are known. `MemoryActor` writes new listings. Files are read and written in threads, one after the
+other. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and `FLUSH_WAIT`; then the thread is
+abandoned, and unwritten listings are lost. Failed writes are repeated later (`Upkeep`).
 
 Files are read smallest first, so no server crowds out another. With ``on_tool_change="block"`` a file gets more time
 (`PINS_WAIT`), because it holds the accepted tools. If the file cannot be read in time, no tool is accepted, and the

@@ -3,13 +3,13 @@
 The order matters: signals are received before any configuration is read, actors are stopped before records are
 released, and the block begins only when the start gate opens.
 
-The group's supervisor awaits only required servers (the others have ``await_start=False``). `StartGate` waits for
-other eager servers until the first connect of each has succeeded, has failed, is overdue (``connect_timeout``) or needs
-a person to sign in. The task that opens the group waits, so every deadline and cancellation takes effect.
+The group's supervisor awaits only required servers (the others have ``await_start=False``). `StartGate` waits for other
+eager servers until the first connect of each has succeeded, has failed, is overdue (``connect_timeout``) or needs a
+person to sign in. The task that opens the group waits, so the caller's deadlines and cancellations apply.
 ``start_gate`` limits the wait for servers with remembered tools. Servers that are no longer awaited keep connecting.
 
 Owns: everything in a group for the time of its block: roster, sources, memory, supervision tree.
-Writes: the log; a filter on the package's loggers; receives signals at which a group reloads.
+Writes: the log; a filter on the package's loggers. Receives the signals of ``reload_on``.
 Calls: catalog, config, kernel, servers, servers.record, transports, _group, _lifecycle, _loop, _memory, _tree.
 """
 

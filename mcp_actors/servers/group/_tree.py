@@ -21,7 +21,7 @@ processes.
      └─ servers:status            with a TableSource that has an instance: writes states of servers into its table
 
 Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
-Writes: the hooks, `woken` and accepted tools of each record; no task and no I/O.
+Writes: the hooks, `woken` and accepted tools of each record. Starts no task and does no I/O.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 
