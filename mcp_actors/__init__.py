@@ -14,7 +14,7 @@
 #   L0  _python   _patched                    the Python that runs our files; programs that gevent has patched
 #   L0  _tasks                                tasks in the background, and the signals that end a program
 #
-# This file is the façade: it imports at most one small file, so `import mcp_actors.kernel` loads the kernel alone.
+# This file is the façade: its import loads no layer, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.
 
 Programs start at `open_servers`, which connects to MCP servers, restarts failed ones, and leaves nothing behind. On
@@ -22,9 +22,9 @@ asyncio use `mcp_actors.bridge.open_servers`, and without an event loop `mcp_act
 libraries get tools from `mcp_actors.adapters`; actors of your own derive from `mcp_actors.kernel.Actor`.
 """
 
-# The public names are listed in ``__all__``, and their modules in ``_HOMES``, which ``_exports`` reads too. Names are
-# imported at first use (PEP 562), but type checkers see plain imports. On Windows, and in a program that eventlet has
-# patched, importing the package raises an ``ImportError``.
+# ``__all__`` lists the public names, and ``_HOMES`` has their modules. Names are imported at first use (PEP 562), but
+# type checkers see plain imports. On Windows, and in a program that eventlet has patched, importing the package
+# raises an ``ImportError``.
 #
 # Exceptions to the layers above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
 # ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.

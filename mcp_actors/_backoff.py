@@ -1,4 +1,4 @@
-"""Compute delays between attempts, and count suspended time in a sleep.
+"""Compute delays between attempts, and count a machine's suspended time in sleeps.
 
 A `Backoff` computes delays from the number of the attempt, without a clock; the caller passes random numbers. So delays
 can be computed in advance, printed and tested.

@@ -1,8 +1,8 @@
 """Reduce the exception groups of nurseries to one exception, and classify exceptions.
 
-Users should see the failure, not the groups around it. Groups may be nested deeper than Python's stack, so nothing
-here recurses, unlike the method ``split`` of a group. A user's class of groups may override ``derive``, so nothing
-here calls the method, and a changed group becomes a plain one.
+Users should see the failure, not the groups around it. Groups may be nested deeper than Python's stack, so nothing here
+recurses, unlike the method ``split`` of a group. A user's class of groups may override ``derive``, so a group whose
+members change is replaced by a plain `BaseExceptionGroup`.
 
 Owns: nothing.
 Writes: the cause, the notes or the traceback of given exceptions.
@@ -46,7 +46,7 @@ def leaves(exc: BaseException | None) -> list[BaseException]:
 
 
 def is_exit(exc: BaseException | None) -> bool:
-    """Return True for an exception that ends the program or the test, raised unchanged after the clean-up.
+    """Return True for an exception that ends the program or the test, and is raised unchanged after the clean-up.
 
     These are `KeyboardInterrupt`, `SystemExit`, and everything that is neither an `Exception` nor a cancellation, for
     example from ``pytest.fail()``. `trio.Cancelled`, asyncio's ``CancelledError`` and `GeneratorExit` end only a piece

@@ -1,7 +1,7 @@
 """Publish the names of a folder, and import some only when used.
 
-Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of the code, and `dir`, which editors
-complete, lists public names. Slow imports wait until their names are used.
+Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of the code. `dir` lists the public names,
+which editors then complete. Slow imports wait until their names are used.
 
 Owns: nothing.
 Writes: ``__module__``, annotations and ``__dir__`` of public classes and functions; the namespaces of folders.
@@ -23,14 +23,14 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
     """Set ``__module__`` of every class and function in `namespace` that a private module of this package defines.
 
     The new value is ``mcp_actors`` for names in ``mcp_actors/__init__.py``, else `module`. A folder's ``__init__`` ends
-    with ``publish(__name__, globals())``; a file directly in ``mcp_actors`` names the folder that exports its names.
-    Things of public modules or other packages, private names, constants and type aliases do not change.
+    with ``publish(__name__, globals())``; a file directly in ``mcp_actors`` passes the name of the folder that exports
+    its names. Things of public modules or other packages, private names, constants and type aliases do not change.
 
     Args:
         module: the dotted name under which users import the things.
         namespace: name → thing.
     """
-    # The façade is the package that contains this file, so it has been imported; it lists its names as plain text.
+    # The façade contains this file, so it is imported already.
     homes: Mapping[str, str] = sys.modules[_PACKAGE]._HOMES
     if namespace.get("__name__") == module:
         namespace["__dir__"] = lambda: public_names(namespace)

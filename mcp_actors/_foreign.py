@@ -1,4 +1,4 @@
-"""Log and show users' objects, even if their code raises; await answers.
+"""Log and show users' objects, even if their code raises.
 
 A log record runs handlers, filters and formatters of the program, and a message that shows an exception or an
 observer runs its ``__str__`` or ``__repr__``. If such code raised in the midst of a step, an actor might not report

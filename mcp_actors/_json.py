@@ -21,8 +21,8 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 # --- Walk through unchecked JSON-like data, and measure it ------------------------------------------------------------
 
-# Nothing here recurses, and a caller that has seen enough stops the walk: the inside of a value is not touched before
-# the next value is requested.
+# Nothing here recurses. The walk looks inside a value only when the caller requests the next value, so a
+# caller can stop early.
 
 
 LEAST_BYTES: Final = 8

@@ -34,12 +34,12 @@ P = ParamSpec("P")
 C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST_MESSAGE: Final = 300
-"""Characters below which an error lists all arguments."""
+"""An error lists all arguments if it has fewer characters than this."""
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word
 _COMPARED_NAMES: Final = 500
-_COMPARED_LENGTH: Final = 64  # characters of a name, the limit of most programs for tools
+_COMPARED_LENGTH: Final = 64  # characters; most programs refuse longer names of tools
 _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "read_timeout_seconds"})
 
 # --- Unknown arguments ------------------------------------------------------------------------------------------------

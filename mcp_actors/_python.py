@@ -1,7 +1,7 @@
 """Find the Python interpreter that can run a file of this package.
 
-A frozen program would start itself as `sys.executable`, without end, and a zip file has no file to run. So each start
-of a sandbox, ``attach`` or a scripted server calls `our_python` first.
+In a frozen program `sys.executable` is that program, which would start itself again and again. A file in a zip archive
+cannot be run. `our_python` refuses both.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def our_python(who: str, file: str | None = None) -> str:
 
     Args:
         who: the subject of errors: ``"server 'docs': sandbox"``.
-        file: the file; None for one outside this package.
+        file: the file; None for a user's script.
 
     Raises:
         ConfigError: this program is not run by an interpreter, or the file is in an archive.

@@ -1,9 +1,9 @@
-"""Run background tasks, queues, threads and upkeep; receive signals.
+"""Run background tasks, blocking jobs and slow callbacks; receive signals.
 
-Servers and transports use these tools. This file imports neither, and knows an actor or a server by name only.
+This file knows an actor or a server by name only.
 
 Owns: nothing; tasks, queues and scopes belong to objects that callers make.
-Writes: the log, for upkeep; handlers of signals.
+Writes: the log, about failed tasks of a group; handlers of signals.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """
 

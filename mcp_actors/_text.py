@@ -1,6 +1,6 @@
 """Make foreign text safe to show, and describe errors.
 
-The kernel uses this file too, so few imports are allowed.
+The kernel uses this file, so few imports are allowed.
 
 Owns: nothing.
 Writes: nothing.
@@ -33,8 +33,8 @@ T = TypeVar("T")
 _READ_PER_SHOWN: Final = 8
 """Maximum characters read for each shown character, to bound the time for hidden characters."""
 
-# The sequences of ECMA-48, each as a whole; the rest of a broken one is text. No repeated class contains an
-# introducer, so a failed match never scans text again and the time is linear.
+# Matches complete sequences of ECMA-48. The rest of a broken sequence is text. No repeated class contains a
+# character that begins a sequence, so no text is scanned again and the time is linear.
 _TERMINAL_ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, screen
     r"|(?:\x1b[P\]X^_]|[\x90\x9d\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC …: titles, links

@@ -1,7 +1,7 @@
 """Public names of tools, and the `NameBook` of a group.
 
-Public names must be valid for every model provider, distinct, and stable: no server may take over the name of another
-server's tool, or change such a name by coming and going. A `NameBook` is made in one step of the event loop.
+Public names must be valid for every model provider, distinct, and stable: a server that comes or goes must not take
+over or change the name of another server's tool. A `NameBook` is made in one step of the event loop.
 
 Owns: nothing; a `NameBook` is immutable.
 Writes: nothing.
@@ -36,9 +36,10 @@ from .._text import some_of
 # - a name in which a character was replaced, or which was shortened;
 # - a name of a tool whose server's name contains ``__`` or ends in ``_``: where does the tool's own name begin?
 # - a name that looks as if it ended in such a hash;
-# - all names that are still equal (if the template hides where the tool's name begins).
+# - a name that two tools would still share, as with the template ``{tool}``.
 #
-# So with the default template (unless two hashes are equal) a name depends on no other server, and on no order.
+# So with the default template a name depends neither on other servers nor on the order of tools,
+# unless two hashes are equal.
 
 
 DEFAULT_NAMING: Final = "mcp__{server}__{tool}"

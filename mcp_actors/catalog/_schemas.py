@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 
 MAX_WEIGHT: Final = 5_000
-"""Maximum characters of a pattern times the counts in ``{…}``: repetitions are expanded."""
+"""Maximum product of a pattern's length and its counts ``{…}``, because repetitions are expanded."""
 
 MAX_TEXT: Final = 10_000
 """Maximum characters of a text: a tenth of a second with the heaviest pattern."""

@@ -4,7 +4,7 @@ A snapshot is made in one step of the event loop, however many tools there are. 
 (`CatalogEntry`), and the next snapshot reuses the parts of all servers whose tools, names and marks (``available``,
 ``deferred``) are the same.
 
-Owns: variants of entries, completed as needed; a snapshot never changes.
+Owns: the variants in each `CatalogEntry`, added as needed; a snapshot never changes.
 Writes: nothing.
 Calls: _names, _pins, _tools.
 """

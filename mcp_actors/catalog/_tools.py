@@ -45,7 +45,7 @@ _CHANGING_METHODS: Final = (
 
 
 _LEAVES: Final = frozenset({str, bool, int, float, type(None)})
-"""The types of most values, which need no test for an abstract class."""
+"""The types of most values, which `freeze` returns without the slow test for a `Mapping`."""
 
 
 def freeze(value: Any) -> Any:

@@ -3,7 +3,7 @@
 Compiling a schema costs a thousand times as much as a check. So only schemas of called tools are compiled, and the next
 listing keeps the compiled schemas of unchanged tools. `strict_schema` must not change the meaning of a schema.
 
-Owns: compiled schemas of called tools; the tools whose first result on a connection is due for a check.
+Owns: compiled schemas of called tools; the names of tools whose next result is compared with the output schema.
 Writes: the log.
 Calls: _schemas, _tools.
 """

@@ -21,7 +21,7 @@ def main() -> None:
     """Run the command in the arguments of this process, and exit with its code.
 
     0 is success, 1 a failed server, tool or file, 2 invalid arguments, 3 a missing sign-in, 78 a file that `serve` or
-    `ui` cannot use, 130 Ctrl-C; 143 and 129 are the signals SIGTERM and SIGHUP, which also stop the servers.
+    `ui` cannot use, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. These signals stop the servers.
     """
     # By default these signals end the process. Drop them during the imports, until `serving` receives them: the file is
     # read later, so no reload is lost.

@@ -1,8 +1,8 @@
 """Move another program's servers into our file, and back: ``config attach``.
 
-The other program is the *host*; *our file* gets its servers. In the host's file, one entry replaces the servers, and
-all else stays, comments included. Before anything is written, the new text is parsed, and must differ only in its
-servers. An undo needs only a copy of the host's file, so no further state can be lost or wrong.
+The other program is the *host*; *our file* gets its servers. In the host's file, one entry replaces the moved servers,
+and all else stays, comments included. Before anything is written, the new text is parsed, and must differ from the old
+text only in these servers. An undo works from copies of the host's file and from our file, without further state.
 
 Owns: nothing.
 Writes: the host's file, a copy of it in the same folder, and our file. Each is replaced in one step.

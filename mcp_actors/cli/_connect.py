@@ -33,7 +33,7 @@ Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
 """Called for each server once connected or failed."""
 
 UNLIMITED: Final = sys.maxsize
-"""No limit on servers: the file says how many the user wants, and no command has an option."""
+"""No limit on servers: the file says how many the user wants."""
 
 REPORT_EVERY: Final = 5.0
 """Seconds between progress lines about a slow start."""

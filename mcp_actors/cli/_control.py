@@ -1,10 +1,11 @@
 """Ask running daemons: ``status``, ``restart`` and the like.
 
-The name of a daemon's socket depends on variables in the file, whose values in a shell are rarely the editor's. So each
-control socket of this user is asked; daemons of other files decline. Nothing is started here, so no trust is needed.
+The name of a daemon's socket depends on the values of variables in the file. A shell rarely has the editor's values. So
+each control socket of this user is asked; daemons of other files decline. Nothing is started here, so no trust is
+needed.
 
 Owns: a connection to one daemon after the other.
-Writes: results and messages, through `Output`; daemons carry out the request, also after a Ctrl-C here.
+Writes: results and messages, through `Output`; daemons carry out the request, even after a Ctrl-C here.
 Calls: gateway, _configuration, _output.
 """
 

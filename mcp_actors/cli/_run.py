@@ -1,9 +1,9 @@
 """Run the command of a command line, and report its errors.
 
-Errors become a message and an exit code, and signals a code.
+An error becomes a message and an exit code; a signal becomes an exit code.
 
 Owns: the Trio run of a command.
-Writes: messages, through `Output`; the null device in place of a stream that fails.
+Writes: messages, through `Output`; replaces a stream that fails by the null device.
 Calls: _app, _configuration, _interrupt, _output.
 """
 
