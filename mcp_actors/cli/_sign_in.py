@@ -1,6 +1,6 @@
 """Sign in to servers by OAuth: ``login``, ``logout`` and ``whoami``.
 
-No server is started. `mcp_actors.servers` is slow to import, and not imported. ``whoami`` sends no request.
+No server is started, and `mcp_actors.servers` is not imported: its import is slow. ``whoami`` sends no request.
 
 Owns: the browser's task, and a thread that reads a pasted URL from stdin.
 Writes: the tokens, through ``auth``; results and messages, through `Output`.
@@ -45,8 +45,8 @@ async def sign_in_to_server(server: str, config: str | None, output: Output) -> 
             nursery.start_soon(_try_browser, url)
             if sys.stdin.isatty():
                 output.note("If the browser cannot reach this machine, paste the URL that it ends at:")
-                # The redirect cancels this wait. A thread cannot be interrupted in a read, so abandon the thread: the
-                # sign-in completes at once, and a line typed later is lost.
+                # If the browser reaches this machine, the sign-in cancels this wait. The thread cannot be interrupted
+                # in its read, so it is abandoned, and a line typed later is lost.
                 pasted = await trio.to_thread.run_sync(_pasted, abandon_on_cancel=True)
             if pasted is not None:
                 nursery.cancel_scope.cancel("the URL was pasted")

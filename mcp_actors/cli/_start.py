@@ -1,7 +1,7 @@
 """Prepare streams and logs for a command, and check the installed libraries.
 
-Runs before the parser is imported. Libraries that `Output` needs may be missing, so errors go directly to stderr, and
-with ``--json`` also to stdout.
+Runs before cyclopts and rich are imported, because they may be missing. Errors go directly to stderr, and with
+``--json`` also to stdout.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The user's own code in a configuration: callbacks, extensions, middleware.
 
-Foreign functions may be async or not, may raise, and may return the wrong thing. They are validated, merged and
-composed here; `mcp_actors.servers` calls them.
+The user's functions may be async or not, may raise, and may return the wrong thing. This module validates and combines
+them; `mcp_actors.servers` calls them.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
-"""Configure the sign-in by OAuth, and judge the hosts of URLs.
+"""Configure the sign-in by OAuth; recognize loopback and private hosts.
 
-A host is judged without resolving its name, so every notation that connects to a private address must be recognized:
-``127.1``, hexadecimal, IPv4 within IPv6. Nothing here sends a request or reads a token.
+Names of hosts are not resolved. Every notation of a private address must be recognized: ``127.1``, hexadecimal, IPv4
+within IPv6. Nothing here sends a request or reads a token.
 
 Owns: nothing.
 Writes: nothing.
@@ -43,8 +43,8 @@ def is_loopback(host: str) -> bool:
 def is_not_public(host: str) -> bool:
     """Return whether `host` is an address outside the public Internet, or a name of this machine.
 
-    True for loopback, private, shared (100.64.0.0/10), link-local, multicast and unspecified addresses, also within an
-    IPv6 address, and in any form of IPv4 that connects: ``127.1``, ``0x7f000001``. False for other names.
+    True for loopback, private, shared (100.64.0.0/10), link-local, multicast and unspecified addresses. IPv4 is
+    recognized within IPv6, and in any notation that connects: ``127.1``, ``0x7f000001``. False for other names.
     """
     name = unquote(host).partition("%")[0].rstrip(".").lower()  # without the zone of a link-local address
     try:

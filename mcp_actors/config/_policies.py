@@ -1,7 +1,7 @@
 """Policies and limits of one server, as frozen data.
 
-The classes decide nothing; `mcp_actors.servers` and `mcp_actors.transports` do. Valid values may be refused together:
-with a long back-off, a restart limit could never be reached within its window.
+The classes hold values; `mcp_actors.servers` and `mcp_actors.transports` apply them. Some combinations of valid values
+are refused: with a long back-off, a restart limit could never be reached within its window.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Read servers from a file, or from a directory of YAML manifests.
 
-Only a strict part of YAML is read. A second change within one tick of the clock must be noticed, so `look` may sleep up
-to a tenth of a second for each file. A group calls `look` and `read` in threads, because both block on files.
+Only a strict subset of YAML is read. A source's `look` may sleep up to a tenth of a second for each file, because two
+changes within one tick of the clock may get the same time. A group calls `look` and `read` in threads: both block.
 
 Owns: nothing.
 Writes: nothing.

@@ -2,7 +2,7 @@
 
 Each call of a source opens and closes a connection: calls are rare, and a kept connection would have to be checked. A
 call blocks a thread of the group, and must end in time whatever the database, the network or the file does. Rows of
-``mcp_servers`` are only read: a group would reload after each row it writes.
+``mcp_servers`` are only read, because a changed row makes a group reload.
 
 Owns: one connection per call.
 Writes: the table ``mcp_server_status``, through `write_status`; both tables, through `create_tables`.
@@ -32,7 +32,7 @@ SERVERS: Final = "mcp_servers"
 STATUS_TABLE: Final = "mcp_server_status"
 
 MAX_ROWS: Final = 1000
-"""Rows in a table, like servers in a file."""
+"""Rows in a table."""
 
 MAX_SPEC: Final = 64 * 1024
 """Characters of one entry. The longest that people write have a few thousand."""
@@ -43,7 +43,7 @@ MAX_ENTRY_CHARACTERS: Final = 1024 * 1024
 TABLE_TIMEOUT: Final = 5.0
 """Seconds for a connect, a lock or a statement."""
 
-_ROW: Final = "row"  # in the places of errors: "row.docs.spec"
+_ROW: Final = "row"  # begins a place in an error: "row.docs.spec"
 
 Row: TypeAlias = tuple[object, object, object]
 """The name, the entry and whether it is enabled, as the database returns them."""

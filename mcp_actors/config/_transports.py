@@ -1,7 +1,7 @@
 """Transports as data: `Stdio`, `Http`, `Sse`, `Socket`, `InProcess`, and `Sandbox`.
 
-The hard part is what an error or a ``repr`` may show: an argument, a token given as a URL, or a header written as one
-string may be a credential. No command is looked up, no variable expanded and nothing connected here.
+The hard part is what an error or a ``repr`` may show: an argument, a URL, or a header written as one string may hold a
+credential. No command is looked up, no variable expanded and nothing connected here.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,8 +1,8 @@
 """Dump servers as a configuration for `load_config` (`dump_config`).
 
 No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
-arguments and URLs if it looks like a secret. A variable of an editor (``${workspaceFolder}``) becomes its value, unless
-the current directory gives the variable the same value.
+arguments and URLs if it looks like a secret. An editor's variable (``${workspaceFolder}``) is replaced by its value if
+the variable would have another value in the current directory.
 
 Owns: nothing.
 Writes: nothing.

@@ -30,7 +30,7 @@ IN_INPUT: Final = ("id", "type", "description", "default", "options", "password"
 
 @attrs.frozen(kw_only=True)
 class Input:
-    """A value that a configuration file asks a person for; it replaces ``${input:id}`` in the file.
+    """A value that a configuration file asks a person for, with ``${input:id}``.
 
     Attributes:
         id: the name of the input in the file.

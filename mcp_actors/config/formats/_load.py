@@ -1,7 +1,7 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-One bad entry must not fail the rest: the error is kept under the server's name. Loading blocks, on files and on the
-caller's ``ask``. ``MCP_ACTORS_…`` variables override fields of entries. The environment takes precedence over ``.env``.
+One bad entry must not fail the rest: the error is kept under the server's name. Loading blocks on files and on ``ask``,
+which asks a person. ``MCP_ACTORS_…`` variables override fields of entries, and the environment overrides ``.env``.
 
 Owns: nothing.
 Writes: nothing.

@@ -28,13 +28,13 @@ from ._file import JsonObject, bad, child, did_you_mean, found, repeated, repeat
 
 @attrs.frozen(kw_only=True)
 class Program:
-    """A program and the meaning of its file, where programs differ.
+    """A program, and how to read its configuration file.
 
     Attributes:
         section: the key of the servers.
         folder: the program's folder in a project, with the file inside or one level deeper; empty if none.
         files: names of the file at the top of a project, separated by spaces.
-        variable: the program's notation of an environment variable, perhaps besides ``${NAME}``.
+        variable: the program's notation of an environment variable; ``${NAME}`` is always read.
         timeout: the unit of ``timeout``, ``"s"`` or ``"ms"``; empty if unknown.
         is_shell: whether the program runs ``$(…)`` in arguments.
     """
