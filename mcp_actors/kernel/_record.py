@@ -227,7 +227,7 @@ class Record:
         parent: the supervisor's record; None for an actor opened by a block.
         restarts: starts after a failure, of the actor itself or of its group.
         last_error: the last failure, as text: a traceback would keep frames alive.
-        sweeper: the tree's `Sweeper`; None below the top.
+        sweeper: the tree's `Sweeper`, set at the top before any child is added.
         thread: the thread of the actor's Trio run; see `lives_here`.
         opened: the actors and supervisors opened by code of this actor outside its handlers.
     """
@@ -254,6 +254,10 @@ class Record:
     _watchers: dict[Report, None] = field(factory=dict, init=False)
     change: Change = field(factory=Change, init=False)
 
+    def __attrs_post_init__(self) -> None:
+        if self.parent is not None:  # copied: a walk to the top at each use takes long in a deep tree
+            self.sweeper = self.parent.sweeper
+
     @property
     def lives_here(self) -> bool:
         """True in the thread of the actor's Trio run: no actor outlives its run."""
@@ -268,9 +272,8 @@ class Record:
 
     @property
     def sweeps(self) -> Sweeps:
-        sweeper = self.top.sweeper
-        assert sweeper is not None  # open_actor() and open_supervisor() set it
-        return sweeper
+        assert self.sweeper is not None  # open_actor() and open_supervisor() set it
+        return self.sweeper
 
     @property
     def path(self) -> str:
