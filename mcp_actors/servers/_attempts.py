@@ -1,7 +1,7 @@
 """Report to observers how each attempt of a request ended.
 
 The end of each attempt, the first or a retry, must be reported exactly once (decision 53), at next to no cost without
-observers. The `Deadline` of a request has the `ObservedAttempt` under way. ``ref`` settles an attempt in the step that
+observers. The `Deadline` of a request has the facts of the attempt under way. ``ref`` settles an attempt in the step that
 decides about a retry; `Deadline.end` settles a leftover attempt as cancelled. Observers get an `Attempt`, except for
 results that they only count (`CallObserver.counter`).
 
@@ -13,7 +13,7 @@ Calls: config, kernel, _rules.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -34,6 +34,9 @@ from .._foreign import Log, shown
 from ..config import ServerConfig
 from ..kernel import Event
 from ._rules import meaning_of
+
+if TYPE_CHECKING:
+    from ._deadlines import Deadline
 
 logger = Log("mcp_actors.servers")
 
@@ -138,6 +141,48 @@ class Observed:
             except Exception:
                 self._log(observer, f"server {self.server!r}")
 
+    def succeeded(self, deadline: Deadline, now: float, is_tool_call: bool, is_error: bool) -> None:
+        sent_at = deadline.sent_at
+        counters = self._counters.get(deadline.subject) if is_tool_call and not is_error else None
+        if counters is None or sent_at is None:
+            attempt = self._attempt(deadline, now, "tool_error" if is_error else "ok", "done")
+            self._report(attempt)
+            if is_tool_call and not is_error and attempt.listed:
+                self._find_counters(attempt)
+            return
+        # With counters, nearly all attempts end here, so everything is inline.
+        began = deadline.began if deadline.since is None else deadline.since
+        for observer, count in counters:
+            try:
+                count(sent_at - began, now - sent_at)
+            except Exception:
+                self._log(observer, f"a result of {deadline.operation}")
+
+    def failed(self, deadline: Deadline, error: Exception, *, last: bool) -> None:
+        """Report a failure, which is raised to the caller if `last`, else retried."""
+        result, outcome = judge(error, deadline.sent_at is not None, deadline.request_id is not None)
+        self._report(self._attempt(deadline, trio.current_time(), result, outcome, last, error))
+
+    def cancelled(self, deadline: Deadline) -> None:
+        outcome: Outcome = "not_sent" if deadline.sent_at is None else "unknown"
+        self._report(self._attempt(deadline, trio.current_time(), "cancelled", outcome))
+
+    def _attempt(
+        self,
+        deadline: Deadline,
+        now: float,
+        result: Result,
+        outcome: Outcome,
+        last: bool = True,
+        error: Exception | None = None,
+    ) -> Attempt:
+        sent_at = now if deadline.sent_at is None else deadline.sent_at
+        began = deadline.began if deadline.since is None else deadline.since
+        queued = max(0.0, sent_at - began)  # the pause before a retry may end early
+        kind, facts = deadline.operation.partition(" ")[0], (deadline.subject, deadline.tries)
+        facts += deadline.replica, deadline.request_id
+        return Attempt(self, kind, *facts, result, outcome, queued, now - sent_at, last, error)
+
     def refused(self, kind: str, subject: object, error: Exception) -> None:
         """Report a request refused in the step of its caller."""
         target = subject if isinstance(subject, str) else None
@@ -169,61 +214,6 @@ class Observed:
             self._logged.add(observer)
             text = "observer %s raised on %s; the request is not affected, and this is logged once"
             logger.exception(text, shown(observer), what)
-
-
-@define(eq=False)
-class ObservedAttempt:
-    """An observed attempt under way. Reports its end, once.
-
-    Attributes:
-        operation: the protocol's method and main argument: ``"tools/call 'search'"``.
-        subject: the tool, prompt or resource.
-        began: when the request was made, or this retry was due.
-        sent_at: when an actor took the attempt; None before.
-        replica: the last actor with the attempt.
-    """
-
-    observed: Observed
-    operation: str
-    subject: str | None
-    began: float
-    number: int = 1
-    sent_at: float | None = None
-    replica: str | None = None
-    request_id: int | str | None = None
-
-    def succeeded(self, now: float, is_tool_call: bool, is_error: bool) -> None:
-        observed, sent_at = self.observed, self.sent_at
-        counters = observed._counters.get(self.subject) if is_tool_call and not is_error else None
-        if counters is None or sent_at is None:
-            attempt = self._ended(now, "tool_error" if is_error else "ok", "done")
-            observed._report(attempt)
-            if is_tool_call and not is_error and attempt.listed:
-                observed._find_counters(attempt)
-            return
-        # With counters, nearly all attempts end here, so everything is inline.
-        for observer, count in counters:
-            try:
-                count(sent_at - self.began, now - sent_at)
-            except Exception:
-                observed._log(observer, f"a result of {self.operation}")
-
-    def failed(self, error: Exception, *, last: bool) -> None:
-        """Report a failure, which is raised to the caller if `last`, else retried."""
-        result, outcome = judge(error, self.sent_at is not None, self.request_id is not None)
-        self.observed._report(self._ended(trio.current_time(), result, outcome, last, error))
-
-    def cancelled(self) -> None:
-        outcome: Outcome = "not_sent" if self.sent_at is None else "unknown"
-        self.observed._report(self._ended(trio.current_time(), "cancelled", outcome))
-
-    def _ended(
-        self, now: float, result: Result, outcome: Outcome, last: bool = True, error: Exception | None = None
-    ) -> Attempt:
-        sent_at = now if self.sent_at is None else self.sent_at
-        queued = max(0.0, sent_at - self.began)  # the pause before a retry may end early
-        kind, facts = self.operation.partition(" ")[0], (self.subject, self.number, self.replica, self.request_id)
-        return Attempt(self.observed, kind, *facts, result, outcome, queued, now - sent_at, last, error)
 
 
 @define(eq=False)

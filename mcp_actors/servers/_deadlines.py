@@ -31,7 +31,6 @@ from attrs import define, field, frozen
 from .._errors import RequestTimedOut
 from .._misuse import outside_trio
 from ..kernel import Actor
-from ._attempts import ObservedAttempt
 from ._rules import Breaker, RetryTokens
 
 if TYPE_CHECKING:
@@ -93,7 +92,11 @@ class Deadline:
         questions: for each open question to a person, the most that `stopped_time` may become.
         tries: the number of attempts, including the current.
         since: when the present retry is due; None for the first attempt.
-        observed: the current attempt, for observers; None without an observer, and at the end.
+        observed: takes the end of the current attempt; None without an observer, and once the end is reported.
+        subject: the tool, prompt or resource, if observed.
+        sent_at: when an actor took the observed attempt; None before.
+        replica: the last actor with the observed attempt.
+        request_id: the JSON-RPC id of the latest message of the observed attempt.
     """
 
     keeper: Deadlines
@@ -110,7 +113,11 @@ class Deadline:
     questions: tuple[float, ...] = ()
     tries: int = 1
     since: float | None = None
-    observed: ObservedAttempt | None = None
+    observed: Observed | None = None
+    subject: str | None = None
+    sent_at: float | None = None
+    replica: str | None = None
+    request_id: int | str | None = None
 
     @property
     def sent(self) -> bool:
@@ -141,14 +148,13 @@ class Deadline:
 
     def wait_again(self, failure: Exception, delay: float) -> None:
         """Note a failed attempt; another follows in `delay` seconds."""
-        attempt, self.observed = self.observed, None  # cleared first: an observer may raise SystemExit
-        if attempt is not None:
-            attempt.failed(failure, last=False)
+        observed, self.observed = self.observed, None  # cleared first: an observer may raise SystemExit
+        if observed is not None:
+            observed.failed(self, failure, last=False)
         self.possible_effects = 0
         self.tries += 1
         self.since = trio.current_time() + delay
-        if attempt is not None:
-            self.observed = ObservedAttempt(attempt.observed, self.operation, attempt.subject, self.since, self.tries)
+        self.observed, self.sent_at, self.replica, self.request_id = observed, None, None, None
         self.keeper.wake_waiters()
 
     def suspend(self) -> None:
@@ -169,30 +175,30 @@ class Deadline:
             fn()
 
     def fail(self, failure: Exception) -> None:
-        if (attempt := self.observed) is not None:
+        if (observed := self.observed) is not None:
             self.observed = None
-            attempt.failed(failure, last=True)
+            observed.failed(self, failure, last=True)
 
     def handed_over(self, replica: str) -> None:
-        if (attempt := self.observed) is not None:
-            if attempt.sent_at is None:
+        if self.observed is not None:
+            if self.sent_at is None:
                 # In the step of the caller there is no `PendingCall` yet, and no need to read the clock again.
-                attempt.sent_at = self.began if self.call is None else trio.current_time()
-            attempt.replica = replica
+                self.sent_at = self.began if self.call is None else trio.current_time()
+            self.replica = replica
 
     def put_back(self) -> None:
         """Note that the message waits in the mailbox again, unsent."""
-        if self.observed is not None and not self.possible_effects:
-            self.observed.sent_at = self.observed.request_id = None
+        if not self.possible_effects:
+            self.sent_at = self.request_id = None
 
     def __enter__(self) -> Self:
         return self
 
     def end(self, *_: object) -> None:
         self.call = None
-        if (attempt := self.observed) is not None:  # its caller has left: all other ends have been reported
+        if (observed := self.observed) is not None:  # its caller has left: all other ends have been reported
             self.observed = None
-            attempt.cancelled()
+            observed.cancelled(self)
         self.keeper.end(self)
 
     __exit__ = end
@@ -272,7 +278,7 @@ class Deadlines:
             raise outside_trio(f"server {self.server!r}") from None
         deadline = request.deadline = Deadline(self, request.operation, now, now + self._limit, own)
         if self.observed is not None and not own:
-            deadline.observed = ObservedAttempt(self.observed, deadline.operation, request.subject, now)
+            deadline.observed, deadline.subject = self.observed, request.subject
         self._requests[deadline] = None
         if deadline.at < timer.at or self not in timer.used:
             timer.wake_by(deadline.at, self)

@@ -224,8 +224,8 @@ class LinkDispatcher(Dispatcher[TransportContext]):
             raise MCPError(CONNECTION_CLOSED, CLOSED.message)
         table = self.link.table
         table.add(request, request_id)
-        if request.attempt is not None and request.attempt.observed is not None:
-            request.attempt.observed.request_id = request.id
+        if request.attempt is not None:
+            request.attempt.request_id = request.id
         try:
             self._log_traffic("out", request.method, request.id, request.params)
             result = await self._exchange(request)

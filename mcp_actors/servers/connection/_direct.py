@@ -127,9 +127,9 @@ class DirectRequests:
             raise NotSent
         self.wind_down.under_way += 1
         later.on_cancel = sent.caller_left
-        if deadline is not None and (attempt := deadline.observed) is not None:
+        if deadline is not None and deadline.observed is not None:
             deadline.handed_over(self.record.name)
-            attempt.request_id = sent.id
+            deadline.request_id = sent.id
         return True
 
     def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any]) -> bytes:

@@ -167,9 +167,9 @@ class Caller:
             self._record.answered(deadline)
         now = self._calls.deadlines.timer.now()
         self._calls.latency.done(now - deadline.began)
-        if (attempt := deadline.observed) is not None:
+        if (observed := deadline.observed) is not None:
             deadline.observed = None
-            attempt.succeeded(now, request.is_tool_call, is_error)
+            observed.succeeded(deadline, now, request.is_tool_call, is_error)
 
     async def _wait_to_retry(
         self, retries: Retries, request: Request[Any], deadline: Deadline, failure: Exception
