@@ -63,13 +63,27 @@ def explained_methods(kind: type[T]) -> type[T]:
             # The asyncio bridge calls methods with this prefix; users know the names without the prefix.
             public = name.removeprefix("send_")
             setattr(kind, name, _explaining(member, f"{of_actor}{public if hasattr(kind, public) else name}()"))
-    return explained_names(kind)
+    kind.__getattr__ = _explain_attribute  # type: ignore[attr-defined]  # type checkers know the attributes
+    return kind
 
 
 def explained_names(kind: type[T]) -> type[T]:
-    """Make the objects of a class explain missing attributes. A decorator."""
-    kind.__getattr__ = _explain_attribute  # type: ignore[attr-defined]  # type checkers know the attributes
+    """Make the objects of a class explain the usual wrong names. A decorator.
+
+    A ``__getattr__``, as of `explained_methods`, slows all attributes down.
+    """
+    for known, names, _ in _ATTRIBUTE_REMEDIES:
+        for name in names.split() if hasattr(kind, known) else ():
+            setattr(kind, name, _WrongName(name))
     return kind
+
+
+class _WrongName:
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, instance: object, owner: type) -> NoReturn:
+        _explain_attribute(instance, self._name)
 
 
 _ATTRIBUTE_REMEDIES: Final[tuple[tuple[str, str, str], ...]] = (

@@ -24,21 +24,21 @@ WORDS: Final = 138_000
 """Words of docstrings, of the texts below constants and attributes, and of comments."""
 
 LINES: Final = {
-    ".": 1525,
+    ".": 1533,
     "adapters": 715,
     "auth": 1626,
     "bridge": 1337,
-    "catalog": 1536,
+    "catalog": 1535,
     "cli": 2880,
-    "config": 3934,
-    "gateway": 4410,
+    "config": 3935,
+    "gateway": 4412,
     "hosts": 76,
-    "kernel": 4707,
+    "kernel": 4713,
     "observe": 280,
-    "servers": 8957,
+    "servers": 8969,
     "sync": 286,
     "testing": 1141,
-    "transports": 5279,
+    "transports": 5278,
 }
 """Lines of code of each room. A commit that raises one says what went for it."""
 

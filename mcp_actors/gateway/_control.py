@@ -47,7 +47,7 @@ MAX_CONTROL_CONNECTIONS: Final = 16
 PEER_SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line."""
 
-STDERR_SEPARATOR: Final = "---- its next process ----"
+SEPARATOR: Final = "---- its next process ----"
 """Between the stderr of two processes of a server."""
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")
@@ -202,7 +202,7 @@ class _Control:
 
 def _stderr_of(ref: ServerRef) -> str:
     earlier = [text for each in ref._record.connections for text in each.earlier_stderr]
-    return f"\n{STDERR_SEPARATOR}\n".join([*earlier, ref.stderr_tail]) if earlier else ref.stderr_tail
+    return f"\n{SEPARATOR}\n".join([*earlier, ref.stderr_tail]) if earlier else ref.stderr_tail
 
 
 async def _run(stream: trio.SocketStream, changes: Changes) -> None:

@@ -220,13 +220,15 @@ class Mailbox(Home):
         """
         if self._refusal is not None:
             raise self._refusal()
-        self.check(envelope.message)
-        if self.route is not None and not envelope.message.control:
-            return self.route(envelope.message).put(envelope, wait=wait)
+        message = envelope.message
+        if self.accepts is not None or not isinstance(message, Message):
+            self.check(message)
+        if self.route is not None and not message.control:
+            return self.route(message).put(envelope, wait=wait)
         envelope.home = self
         self._last_number = envelope.number = self._last_number + 1
         envelope.context = contextvars.copy_context()
-        if envelope.message.control:
+        if message.control:
             return self._put_control(envelope, wait)
         taker = self.taker
         if taker is not None and taker.free > 0 and not self._queue:

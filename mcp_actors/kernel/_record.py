@@ -227,7 +227,7 @@ class Record:
         parent: the supervisor's record; None for an actor opened by a block.
         restarts: starts after a failure, of the actor itself or of its group.
         last_error: the last failure, as text: a traceback would keep frames alive.
-        sweeper: the tree's `Sweeper`, set at the top before any child is added.
+        sweeper: the tree's `Sweeper`, set before any child is added.
         thread: the thread of the actor's Trio run; see `lives_here`.
         opened: the actors and supervisors opened by code of this actor outside its handlers.
     """
@@ -255,7 +255,7 @@ class Record:
     change: Change = field(factory=Change, init=False)
 
     def __attrs_post_init__(self) -> None:
-        if self.parent is not None:  # copied: a walk to the top at each use takes long in a deep tree
+        if self.parent is not None:  # a walk to the top takes long in a deep tree
             self.sweeper = self.parent.sweeper
 
     @property

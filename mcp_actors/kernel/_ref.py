@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from threading import get_ident
 from typing import TYPE_CHECKING, Any, ClassVar, Never, TypeVar, overload
 
 import trio
@@ -133,10 +134,11 @@ class ActorRef(Handle, Receives[M_contra]):
             TypeError: the message is not a `Message`, or the actor has no handler for it.
             RuntimeError: the caller is in another thread, an asyncio program, or another Trio run.
         """
-        if unknown or not self._record.lives_here:
+        record = self._record  # read once: a `__getattr__` slows all attributes down
+        if unknown or get_ident() != record.thread:  # `lives_here`, without a call per message
             self._check_run(unknown)
         await trio.lowlevel.checkpoint_if_cancelled()
-        return await self._send(message).wait()
+        return await _send(record, message).wait()
 
     def send_request(self, message: CallFor[Receives[M_contra], T], **unknown: Never) -> PendingCall[T]:
         """Send a message now, and wait for the answer later, or let another task bound the wait.
@@ -146,47 +148,10 @@ class ActorRef(Handle, Receives[M_contra]):
         Raises:
             ActorStopped, MailboxFull, ActorError, TypeError, RuntimeError: as for `call`.
         """
-        if unknown or not self._record.lives_here:
-            self._check_run(unknown)
-        return self._send(message)
-
-    def _send(self, message: CallFor[Receives[M_contra], T]) -> PendingCall[T]:
-        envelope = Envelope(message, is_call=True)  # type: ignore[arg-type]  # a `Call`, which type checkers cannot see
-        sender = current_sender()
-        if sender is None or not sender.busy:
-            self._record.mailbox.put(envelope)
-        else:
-            self._send_from(sender, envelope)
-        return envelope
-
-    def _send_from(self, sender: Sender, envelope: Envelope) -> None:
-        """Send a call for a busy sender. Raise an `ActorError` if the call would deadlock."""
         record = self._record
-        if sender in record.in_flight and not record.reentrant:
-            message = type(sender.message).__name__
-            what = f"called itself while handling {message}, which would deadlock"
-            remedy = "call a method instead, or use tell()"
-            raise ActorError(f"actor {self.name!r}: {what}; {remedy}", actor=self.name)
-        if is_bounded(sender):
-            record.mailbox.put(envelope)
-            return
-        # Noted before `put`: a supervisor may handle the message in this very step, and checks for deadlocks.
-        envelope.holder = record.mailbox
-        expect(sender, envelope)
-        try:
-            record.mailbox.put(envelope)
-        except BaseException:
-            envelope.open = False
-            raise
-        circle = _circle(sender, envelope)
-        if circle:
-            envelope.withdraw()
-            raise ActorError(
-                f"actor {self.name!r}: this call would deadlock ({explain(circle)}); use tell() where no answer is "
-                "needed, raise max_in_flight of an actor that is called back, or, if one is starting or stopping, call "
-                "it later",
-                actor=self.name,
-            )
+        if unknown or get_ident() != record.thread:
+            self._check_run(unknown)
+        return _send(record, message)
 
     @trio.lowlevel.enable_ki_protection
     async def tell(self, message: M_contra, **unknown: Never) -> None:
@@ -291,6 +256,44 @@ class ActorRef(Handle, Receives[M_contra]):
         if not self._record.lives_here:
             self._record.mailbox.check_open()
             raise elsewhere(self.name)
+
+
+def _send(record: Record, message: Any) -> PendingCall[Any]:
+    envelope = Envelope(message, is_call=True)
+    sender = current_sender()
+    if sender is None or not sender.busy:
+        record.mailbox.put(envelope)
+    else:
+        _send_from(sender, record, envelope)
+    return envelope
+
+
+def _send_from(sender: Sender, record: Record, envelope: Envelope) -> None:
+    """Send a call for a busy sender. Raise an `ActorError` if the call would deadlock."""
+    name = record.name
+    if sender in record.in_flight and not record.reentrant:
+        what = f"called itself while handling {type(sender.message).__name__}, which would deadlock"
+        remedy = "call a method instead, or use tell()"
+        raise ActorError(f"actor {name!r}: {what}; {remedy}", actor=name)
+    if is_bounded(sender):
+        record.mailbox.put(envelope)
+        return
+    # Noted before `put`: a supervisor may handle the message in this very step, and checks for deadlocks.
+    envelope.holder = record.mailbox
+    expect(sender, envelope)
+    try:
+        record.mailbox.put(envelope)
+    except BaseException:
+        envelope.open = False
+        raise
+    circle = _circle(sender, envelope)
+    if circle:
+        envelope.withdraw()
+        raise ActorError(
+            f"actor {name!r}: this call would deadlock ({explain(circle)}); use tell() where no answer is needed, "
+            "raise max_in_flight of an actor that is called back, or, if one is starting or stopping, call it later",
+            actor=name,
+        )
 
 
 def _circle(sender: Sender, envelope: Envelope) -> list[str]:

@@ -392,7 +392,7 @@ class TakenMessages(MessagesInFlight):
         try:
             envelope.context.run(serving.set, envelope)
             taken = envelope.context.run(take, later)
-            if not isinstance(taken, bool):
+            if taken is not True and taken is not False:
                 raise TypeError(
                     f"actor {self._record.name!r}: take() returned {shown(taken)}; return True if it has taken the "
                     "message, False for handle()"
@@ -410,7 +410,8 @@ class TakenMessages(MessagesInFlight):
                 return True
             if not self._watched:
                 self._watch_slow()
-            if self._record.hub.wants_requests:
+            hub = self._record.hub
+            if hub.observers and hub.wants_requests:  # `_observed`, without a call per message
                 self._note_started(later)
             return True
         envelope.scope = envelope.later = None

@@ -1,7 +1,7 @@
 """Report to observers how each attempt of a request ended.
 
 The end of each attempt, the first or a retry, must be reported exactly once (decision 53), at next to no cost without
-observers. The `Deadline` of a request has the facts of the attempt under way. ``ref`` settles an attempt in the step that
+observers. The `Deadline` of a request has the attempt `UnderWay`. ``ref`` settles an attempt in the step that
 decides about a retry; `Deadline.end` settles a leftover attempt as cancelled. Observers get an `Attempt`, except for
 results that they only count (`CallObserver.counter`).
 
@@ -13,7 +13,7 @@ Calls: config, kernel, _rules.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Final, Literal, TypeAlias
+from typing import Final, Literal, Protocol, TypeAlias
 
 import trio
 from attrs import define, field, frozen
@@ -34,9 +34,6 @@ from .._foreign import Log, shown
 from ..config import ServerConfig
 from ..kernel import Event
 from ._rules import meaning_of
-
-if TYPE_CHECKING:
-    from ._deadlines import Deadline
 
 logger = Log("mcp_actors.servers")
 
@@ -118,6 +115,19 @@ class ConnectionFacts:
 Describe: TypeAlias = "Callable[[str], ConnectionFacts]"
 
 
+class UnderWay(Protocol):
+    """The attempt under way of an observed request, kept by the request's `Deadline`."""
+
+    operation: str
+    began: float
+    since: float | None
+    tries: int
+    subject: str | None
+    sent_at: float | None
+    replica: str | None
+    request_id: int | str | None
+
+
 @define(eq=False)
 class Observed:
     """The observers of one server, with facts for them.
@@ -141,46 +151,46 @@ class Observed:
             except Exception:
                 self._log(observer, f"server {self.server!r}")
 
-    def succeeded(self, deadline: Deadline, now: float, is_tool_call: bool, is_error: bool) -> None:
-        sent_at = deadline.sent_at
-        counters = self._counters.get(deadline.subject) if is_tool_call and not is_error else None
+    def succeeded(self, under_way: UnderWay, now: float, is_tool_call: bool, is_error: bool) -> None:
+        sent_at = under_way.sent_at
+        counters = self._counters.get(under_way.subject) if is_tool_call and not is_error else None
         if counters is None or sent_at is None:
-            attempt = self._attempt(deadline, now, "tool_error" if is_error else "ok", "done")
+            attempt = self._attempt(under_way, now, "tool_error" if is_error else "ok", "done")
             self._report(attempt)
             if is_tool_call and not is_error and attempt.listed:
                 self._find_counters(attempt)
             return
         # With counters, nearly all attempts end here, so everything is inline.
-        began = deadline.began if deadline.since is None else deadline.since
+        began = under_way.began if under_way.since is None else under_way.since
         for observer, count in counters:
             try:
                 count(sent_at - began, now - sent_at)
             except Exception:
-                self._log(observer, f"a result of {deadline.operation}")
+                self._log(observer, f"a result of {under_way.operation}")
 
-    def failed(self, deadline: Deadline, error: Exception, *, last: bool) -> None:
+    def failed(self, under_way: UnderWay, error: Exception, *, last: bool) -> None:
         """Report a failure, which is raised to the caller if `last`, else retried."""
-        result, outcome = judge(error, deadline.sent_at is not None, deadline.request_id is not None)
-        self._report(self._attempt(deadline, trio.current_time(), result, outcome, last, error))
+        result, outcome = judge(error, under_way.sent_at is not None, under_way.request_id is not None)
+        self._report(self._attempt(under_way, trio.current_time(), result, outcome, last, error))
 
-    def cancelled(self, deadline: Deadline) -> None:
-        outcome: Outcome = "not_sent" if deadline.sent_at is None else "unknown"
-        self._report(self._attempt(deadline, trio.current_time(), "cancelled", outcome))
+    def cancelled(self, under_way: UnderWay) -> None:
+        outcome: Outcome = "not_sent" if under_way.sent_at is None else "unknown"
+        self._report(self._attempt(under_way, trio.current_time(), "cancelled", outcome))
 
     def _attempt(
         self,
-        deadline: Deadline,
+        under_way: UnderWay,
         now: float,
         result: Result,
         outcome: Outcome,
         last: bool = True,
         error: Exception | None = None,
     ) -> Attempt:
-        sent_at = now if deadline.sent_at is None else deadline.sent_at
-        began = deadline.began if deadline.since is None else deadline.since
+        sent_at = now if under_way.sent_at is None else under_way.sent_at
+        began = under_way.began if under_way.since is None else under_way.since
         queued = max(0.0, sent_at - began)  # the pause before a retry may end early
-        kind, facts = deadline.operation.partition(" ")[0], (deadline.subject, deadline.tries)
-        facts += deadline.replica, deadline.request_id
+        kind, facts = under_way.operation.partition(" ")[0], (under_way.subject, under_way.tries)
+        facts += under_way.replica, under_way.request_id
         return Attempt(self, kind, *facts, result, outcome, queued, now - sent_at, last, error)
 
     def refused(self, kind: str, subject: object, error: Exception) -> None:

@@ -13,7 +13,7 @@ these requests.
 
 Owns: a server's `PolicyState` (deadlines, counts, breaker, retry tokens); the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.
-Calls: kernel, _attempts, _rules.
+Calls: kernel, _rules.
 """
 
 from __future__ import annotations
@@ -92,11 +92,9 @@ class Deadline:
         questions: for each open question to a person, the most that `stopped_time` may become.
         tries: the number of attempts, including the current.
         since: when the present retry is due; None for the first attempt.
-        observed: takes the end of the current attempt; None without an observer, and once the end is reported.
+        observed: takes the end of the current attempt; None without an observer, and afterwards.
         subject: the tool, prompt or resource, if observed.
         sent_at: when an actor took the observed attempt; None before.
-        replica: the last actor with the observed attempt.
-        request_id: the JSON-RPC id of the latest message of the observed attempt.
     """
 
     keeper: Deadlines

@@ -22,7 +22,7 @@ from mcp_actors.gateway._control import (
     MAX_CONTROL_CONNECTIONS,
     MAX_REQUEST,
     PEER_SECONDS,
-    RULE,
+    SEPARATOR,
     read_request,
     serve_control,
 )
@@ -168,7 +168,7 @@ class TestRequests:
             for _ in range(5):
                 await group["loud"].restart()
             [logs, _] = await daemon.ask("logs", "loud")
-            assert logs["stderr"].split(f"\n{RULE}\n") == [*["x" * 4096] * 3, "x" * 5000]
+            assert logs["stderr"].split(f"\n{SEPARATOR}\n") == [*["x" * 4096] * 3, "x" * 5000]
             assert group["loud"].stderr_tail == "x" * 5000
 
     async def test_stop_without_a_server_ends_the_daemon_and_the_connection_with_it(self, place: Path) -> None:

@@ -42,18 +42,7 @@ from .._values import (
 from ._keys import OF_OAUTH, SETTINGS
 from ._programs import predefined
 
-_OUTSIDE_SETTINGS: Final = (
-    "command",
-    "args",
-    "cwd",
-    "env",
-    "url",
-    "headers",
-    "socket",
-    "server",
-    "secret",
-    "secret_file",
-)
+_OUTSIDE: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
 """Options outside an entry's settings."""
 
 _CREDENTIAL_PREFIX: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
@@ -116,7 +105,7 @@ class _Dumping:
             entry["type"] = kind
         settings = {}
         for name, value in self._options(transport):
-            if name in _OUTSIDE_SETTINGS:
+            if name in _OUTSIDE:
                 entry[name] = value
             elif name == "auth" and not isinstance(value, str):
                 entry["oauth"] = value

@@ -31,16 +31,14 @@ from ._programs import ANY, Program, is_comment
 SETTINGS: Final = "mcp_actors"
 """The key of this package's settings in an entry."""
 
-_WORDS_OF_KIND: Final[Mapping[Kind, str]] = {
+_OF_KIND: Final[Mapping[Kind, str]] = {
     "stdio": "stdio local",
     "http": "http streamable streamablehttp",
     "sse": "sse",
     "url": "remote",
     "socket": "socket",
 }
-TRANSPORT_KINDS: Final[Mapping[str, Kind]] = {
-    word: kind for kind, words in _WORDS_OF_KIND.items() for word in words.split()
-}
+TRANSPORT_KINDS: Final[Mapping[str, Kind]] = {word: kind for kind, words in _OF_KIND.items() for word in words.split()}
 """Value of ``type`` or ``transport``, in lower case and without ``-``, ``_`` and blanks → kind."""
 
 _KEYS_OF_FIELD: Final = {

@@ -1,4 +1,4 @@
-"""Carry out changes of a group, and run the loops of its servers.
+"""Carry out changes of a group, and run its servers' loops.
 
 A change is completed even if its caller is cancelled half-way, because an actor of the group carries it out.
 

@@ -190,7 +190,8 @@ class ServerRef(ResourceFunctions, PromptFunctions):
         """Validate a call and start its deadline."""
         if unknown:
             raise unknown_argument("call_tool()", next(iter(unknown)), CALL_ARGUMENTS)
-        record, checks = self._record, self._record.catalog.checks
+        record = self._record
+        checks = record.catalog.checks
         checks.check_request(name, meta)
         if progress is not None or idempotent is not None:
             who, valid = f"server {self.name!r}: tool {name!r}", progress is None or callable(progress)
