@@ -51,7 +51,7 @@ class Work(Call[None]):
 
 class Worker(Actor):
     @handles(Work)
-    async def work(self, message: Work) -> None:
+    async def work(self, message: Work) -> None:  # not named `handle`
         if message.fails:
             raise ConnectionError("connection lost")
 
