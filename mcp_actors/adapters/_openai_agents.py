@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agents.tool import ToolErrorFunction
     from agents.tool_context import ToolContext
 
-# All options of `agents.mcp.MCPServer` and its subclasses: those carried out, and the others by remedy.
+# The options of `agents.mcp.MCPServer` and its subclasses: those carried out, then for each remedy those refused.
 MCP_SERVER_OPTIONS: Final = {
     CARRIED_OUT: "name require_approval failure_error_function use_structured_content tool_meta_resolver "
     "custom_data_extractor tool_input_guardrails tool_output_guardrails",

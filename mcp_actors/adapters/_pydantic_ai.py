@@ -52,7 +52,7 @@ _BEHAVIORS: Final = ("retry", "failed", "error")
 _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """Arguments are checked against the tool's own schema when it is called."""
 
-# All options of `pydantic_ai.mcp.MCPToolset`: those carried out, and the others by remedy.
+# The options of `pydantic_ai.mcp.MCPToolset`: those carried out, then for each remedy those refused.
 MCP_TOOLSET_OPTIONS: Final = {
     CARRIED_OUT: "id max_retries tool_error_behavior process_tool_call include_instructions include_return_schema",
     "give it to open_servers()": "client client_info",

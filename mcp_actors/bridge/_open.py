@@ -1,8 +1,8 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-`open_servers` and `open_supervisor` return an `AsyncioBlock`, which calls the function of the same name for Trio
-programs. ``_callbacks`` adapts the functions and signals of the program, but not actors. In `open_asyncio_loop`
-both sides share a thread; failures of the loop and of the code in its ``async with`` leave as one exception.
+`open_servers` and `open_supervisor` return an `AsyncioBlock`, which calls Trio's function of the same name. Most
+functions of the program run on asyncio (``_callbacks``); actors run on Trio. In `open_asyncio_loop` both sides share a
+thread; failures of the loop and of the code in its ``async with`` leave as one exception.
 
 Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests.
 Writes: the log. Importing trio-asyncio changes asyncio for the process.

@@ -1,8 +1,7 @@
 """Ask running daemons: ``status``, ``restart`` and the like.
 
-The name of a daemon's socket depends on the values of variables in the file. A shell rarely has the editor's values. So
-each control socket of this user is asked; daemons of other files decline. Nothing is started here, so no trust is
-needed.
+Editors start daemons. The name of a daemon's socket depends on the editor's environment variables, and a shell rarely
+has the same. So each control socket of this user is asked; daemons of other files decline.
 
 Owns: a connection to one daemon after the other.
 Writes: results and messages, through `Output`; daemons carry out the request, even after a Ctrl-C here.
@@ -43,7 +42,7 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
 
 
 async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str, str]]:
-    """Have the daemons of a file serve the page for people. Return each address, with a file that opens it."""
+    """Have the daemons of a configuration file serve their pages. Return each address, and a file that leads there."""
     file = _file_of(config)
     lines = await _answers({"do": "ui", "file": file, "servers": []}, output)
     return [(line["page"], line["file"]) for line in lines if "page" in line]

@@ -2,7 +2,7 @@
 
 Bytes are written at once, as far as the client takes them, unless more answers are due (`at_once`). A task writes the
 rest in order, and the `Budget` counts and bounds waiting bytes. After a gap (the event loop did not run for a while)
-unread requests may have been given up, so the `Heart` notifies all connections.
+clients may have given up unread requests, so the `Heart` notifies all connections.
 
 Owns: the bytes waiting for each client.
 Writes: one descriptor for each `DescriptorWriter`; the counts of the `Budget`.

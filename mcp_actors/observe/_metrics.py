@@ -1,10 +1,10 @@
-"""Count attempts of requests, and write them as Prometheus text.
+"""Count attempts of requests, for Prometheus and OpenTelemetry.
 
 Servers choose the names of tools, and models ask for any name, so labels could grow without end. Only listed tools get
 a label, the first `max_tools` of each server; all others share one.
 
 Owns: the counts and histograms of a program.
-Writes: the instruments of the meter, if given.
+Writes: the instruments of OpenTelemetry's meter, if given. Reads ``/proc``.
 Calls: config, kernel, servers, servers.record.
 """
 

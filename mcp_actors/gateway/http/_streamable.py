@@ -5,15 +5,15 @@ A POST carries one message, whose headers or ``_meta`` say the era. The eras dif
 ========================  ========================================  ==============================================
                           since 2026-07-28 (`RequestPipeline`)      before (`ClientHttpSession`)
 ========================  ========================================  ==============================================
-a request                 has no session; headers must match it     names the session begun by ``initialize``
+a request                 must match its headers                    names the session begun by ``initialize``
 messages about a request  stream on its reply                       stream on its reply
 other messages            none                                      go to the stream of a GET; kept until one opens
 a closed connection       cancels the request                       cancels nothing; the answer on it is lost
-the end                   with the reply                            by DELETE, or after `SESSION_SECONDS` unused
+a session                 none                                      ends by DELETE, or unused (`SESSION_SECONDS`)
 ========================  ========================================  ==============================================
 
 Owns: the sessions before 2026-07-28, their tasks, and the messages kept for a closed stream.
-Writes: replies; bytes counted in the `Budget`.
+Writes: replies; counts of the `Budget`.
 Calls: gateway, _wire.
 """
 

@@ -13,8 +13,8 @@ if the question comes in the HTTP response to that request), else with those in 
 Notifications wait in a queue per callback, at a limited rate.
 
 Owns: callback tasks and queued notifications of one connection.
-Writes: deadlines, stopped while a server waits for an answer; errors into `ServerQuestion`; listeners into the record;
-the log; the event `Flooded`.
+Writes: stops deadlines while a server waits for an answer; `ServerQuestion.failure`, for the caller of the request;
+listeners into the record; the log; the event `Flooded`.
 Calls: config, servers, servers.record, servers.requests.
 """
 

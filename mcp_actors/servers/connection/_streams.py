@@ -11,8 +11,8 @@ A caller's `Subscribe` goes through the mailbox: like any request it has a deadl
 Tasks of the connection send the same message again for earlier subscriptions, and for ended streams. A caller gets the
 error of a failure; tasks log and repeat failed attempts, unless refused.
 
-Owns: the subscriptions and streams of one connection, with their tasks (in `MessageRelay.tasks`).
-Writes: subscriptions (changes, missed changes, refusals); `NotificationsMissed` to listeners; the mailbox; the log.
+Owns: what one connection has subscribed to, and its streams, with tasks in `MessageRelay.tasks`.
+Writes: `Subscription` (changes, missed changes, refusals); `NotificationsMissed` to listeners; the mailbox; the log.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 

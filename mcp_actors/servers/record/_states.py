@@ -1,8 +1,8 @@
 """Events about servers, and the states of a server with all transitions.
 
 The state of a connection is the fold of the events of an actor and a few more (`HealthChanged`, `Recovered`, and a
-`Stopped` where no actor runs). `next_state` makes one step by the table `TRANSITIONS`; a forbidden step is a bug. A
-server shows the state of the best connection and takes no steps, so it may go from ``ready`` to ``connecting``.
+`Stopped` where no actor runs). `next_state` makes one step by the table `TRANSITIONS`; a forbidden step is a bug. The
+table is not for servers with replicas: another connection may become the best, whose state the server shows.
 
 Owns: nothing; values and pure functions.
 Writes: nothing.
