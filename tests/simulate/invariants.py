@@ -102,13 +102,16 @@ def times(world: World, end: CallEnd) -> Iterator[str]:
 def thinking(world: World, server: SimulatedServer, end: CallEnd) -> float:
     """Return how long a call may have waited for answers of the program that a server has asked for in another call.
 
-    A legacy server behind a pipe, or in its stream of notifications, does not say in which call it asks.
+    A legacy server behind a pipe, or in its stream of notifications, does not say in which call it asks. A call that is
+    sent again is asked about again.
     """
     if server.era != "legacy":
         return 0.0
+    carried_out = Counter(world.houses[server.name].began)
     asking = (other for other in world.ends.values() if other.deed.server == server.name and other.deed.fate == "ask")
     others = (other for other in asking if server.way == "pipe" or not as_events(other.call))
-    return THINKING * sum(other.asked <= end.at and not other.at < end.asked for other in others)
+    meanwhile = (other for other in others if other.asked <= end.at and not other.at < end.asked)
+    return THINKING * sum(max(1, carried_out[other.call]) for other in meanwhile)
 
 
 def executions(world: World) -> Iterator[str]:

@@ -165,6 +165,10 @@ def test_a_replica_that_was_renewed_while_its_server_was_busy_has_no_part_in_the
     assert run(8378)[1] == []  # was taken for a defect
 
 
+def test_a_call_waits_for_each_question_of_a_call_that_is_sent_again() -> None:
+    assert run(1391749808)[1] == []  # was taken for a defect
+
+
 def test_calls_that_one_replica_has_alone_are_found() -> None:
     def free_of_the_first(crew: Crew) -> int:
         taker = next(iter(crew._rank), None)
