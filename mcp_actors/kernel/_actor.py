@@ -1,8 +1,7 @@
 """The base class of actors, and the exceptions that control an actor.
 
-Programs override `running`, `handle` and a few hooks, some of which the kernel calls within a step of another task.
-Mistakes must fail early: a class is checked when made, an actor before it runs. The protocols `Life` and `Defers`
-replace imports that would be circular.
+Programs override `running`, `handle` and a few synchronous hooks, which the kernel calls within a step of any task.
+Mistakes must fail early: a class is checked when made, an actor before it runs.
 
 Owns: the tables of handlers of each class of actors.
 Writes: in `Actor.join_handler`, the handler that the running task acts for.
@@ -84,6 +83,9 @@ class Postpone(Exception):
     Meant for an actor that must finish something first (a connection, a transaction), in place of a stash, ``become``
     or selective receive.
     """
+
+
+# The protocols `Life` and `Defers` replace imports that would be circular.
 
 
 class Life(Protocol):

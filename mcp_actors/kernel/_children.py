@@ -1,33 +1,10 @@
 """Start and stop the children of a supervisor, in order.
 
-Changes, failures and first starts overlap, and each must see the table as left by the changes before. One task, the
-manager, therefore takes jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
+Requested changes, failures and first starts overlap, but each needs the child table as left by the one before. One
+task, the manager, therefore takes jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
-Theory of operation
--------------------
-If a shield in a child outlasts the kill, the child is reported as *overdue*: the manager goes on, and the remaining
-work follows when the child ends. Tasks in the supervisor's nursery:
-
-- an *owner* per running child (`Run.run`), from start to end. An unrequested end becomes a job if the child had started
-  or was overdue;
-- an *alarm* per group (of children restarted together) in back-off, and per parked child with a retry: sleeps, then
-  queues the start;
-- a task per group that an overdue member delays: waits for the member, then queues the start;
-- in an inner nursery, which ends first: the *manager* (`manage`);
-- with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
-
-Not in the queue: awaited first starts, stops of children that start, end or wait for a start, changes of a pool's size,
-and the stops at the supervisor's end.
-
-While the manager is idle, a requested change begins in the step of the request (`change`), and concludes in the step in
-which the child serves or has ended. Until then, with sequential starts, the manager takes no job. If the start fails or
-has a ``start_timeout``, the rest of the change is the next job.
-
-With ``start_order="parallel"`` jobs wait for the stops of a restarting group, but for no start. A task that has waited
-for a start checks the child again: a stop, or a restart of the group, may have come first.
-
-Owns: the child table, the job queue, the owners, the manager and the tasks of changes.
-Writes: records and mailboxes of the supervisor, its children and actors below.
+Owns: the child table, the job queue, the manager, the owner tasks of children, and the tasks of changes.
+Writes: records and mailboxes of the supervisor and of all actors below.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 
@@ -67,11 +44,27 @@ if TYPE_CHECKING:
 
 # --- Start and stop children ------------------------------------------------------------------------------------------
 
+# Tasks in the supervisor's nursery:
+#
+# - an *owner* per running child (`Run.run`), from start to end;
+# - an *alarm* per group (of children restarted together) in back-off, and per parked child with a retry: sleeps, then
+#   queues the start;
+# - a task per group that an overdue member delays: waits for the member, then queues the start;
+# - in an inner nursery, which ends first: the *manager* (`manage`);
+# - with ``start_order="parallel"``, a task per start and per waiting change (`carry_out`), in the manager's nursery.
+#
+# A child is *overdue* if a shield in the child outlasts the kill. The manager then goes on, and the remaining work
+# follows when the child ends.
+
 
 T = TypeVar("T")
 
 Job = Callable[[], Awaitable[None]]
-"""A piece of work for the manager."""
+"""A piece of work for the manager.
+
+Not jobs: awaited first starts, stops of children that start, end or wait for a start, changes of a pool's size, and the
+stops at the supervisor's end.
+"""
 
 Conclusion: TypeAlias = "Callable[[Later[Any], Run], Awaitable[None]]"
 """Waits for an incarnation, and answers the request."""
@@ -328,7 +321,11 @@ class Children(Node, ABC):
         return self._context.copy().run(fn)
 
     async def carry_out(self, fn: Callable[..., Awaitable[object]], run: Run, *args: object) -> None:
-        """Run a function that waits for an incarnation; with parallel starts, in a task of its own."""
+        """Run a function that waits for an incarnation; with parallel starts, in a task of its own.
+
+        With parallel starts, jobs thus wait for the stops of a restarting group, but for no start. After the wait, `fn`
+        checks the child again: a stop, or a restart of the group, may have come first.
+        """
         if self._policy.start_order == "parallel":
             self._changes.start_soon(fn, run, *args, name=f"{run.child.spec.id}:change")
         else:
@@ -415,7 +412,11 @@ class Children(Node, ABC):
             await self.carry_out(self._conclude, run, later, rest)
 
     def _follow(self, run: Run, later: Later[Any], rest: Conclusion) -> None:
-        """Conclude a change begun in the step of the request. With sequential starts, jobs wait until then."""
+        """Conclude a change begun in the step of the request. With sequential starts, jobs wait until then.
+
+        The change concludes in the step in which the child serves or has ended. If the start fails or has a
+        ``start_timeout``, the rest of the change is the next job.
+        """
         waits = self._policy.start_order == "sequential"
         if waits:
             self._life.awaits.add(run)

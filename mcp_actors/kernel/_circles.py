@@ -3,30 +3,17 @@
 A circle of calls would hang forever, silently; the call that closes the circle raises an error instead. The check must
 cost nearly nothing while nothing is wrong, and never refuse a call that would return.
 
-Theory of operation
--------------------
-The nodes of the wait-for graph::
+The wait-for graph is not stored, but walked when a node is about to wait::
 
     node                       waits for
-    handling (`Envelope`)      calls made by the handler; children, if the message changes a child table
+    handler (`Envelope`)       calls made by the handler; children, if the message changes a child table
     `Incarnation`              while starting or ending: calls of its own code, handlers, and children that start or end
     `Mailbox`                  messages in the actor's slots; while none are served, the incarnation that starts or ends
     `ControlLane`              handlers of control messages; while none are served, as for the mailbox
     manager (`Children`)       children that start or end
 
-A mailbox or control lane is stuck if all blockers are; any other node, if one is. The graph is not stored, but walked
-when a node is about to wait. `find_circle` assumes all nodes to be stuck, removes nodes that wait for nothing, then
-nodes that are no longer stuck without the removed ones, until nothing changes. If the node where the new call waits is
-not removed, the wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
-
-The calls of tasks in nurseries within a handler count as the handler's (`current_sender`). So do the calls of a task
-that has joined the handler (`act_for`). A task in a nursery outside the handler only inherits context variables. Calls
-under a deadline of the caller end by themselves, and are left out (`is_bounded`).
-
-Code that races several calls counts as stuck if a single call is: the program contains a deadlock, whichever call wins.
-
-Owns: the context variables `serving` and `_joined`, for whom a task works.
-Writes: the calls of a sender. Reads Trio's tasks, nurseries, contexts and deadlines.
+Owns: the context variables `serving` and `_joined`, which say for whom a task works.
+Writes: `Sender.calls`. Reads Trio's tasks, nurseries, contexts and deadlines.
 Calls: nothing.
 """
 
@@ -53,7 +40,8 @@ class Node:
     """A node of the wait-for graph.
 
     Attributes:
-        needs_all: True if the node is stuck only when all blockers are; otherwise one is enough.
+        needs_all: True if the node is stuck only when all blockers are; otherwise one is enough. One is enough for code
+            that races several calls: the program contains a deadlock, whichever call wins.
     """
 
     __slots__ = ()
@@ -139,7 +127,11 @@ def act_for_caller() -> None:
 
 
 def current_sender() -> Sender | None:
-    """Return the sender that the running code acts for; None if no handler, start or end waits for the code."""
+    """Return the sender that the running code acts for; None if no handler, start or end waits for the code.
+
+    A task in a nursery within a handler acts for the handler, as does a task that has joined the handler (`act_for`). A
+    task in a nursery outside the handler only inherits context variables.
+    """
     sender = serving.get()
     if sender is None:
         return None
@@ -164,7 +156,10 @@ def _acts_for(sender: Sender, task: trio.lowlevel.Task) -> bool:
 
 
 def is_bounded(sender: Sender) -> bool:
-    """Return True if the running code, which acts for a sender, has set a deadline of its own."""
+    """Return True if the running code, which acts for a sender, has set a deadline of its own.
+
+    A call under the deadline ends by itself, and is left out of the graph.
+    """
     deadline = effective_deadline()
     if deadline == math.inf:
         return False
@@ -198,7 +193,9 @@ def labels(calls: AwaitedCalls | None) -> list[str]:
 def find_circle(caller: Node, first: Node) -> list[str]:
     """Return the circle that a caller would close by waiting for the first node; empty if the wait would end.
 
-    The labels go from the caller back to the caller.
+    The labels go from the caller back to the caller. At first all nodes count as stuck. Nodes that wait for nothing are
+    removed, then nodes that are no longer stuck without the removed ones, until nothing changes. If ``first`` remains,
+    the wait would never end, whether the calls belong to one request (p → q → p) or to two that have crossed.
     """
     if first is not caller and not first.blockers():
         return []  # as nearly always

@@ -1,8 +1,8 @@
 """Messages, reply slots and envelopes.
 
-Every message sent makes an `Envelope`, which is at once the message on its way, the reply slot of the sender, and a
-node of the wait-for graph: one object is cheap. A caller may leave in the same step in which the answer comes; the
-earlier of the two counts.
+A message is sent in an `Envelope`, which is also the reply slot of the sender and a node of the wait-for graph
+(``_circles``): a single object is cheap. A caller may leave in the step in which the answer comes; the earlier of the
+two counts.
 
 Owns: the reply slots, each settled at most once.
 Writes: nothing but envelopes. Wakes waiting tasks, or calls a function of the sender.

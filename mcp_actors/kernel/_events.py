@@ -1,7 +1,7 @@
 """Emit events, as frozen data, to observers and subscribers.
 
-An observer is foreign code, called within a step of the kernel that must not stay half done: errors of observers are
-logged, and an exception that ends the program waits until the step is complete. A slow subscriber must not hold up the
+Observers are foreign code, called within steps of the kernel that must not stay half done. So errors of observers are
+logged, and an exception that ends the program waits for the end of the step. A slow subscriber must not hold up the
 actors, so a stream is bounded and drops the oldest events.
 
 Owns: the observers and streams of a tree of actors, or of a group of servers.
@@ -51,7 +51,7 @@ class Event:
 
         return datetime.fromtimestamp(self._wall, UTC)
 
-    # These three serve all events: attrs would compile them for each of forty classes.
+    # Shared by all events: attrs would compile these methods for each of forty classes.
 
     def __eq__(self, other: object) -> bool:
         if type(other) is not type(self):

@@ -1,26 +1,15 @@
 """One run of an actor: owner task, start, end and bounded stop.
 
 Any task may decide the end at any moment, and every caller needs exactly one answer, at once, not after a slow
-clean-up. `Run` in ``_table`` and `Root` in ``_open`` derive from `Incarnation`.
+clean-up. The owner task enters and leaves three nested blocks::
 
-Theory of operation
--------------------
-The owner task runs `Incarnation.run` from the first line to the last, and so enters and leaves ``running()``. Three
-blocks nest::
-
-    nursery                the tasks of the slots, each with at most one handler, and of the timers.
+    nursery                the tasks of the handlers and of the timers.
                            Cancelled once the resource was left, to end a start, or to kill the incarnation.
                            Shielded from outside once the incarnation has started
       actor.running()      the resource
         loop               cancels requests whose callers have left, until the end is decided
 
-So the resource is released *before* the handlers are joined. Before the start nothing is shielded: a deadline around
-the block that opens a tree ends the first starts at once.
-
-The end is decided in one synchronous step (`end`): no more messages are taken, `Actor.ending` may put messages in
-flight back, all others are answered, and their handlers are cancelled. A handler that decides the end still gives its
-own answer; an exception that ends the program replaces an earlier decision. Then the owner wakes up, leaves
-``running()`` and joins the handlers.
+So the resource is released *before* the handlers are joined.
 
 Owns: the owner task's blocks, the actor object, requests, timers and monitors of one run.
 Writes: the record; attaches to and closes the mailbox; emits and logs starts and ends, except `Stopped`.
@@ -58,7 +47,7 @@ if TYPE_CHECKING:
 
 @define(eq=False, repr=False)
 class Incarnation(Sender):
-    """One run of an actor.
+    """One run of an actor. Base of `Run` (in ``_table``) and `Root` (in ``_open``).
 
     Attributes:
         started: True once messages are served.
@@ -377,7 +366,9 @@ class Incarnation(Sender):
     def end(self, reason: EndReason, exc: BaseException | None = None, *, comes_back: bool | None = None) -> None:
         """Decide the end, in one synchronous step. The first decision counts; only a program exit replaces it.
 
-        A starting incarnation has no loop to wake, and is cancelled.
+        No more messages are taken, and messages in flight are answered or put back (`Requests.close`). Then the owner
+        wakes up, leaves ``running()`` and joins the handlers. A starting incarnation has no loop to wake, and is
+        cancelled.
 
         Args:
             reason: the reason.

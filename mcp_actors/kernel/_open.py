@@ -3,15 +3,8 @@
 The root actor and the user's block share a nursery. Either may fail, or both, and a cancellation or Ctrl-C may come at
 any moment. The user must get one exception that says why, after a bounded clean-up.
 
-Theory of operation
--------------------
-Besides the `Sweeper` (idle slots, warnings, kills), two tasks run in the nursery of `_run`: the owner of the root
-actor, which shields itself once started; and a shielded task (`_end`) that waits for the end of the block or of the
-root, and then stops the root. So the block ends first, unless the root does, and clean-up calls in the block are still
-answered. Once the root has started, a cancellation of the user's task does not cut the stop short.
-
-Owns: the first record of a tree with its mailbox, event hub and sweeper; the nursery around the block.
-Writes: ``on_exit`` of the hub; a wait in the wait-for graph if a handler opens a tree; emits `Stopped`.
+Owns: the record, mailbox, event hub and `Sweeper` of the root actor; the nursery around the block.
+Writes: ``on_exit`` of the event hub; `Record.opened` and `Sender.calls` of an actor that opens a tree; emits `Stopped`.
 Calls: _actor, _circles, _envelope, _events, _incarnation, _mailbox, _record, _ref, _requests, _restart, _supervisor.
 """
 
@@ -173,7 +166,11 @@ class Root(Incarnation):
 @asynccontextmanager
 @trio.lowlevel.enable_ki_protection
 async def _run(actor: Actor, record: Record) -> AsyncIterator[None]:
-    """Run a root actor around a block. Raise the block's exception or the actor's failure, never a group of one."""
+    """Run a root actor around a block. Raise the block's exception or the actor's failure, never a group of one.
+
+    Three tasks run in the nursery: the `Sweeper`; the owner of the root, which shields itself once started; and `_end`.
+    The block ends first, unless the root does, so calls in the clean-up of the block are still answered.
+    """
 
     def exit_now() -> None:
         root.end("crashed", record.hub.exit)

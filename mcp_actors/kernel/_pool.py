@@ -3,7 +3,7 @@
 A pool is a supervisor of its members. Without a key, messages wait in the pool's mailbox for the member with the most
 free slots. With a key, the hash of the key chooses one member's mailbox. Control messages are for the pool itself.
 
-Owns: the ranks of the members (free slots); the task `_adjust`; a task for each added member while it starts.
+Owns: the order of members by free slots; the task that adds and stops members; a task per start of an added member.
 Writes: the members' table, records and mailboxes; ``taker``, ``route``, ``accepts``, ``on_wait`` of the pool's mailbox.
 Calls: _actor, _envelope, _events, _mailbox, _record, _ref, _restart, _supervisor.
 """

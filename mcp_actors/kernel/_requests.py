@@ -4,21 +4,7 @@ A handler is foreign code, and may raise anything, leave a cancel scope open, en
 come back. The mailbox calls `Requests.take` in steps of other actors, so no exception may escape from here. A Ctrl-C
 may interrupt a handler, but not the kernel around it.
 
-Theory of operation
--------------------
-An ``async def`` handler needs a task and a cancel scope: a request must be cancellable alone, and run in the sender's
-context variables. Making both for each request would double the cost of a call. A *slot* therefore has both, and serves
-request after request. Cancelling a request cancels the slot, and the next request may open a new one. As nearly all
-requests end by themselves, an actor rarely opens more slots than it has requests at a time.
-
-A request is *handed over* when the handler or `Actor.take` is called. Neither is called if the caller has left or the
-incarnation ends. Once handed over, an envelope returns to the mailbox only by `NotSent` or `Postpone`, or if
-`Actor.take` leaves the envelope to a handler, and the incarnation ends before the handler begins.
-
-A slot is half of the memory of an actor, so one task per tree, the `Sweeper`, closes idle slots: all but one after a
-burst of requests, and all after a minute without requests.
-
-Owns: the slots of one incarnation, and their tasks; a Trio run's queue for plain handlers.
+Owns: the slots of one incarnation and their tasks; the queue of plain handlers of a Trio run.
 Writes: envelopes, ``in_flight`` and ``reentrant`` of the record.
 Calls: _actor, _circles, _later, _record, _serving.
 """
@@ -55,14 +41,13 @@ if TYPE_CHECKING:
 
 # Theory of operation
 # -------------------
-# A plain handler runs in the step of the sender, or in the step that frees a slot: steps of any task, of other actors
-# too. So whatever the handler raises becomes the answer, a log line, or the end of the incarnation, whose own task then
-# leaves ``running()``.
+# A plain handler runs in a step of any task: of the sender, or of a task that frees a slot. So any exception of the
+# handler becomes the answer, a log line, or the end of the incarnation, whose own task then leaves ``running()``.
 #
 # Messages that a plain handler sends to plain handlers would nest in its step, and two actors that answer each other
 # would exceed Python's recursion limit. So one plain handler runs at a time in a Trio run. Meanwhile other messages
-# take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `MESSAGES_A_STEP` of
-# them Trio runs other tasks, or two such actors would block the event loop.
+# take their slots and are *due*: handled afterwards, in the order taken, in the same step. After `MESSAGES_A_STEP`
+# messages Trio runs other tasks, or two actors that answer each other would block the event loop.
 #
 # With several slots, a plain handler may begin before the task of an earlier message; waiting for that would take a
 # step per message.
@@ -216,16 +201,27 @@ def _call(handler: Handler, message: Message) -> object:
 
 # --- Run ``async def`` handlers in slots ------------------------------------------------------------------------------
 
+# An ``async def`` handler needs a task and a cancel scope: a request must be cancellable alone, and run in the sender's
+# context variables. Making both for each request would double the cost of a call. A *slot* therefore has both, and
+# serves request after request. Cancelling a request cancels the slot, and the next request may open a new one. Nearly
+# all requests end by themselves, so few slots are opened again.
+
 
 SWEEP_PERIOD: Final = 30.0
-"""Seconds between sweeps; one or two sweeps close an idle slot. Opening a slot again costs half a call."""
+"""Seconds between sweeps; one or two sweeps close an idle slot. A slot is half of an actor's memory; opening a slot
+again costs half a call."""
 
 SWEEP_STEP: Final = 100
 """Actors whose slots are closed in one step: half a millisecond."""
 
 
 class Requests(PlainHandlers):
-    """Takes envelopes from the mailbox (a `Taker`) and serves them."""
+    """Takes envelopes from the mailbox (a `Taker`) and serves them.
+
+    A request is *handed over* when the handler or `Actor.take` is called. Neither is called if the caller has left or
+    the incarnation ends. Once handed over, an envelope returns to the mailbox only by `NotSent` or `Postpone`, or if
+    `Actor.take` leaves the envelope to a handler, and the incarnation ends before the handler begins.
+    """
 
     __slots__ = ("_handle", "_idle_slots", "_swept", "_used")
 

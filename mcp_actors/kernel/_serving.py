@@ -4,29 +4,6 @@ Every message must be answered exactly once, although handlers, senders, callers
 incarnation may meet in one step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages
 without a task: for `Actor.take`, and after a handler has returned a `Later`.
 
-Theory of operation
--------------------
-The task of an ``async def`` handler owns a message from beginning to end. Without a task, these steps share the work:
-
-- The step that *delivers* a message calls `Actor.take` in a copy of the sender's context. The step may be of the
-  sender, of a task that frees a slot or calls `TakenMessages.take_again`, or of a beginning incarnation. The message is
-  in flight and has a slot by then, so `Actor.take` may send, answer, or end the incarnation.
-- Any step in the *actor's tree* may settle the message (`TakenMessages.reply`, `TakenMessages.fail`): this answers, and
-  frees the slot unless a handler still runs. Only the latest `Later` of a message is valid (`Envelope.later`).
-- A *caller that leaves*, or a deadline, only marks the message and wakes the owner task (`forget`). Trio may be
-  delivering a cancellation in that step, and cancelling there would recurse through chains of actors.
-- The step that *ends the incarnation* calls `Actor.ending`, and answers all messages not put back
-  (`_interrupt_deferred`), except the message whose `take` or plain handler is running.
-- The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first, before ``running()`` is left, and
-  frees the slots of messages without an `on_cancel`. At the incarnation's end, it frees all.
-
-After a `NotSent` while no handler runs, all slots count as taken until `TakenMessages.take_again`. With a free slot,
-the mailbox would offer the message, or a younger one, again and again. `NotSent` for a control message, which needs no
-slot, becomes an error.
-
-While a handler runs, `Envelope.scope` is the handler's slot (`IN_STEP` for a plain handler), and the message's `Later`
-can only answer early. A `Later` that the handler returns replaces the slot in `Envelope.scope`.
-
 Owns: the messages in flight of one incarnation, and the count of free slots.
 Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.
 Calls: _actor, _circles, _envelope, _events, _later.
@@ -70,7 +47,7 @@ class Slot:
 
     Attributes:
         left_open: True if a handler has left a cancel scope open, as an unexhausted asynchronous generator does. The
-            next handler would run in there, so the task ends, with a `RuntimeError` of Trio.
+            next handler would run in that scope, so the task ends, with a `RuntimeError` of Trio.
     """
 
     __slots__ = ("_context", "_next", "_status", "_waits", "cancelled", "left_open", "scope", "task")
@@ -269,6 +246,19 @@ class MessagesInFlight(Holder):
 
 
 # --- Serve messages without a task ------------------------------------------------------------------------------------
+
+# The task of an ``async def`` handler owns a message from beginning to end. Without a task, these steps share the work:
+#
+# - The step that *delivers* the message calls `Actor.take` in a copy of the sender's context. The step may be of the
+#   sender, of a task that frees a slot or calls `take_again`, or of a beginning incarnation. The message is in flight
+#   and has a slot by then, so `Actor.take` may send, answer, or end the incarnation.
+# - Any step in the *actor's tree* may settle the message (`reply`, `fail`).
+# - A *caller that leaves*, or a deadline, only marks the message and wakes the owner task (`forget`).
+# - The step that *ends the incarnation* answers all messages that `Actor.ending` has not put back
+#   (`_interrupt_deferred`), except the message whose `take` or plain handler is running.
+# - The *owner task* calls `Later.on_cancel` for all marked messages, oldest mark first (`_cancel_later`).
+#
+# While a handler runs, the `Later` of its message can only answer early; the handler still has the slot.
 
 
 T = TypeVar("T")
@@ -483,7 +473,10 @@ class TakenMessages(MessagesInFlight):
         return True
 
     def _refuse(self, envelope: Envelope) -> None:
-        """Put a message back, and take nothing until `take_again`."""
+        """Put a message back, and take nothing until `take_again`.
+
+        With a free slot, the mailbox would offer the message, or a younger one, again and again.
+        """
         if envelope.message.control:  # needs no slot, so it would be handled again at once
             self._failed(envelope, self._endless(envelope))
             return

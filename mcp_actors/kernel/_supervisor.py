@@ -3,7 +3,7 @@
 Failures, requested changes and the supervisor's own end meet in one child table. The hard parts are failures of several
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
-Owns: the restart budget, the alarms, and the tasks that wait for overdue children.
+Owns: the restart budget; the tasks that wait before children are started again.
 Writes: the child table, the records of the children; emits `Restarting` and `GaveUp`.
 Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """

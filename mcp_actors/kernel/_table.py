@@ -1,8 +1,8 @@
 """The child table of a supervisor, and functions on its records.
 
 A row outlives the incarnations of its child. The row names the incarnation that runs, and the *group* (a failed child
-and the children restarted with it) that will start the next. Both vary independently while stops, failures and starts
-overlap.
+and the children restarted with it) that will start the next incarnation. Both vary independently while stops, failures
+and starts overlap.
 
 Owns: nothing; ``_children`` owns the table.
 Writes: closes mailboxes, and emits `Stopped` and dead letters. Calls the factories of programs.
@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
 # The state of a child has two independent parts::
 #
-#     Child.run      which incarnation it has
+#     Child.run      the incarnation of the child, or None
 #                             begin                  ask                    finish
 #                    None ──────────────► live ──────────────► stopping ──────────────► None
 #                      ▲                    │ it has ended by itself
 #                      └────────────────────┘
 #
-#     Child.group    the group that will start it, or None
+#     Child.group    the group that will start the child, or None
 #                             hold
 #                    None ──────────────► due
 #                      ▲                    │ begin (it starts), or leave (it was stopped, or is given up)

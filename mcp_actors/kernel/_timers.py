@@ -1,13 +1,7 @@
 """Timers, and other messages of an actor to itself.
 
-Messages of an incarnation to itself (`OwnMessages`) must be gone once the incarnation ends. Timers send in the context
-variables of ``running()``: in those of a handler, messages would belong to the trace of one request forever.
-
-Theory of operation
--------------------
-A task of the incarnation serves all timers. It runs while there are any, sleeps until the first is due, and sends the
-messages. Canceled timers stay in the heap until due, or until more than half of the heap is canceled: removing each at
-once would take a walk through all.
+Messages of an incarnation to itself (`OwnMessages`) wait in the actor's mailbox, but must be gone once the incarnation
+ends. A single task serves all timers of an incarnation.
 
 Owns: the timers and monitors of one incarnation, and the task of the timers.
 Writes: envelopes, put into the actor's mailbox and removed from there; watchers into other actors' records.
@@ -106,6 +100,12 @@ class Timer(Handle):
 
 @define(eq=False, repr=False)
 class Timers:
+    """The timers of one incarnation, and a task that sends their messages while there are timers.
+
+    Canceled timers stay in the heap until due, or until more than half of the heap is canceled: removing each at once
+    would take a walk through all.
+    """
+
     own_messages: OwnMessages
     _heap: list[tuple[float, int, Timer]] = field(factory=list, init=False)
     _numbers: Iterator[int] = field(factory=count, init=False)
