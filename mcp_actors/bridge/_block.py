@@ -1,9 +1,7 @@
 """Run Trio around a block of asyncio code.
 
-An `AsyncioBlock` (the program's ``async with``) starts a `TrioRun`. The run's main task (`BlockProxy.run`) opens
-servers or a supervisor, and closes them when the block ends: by its own code, a cancellation, Ctrl-C, a failure on
-Trio's side or a closed event loop. As on Trio, the group or supervisor decides which exception leaves; a cancellation
-while ``__aexit__`` waits may replace the exception.
+The main task of a Trio run opens servers or a supervisor, and closes them when the asyncio block ends. The block may
+end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a closed event loop.
 
 | the block | the Trio run |
 |---|---|
@@ -12,8 +10,8 @@ while ``__aexit__`` waits may replace the exception.
 | is not left, although its task has ended and Trio's side has failed | ends without the block |
 | is left in a forked process | goes on in the parent |
 
-Owns: the Trio run; its thread, or the turns of a guest; each `ThreadLane`; an exit handler.
-Writes: the state of the bridge; cancels the task of the block, and callbacks.
+Owns: the Trio run; the thread of the run, or the turns of a guest run; each `ThreadLane`; an exit handler.
+Writes: the state of the `Bridge`; cancels the task of the block, and the tasks of callbacks.
 Calls: _bridge, _signals.
 """
 
@@ -391,8 +389,9 @@ V_co = TypeVar("V_co", covariant=True)
 class AsyncioBlock(Block[V_co], Generic[T, V_co]):
     """Starts a Trio run, opens something in it around a block, and ends both with the block.
 
-    One task may enter the block and another leave it. The Trio run ends before ``__aexit__`` (or a failing
-    ``__aenter__``) returns; then a cancellation during the wait is raised. Only after a `GeneratorExit`, nothing waits.
+    One task may enter the block and another leave it. As on Trio, the group or supervisor decides which exception
+    leaves. The Trio run ends before ``__aexit__`` (or a failing ``__aenter__``) returns; then a cancellation during the
+    wait is raised. Only after a `GeneratorExit`, nothing waits.
 
     Args:
         name: of the function that returns the door: ``"open_servers"``.

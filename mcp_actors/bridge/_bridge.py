@@ -1,25 +1,16 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
-The two sides are two threads, or share one. Either side may end first, and a caller may be cancelled at any moment.
-Still each request is answered exactly once, no caller waits forever, and no item of a stream is lost.
+The two sides run in two threads, or share a thread. Either side may end first, and a caller may be cancelled at any
+moment. Still each request is answered exactly once, no caller waits forever, and no item of a stream is lost.
 
-Theory of operation
--------------------
-::
+`Bridge.to_trio` and `Bridge.to_loop` schedule functions on the other side::
 
     event loop                                    Trio
       to_trio(request.begin)  ────────────────>   sends a message, or starts a task in the nursery
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
 
-Between threads, each side posts functions through a `ThreadLane`. In a shared thread, `run_now` (trio-asyncio) or the
-`InterruptGuard` of a guest calls the functions.
-
-The nursery outlives the actors and servers of a block, so they can answer while they stop. Once the Trio run has ended,
-`Bridge.end` fails all requests without an answer; on trio-asyncio, `Bridge.abandon` withdraws them once the loop has
-closed.
-
-Owns: the requests of a bridge; the eventfd of a lane; the task that reads a stream.
+Owns: the requests of a `Bridge`; the eventfd of a `ThreadLane`; the task that reads an `AsyncioStream`.
 Writes: the log; the state of a `Bridge`, which ``_block`` writes too.
 Calls: kernel.
 """
@@ -83,6 +74,7 @@ class Bridge:
     """One Trio run and one event loop.
 
     Attributes:
+        nursery: the tasks of requests. Outlives the actors and servers of a block, so they can answer while they stop.
         end_start: lets the block begin soon, because the program is asked to stop. Called on Trio's side.
         to_trio: schedules a function on Trio's side, outside any task.
         to_loop: schedules a function on the event loop's side.
@@ -186,7 +178,7 @@ class Bridge:
             logger.warning("the block was stopped although it has not exited: %s", self.why)
 
     def end(self, failure: BaseException | None) -> None:
-        """Fail all waiting requests. Called on the event loop's side."""
+        """Fail all waiting requests. Called on the event loop's side, once the Trio run has ended."""
         self.ended = True
         self.failure = failure
         for request in tuple(self._waiting):

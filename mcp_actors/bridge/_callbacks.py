@@ -1,8 +1,7 @@
 """Let Trio's side use functions, servers and signals of an asyncio program.
 
-A task on Trio's side waits while a task on the event loop runs the program's function. Either may be cancelled, and
-either side may end first. Predicates of filters, ``http_client``, auth flows of httpx2 and token stores run on Trio's
-side.
+A task on Trio's side waits while a task on the event loop runs a function of the program. Each task may be cancelled,
+and each side may end first.
 
 Owns: the tasks of callbacks, which ``_block`` ends; on Trio's side, a task for each connection to a `LoopServer`.
 Writes: `Bridge.callbacks`, `adapted`, `end_start`; the log; handlers of signals. Resends signals if the loop is closed.
@@ -315,7 +314,8 @@ def config_from_loop(
 ) -> Any:
     """Return a configuration for Trio's side. Anything but a `ServerConfig` is returned unchanged, and refused later.
 
-    Equal configurations give one result: new wrappers would differ, and a reload would find a change.
+    Predicates of filters, ``http_client``, auth flows of httpx2 and token stores run on Trio's side. Equal
+    configurations give one result: new wrappers would differ, and a reload would find a change.
     """
     if not isinstance(config, ServerConfig):
         return config

@@ -1,10 +1,9 @@
 """Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
 
-`open_servers` and `open_supervisor` return an `AsyncioBlock`, which calls Trio's function of the same name. Most
-functions of the program run on asyncio (``_callbacks``); actors run on Trio. In `open_asyncio_loop` both sides share a
-thread; failures of the loop and of the code in its ``async with`` leave as one exception.
+`open_servers` and `open_supervisor` return an `AsyncioBlock`, which calls Trio's function of the same name. Actors run
+on Trio; most functions of the program run on the event loop. `open_asyncio_loop` runs both sides in one thread.
 
-Owns: for `open_asyncio_loop`, the event loop, its bridge and the nursery of the requests.
+Owns: the event loop of `open_asyncio_loop`, its `Bridge` and the nursery of the requests.
 Writes: the log. Importing trio-asyncio changes asyncio for the process.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
@@ -254,7 +253,7 @@ async def open_asyncio_loop() -> AsyncIterator[AsyncioLoop]:
             nursery.cancel_scope.cancel("the event loop has ended")
     except BaseExceptionGroup as group:
         failure = collapse(group)
-        if from_block is not None:
+        if from_block is not None:  # one exception leaves
             failure = collapse(BaseExceptionGroup("the event loop and the block have failed", [failure, from_block]))
         try:
             raise failure from failure.__cause__

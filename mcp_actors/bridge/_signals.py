@@ -1,8 +1,7 @@
 """Receive signals where Trio runs next to an event loop.
 
 Python runs handlers in the main thread only, between any two lines. Trio may run in another thread, or as a guest whose
-scheduler a handler must not interrupt. Nothing is installed outside the main thread. A signal that is ignored, or has
-its default action, gets no handler.
+scheduler a handler must not interrupt. Nothing is installed outside the main thread.
 
 Owns: the pipe of a `SignalWakeup`.
 Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; restores the previous ones, unless replaced since.
@@ -49,6 +48,7 @@ class InterruptGuard:
 
     def install(self) -> None:
         found: Any = signal.getsignal(signal.SIGINT)
+        # Not callable: the default action, or an ignored signal.
         if threading.current_thread() is threading.main_thread() and callable(found):
             self._found = found
             signal.signal(signal.SIGINT, self._handler)
@@ -146,7 +146,8 @@ class SignalWakeup:
 class StopHandlers:
     """Handlers for SIGINT and SIGTERM, while a block starts, that call a function before the program's handlers.
 
-    A web server's handler notes the signal, and acts only after the start of its application.
+    A web server's handler notes the signal, and acts only after the start of its application. A signal that is ignored,
+    or has its default action, gets no handler.
 
     Args:
         on_stop: called in the main thread, between any two lines.

@@ -6,12 +6,11 @@ they read single values, or copies made in one step.
 | method on Trio's side | method of the view |
 |---|---|
 | async | async; `Bridge.call` |
-| async, sends a request to a server / a call to an actor | async; `Bridge.ask` / `Bridge.send` |
+| async, sends a request to a server | async; `Bridge.ask` |
+| async, sends a call to an actor | async; `Bridge.send` |
 | sync, acts, or reads much (`tree`) | async; `View._step`: nothing else acts on Trio's side meanwhile |
 | sync, reads a little | sync; in the thread of the caller |
 | ``async with`` of a stream | the same, with an `AsyncioStream` |
-
-``python -m tests.doors`` writes the methods of servers and groups, in the ``_generated`` files.
 
 Owns: nothing.
 Writes: nothing; acts through the bridge.
@@ -279,6 +278,9 @@ class AsyncioSupervisorRef(AsyncioActorRef[Any]):
     def watch_events(self, *, size: int = 1024) -> AbstractAsyncContextManager[AsyncioStream[Event]]:
         """Subscribe to the events of the tree in a block, like `mcp_actors.kernel.SupervisorRef.watch_events`."""
         return open_stream(self._bridge, self, lambda: self._target.watch_events(size=size))
+
+
+# ``python -m tests.doors`` writes the methods that act, in the ``_generated`` files.
 
 
 class ServerView(ServerFacts, View[ServerRef]):

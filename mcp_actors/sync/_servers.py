@@ -1,9 +1,8 @@
 """Open servers around a block of code without an event loop.
 
-Nothing can cancel a thread: after a failure of the group, calls raise. A program may drop a block without leaving it,
-so the block (`ThreadBlock`), the group and all refs share a bridge object that Trio's side does not hold
-(`ThreadBridge.held`): once the program has dropped them all, a finalizer ends the Trio run. The thread that leaves a
-block, or the exit handler, waits for the end of the run.
+The servers run on Trio, in a thread of their own. Nothing can cancel a thread of the program: after a failure of the
+group, calls raise. A program may drop the block, the group and all refs without an exit; a finalizer then ends the
+Trio run.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
 Writes: the log; `Bridge.end_start`; handlers of signals while a block starts.

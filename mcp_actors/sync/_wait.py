@@ -1,17 +1,10 @@
 """Wait in a thread for an answer of Trio's side.
 
-Trio's side puts steps into a queue of the thread: to look at an answer, or to run a callback. A callback may call
-servers too, so a waiting thread runs the steps of all its calls.
+Trio's side puts functions into a queue of the thread: to look at an answer, or to run a callback. A callback may call
+servers, so a waiting thread runs the functions for all its calls. In the main thread, Python may raise
+`KeyboardInterrupt` between any two lines.
 
-In the main thread Python raises `KeyboardInterrupt` after any call, also between two lines of this file. Therefore:
-
-- Single calls of C (`SimpleQueue.put`, `set.add`) change what several threads use. A lock taken in Python, as in
-  `threading.Event`, could stay taken, and Trio's thread would hang.
-- An interrupted call withdraws its request. This also wakes Trio's side: the interrupt may have come after the request
-  was queued, but before Trio was woken.
-- An answer is set before its step is queued, and only the answer ends the waiting. So the step may be lost.
-
-Owns: the queue of steps of each thread; the limit of `fail_after`.
+Owns: the queue of each thread; the limit of `fail_after`.
 Writes: nothing.
 Calls: bridge, kernel.
 """
@@ -90,6 +83,14 @@ def fail_after(seconds: float) -> Iterator[None]:
 
 
 # --- Answers and threads ----------------------------------------------------------------------------------------------
+
+# Because of `KeyboardInterrupt`:
+#
+# - Single calls of C (`SimpleQueue.put`, `set.add`) change objects that several threads use. A lock taken in Python, as
+#   in `threading.Event`, could stay taken, and Trio's thread would hang.
+# - An interrupted call withdraws its request. The withdrawal also wakes Trio's side: the interrupt may have come after
+#   the request was queued, but before Trio was woken.
+# - An answer is set before its step is queued, and only the answer ends the waiting. So the step may be lost.
 
 
 class ThreadFuture(Generic[T]):
