@@ -1,8 +1,8 @@
 """A test's scripted server, its thread, and its connections in process.
 
-Any thread may command the server, and the test may run on any event loop. So for pipes and sockets the server runs Trio
-in a thread of its own, with two loopback ports, for HTTP and for relays. Over stdio the client starts a ``_relay``
-process per connection, which the test can kill and suspend. In process, the server shares the client's run.
+Any thread may command the server, and the test may run on any event loop. So the server runs Trio in a thread of its
+own, except in process. For each connection over stdio, the client starts a ``_relay`` process, which the test can kill
+and suspend.
 
 Owns: the thread, from the first transport over a pipe or socket to the end of the ``with`` block.
 Writes: the script; signals to relay processes.
