@@ -1,12 +1,11 @@
 """Send the requests of a sign-in, and read answers and challenges.
 
-An authorization server is not trusted. An answer may be endless, be malformed, or quote credentials, and metadata may
-name addresses that nothing should be sent to. An `AuthorizationClient` checks the URL, limits time and size, masks
-credentials and repairs common deviations; an error shows only the ``error``, ``error_description`` and status of an
-answer.
+An authorization server is not trusted: an answer may be endless or quote credentials, and metadata may name an address
+in a private network. An `AuthorizationClient` limits the time and the size of each answer, masks credentials, and
+checks a URL before anything is sent there.
 
 Owns: nothing; the caller owns the httpx2 client that an `AuthorizationClient` uses.
-Writes: `AuthorizationClient.last`; new credentials, to the callback ``learn``, so that they are masked.
+Writes: `AuthorizationClient.last`; credentials to mask, to the callback ``learn``.
 Calls: config.
 """
 

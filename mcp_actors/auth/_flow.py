@@ -1,14 +1,11 @@
 """Run the SDK's OAuth flows outside of requests.
 
-The SDK's providers are auth flows of httpx2. Attached to the HTTP client of a server, a provider makes requests wait
-for each other, forgets when a stored token expires, and opens a browser during a call. Here each run makes a new
-provider, sends the requests through an `AuthorizationClient`, and drops the provider. In a new sign-in, `_Guard` checks
-the discovered metadata before a page is shown or a POST is sent. With the grant ``identity_assertion``, the SDK itself
-compares the metadata with the configured issuer.
+The SDK's OAuth providers are auth flows of httpx2. In the HTTP client of a server, a provider makes requests wait for
+each other, and may open a browser during a call. So each run here makes a new provider, sends the requests through an
+`AuthorizationClient`, and drops the provider.
 
 Owns: nothing; the caller stores the tokens.
-Writes: attributes of a provider; a filter, on the SDK's logger, that drops records of sign-ins; new
-credentials, to the callback ``learn``, so that they are masked.
+Writes: attributes of a provider; a filter on the SDK's logger; credentials to mask, to the callback ``learn``.
 Calls: _exchange, _stores.
 """
 
@@ -232,7 +229,7 @@ def _unattended(exchange: AuthorizationClient, memory: _Memory, method: str, gua
         signed: str = await call_back(oauth.assertion, "assertion", *args)
         return signed
 
-    # The configured issuer is checked by the guard, whose errors say more.
+    # The configured issuer is checked by the guard, whose errors say more; for identity assertions, by the SDK too.
     named: dict[str, Any] = {"client_id": oauth.client_id, "scope": exchange.scope_for(None)}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the SDK warns about a missing issuer, which is the user's choice

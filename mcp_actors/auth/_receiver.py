@@ -1,16 +1,11 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
-Any program and web page on this machine can send requests here. So a request counts only with the path, the host
-and the state of this sign-in. Others are refused, and the receiver goes on waiting: a stranger can neither end a
-sign-in nor give it a code.
-
-All local users can read the command line of a browser, and the URL of a sign-in is enough to get a code. So the browser
-starts at a page here (`_FirstPage`). The path of the page is unguessable, and only the first request is redirected to
-the URL; on Linux, processes of other users, except root, are refused (`is_stranger`). A private file with a redirect
-would not do: browsers in a sandbox (Snap, Flatpak) cannot read it.
+Any program or web page on this machine can send requests here, so a request counts only with the state of the sign-in.
+All local users can read the command line of a browser, where the URL of a sign-in must not appear. So the browser
+starts at a page here, which leads on once.
 
 Owns: sockets on loopback addresses, within a block; a thread for `webbrowser`, which may outlive its caller.
-Writes: the log. A page quotes nothing of a request.
+Writes: the log.
 Calls: _exchange.
 """
 
@@ -96,6 +91,8 @@ def parameters_of(query: str, state: str) -> Mapping[str, str]:
 @frozen
 class RedirectReply:
     """The answer to a request.
+
+    The page quotes nothing of the request.
 
     Attributes:
         location: where to lead on to; None for a page.
@@ -236,6 +233,9 @@ def _listeners(hosts: Sequence[str], port: int, stack: ExitStack) -> list[socket
 class Receiver:
     """Waits for a redirect.
 
+    A request counts only with the path, the host and the state of this sign-in. Others are refused, and the receiver
+    goes on waiting: a stranger can neither end a sign-in nor give it a code.
+
     Attributes:
         url: where the browser has to return to.
         state: the state of the sign-in; None refuses every request.
@@ -314,6 +314,10 @@ async def open_receiver(redirect: str) -> AsyncIterator[Receiver]:
 @define(eq=False, repr=False)
 class _FirstPage:
     """The page that the browser is started with. Leads on once.
+
+    The URL of a sign-in is enough to get a code. So the path of the page is unguessable; on Linux, processes of other
+    users, except root, are refused (`is_stranger`). A private file with a redirect would not do: browsers in a sandbox
+    (Snap, Flatpak) cannot read it.
 
     Attributes:
         over: set once the page has led on, or no browser opens.

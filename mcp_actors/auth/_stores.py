@@ -1,8 +1,8 @@
 """Stores of tokens: the user's files, or the system's keyring.
 
-Several processes share a store, other users may read along, and a disk or a keyring may hang. So a lock on a file
-admits one process at a time (`file_lock`), a cancelled caller does not wait for the thread of a store (`StoreThread`),
-and files that other users could have read or renamed are refused.
+Several processes share a store, so a lock on a file admits one process at a time (`file_lock`). A disk or a keyring may
+hang, so a cancelled caller does not wait for the thread of a store (`StoreThread`). Files that other users could have
+read or renamed are refused.
 
 Owns: one thread for each store, shared in the process; a thread may outlive a run of Trio.
 Writes: files and locks of the user; the keyring.

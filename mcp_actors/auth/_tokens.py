@@ -1,26 +1,8 @@
 """The tokens of one connection: load, send, refresh and replace them.
 
-`OAuthTokens`, the auth flow of a transport's HTTP client, asks no person to sign in. It raises `SignInRequired` if only
-a person can help, and `ConnectFailed` if there is no token for another reason.
-
-| answer of the MCP server | reaction |
-|---|---|
-| 401 | the request is sent once more, if another token can be got |
-| 401 without ``resource_metadata`` to a request without a token, if the sign-in is optional | none |
-| 403 for more scopes, if the grant needs no person | as for 401 |
-| 403 for more scopes, with an ``on_sign_in`` | `SignInRequired` |
-| any other 403, such as for scopes already asked for, or outside the configured ones | none |
-
-Many authorization servers accept a refresh token once, and take a second use for a theft. Therefore:
-
-- A single task of a single process refreshes. The task takes the turn of its connection, then the lock of the store,
-  and reads the store again: another process may have refreshed meanwhile.
-- A request refreshes a token about to expire, while other requests use the old token. After a failure, which is
-  logged, the next attempt waits `REFRESH_PAUSE` seconds, unless the token expires or is refused.
-- A refresh under way belongs to no caller: a system task finishes it (`_in_system_task`). An ending
-  connection (`finish`) or program waits for the answer, `REFRESH_GRACE` seconds at most.
-- A new token is in use before the store has it. A failed write (disk full) is logged, and repeated at later requests,
-  unless the store has got another sign-in. A refused refresh token is never sent again.
+`OAuthTokens` is the auth flow of a connection's HTTP client, and asks no person to sign in. Many authorization servers
+accept a refresh token once, and take a second use for a theft. So a single task of a single process refreshes, and a
+cancelled caller does not end the refresh.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
 Writes: the store; the ``Authorization`` header of requests; the log.
@@ -81,6 +63,14 @@ def store_of(oauth: OAuth) -> TokenStore:
 @define(eq=False, repr=False)
 class OAuthTokens(httpx2.Auth):
     """Sends a token with each request, and replaces a refused one.
+
+    | answer of the MCP server | reaction |
+    |---|---|
+    | 401 | the request is sent once more, if another token can be got |
+    | 401 without ``resource_metadata`` to a request without a token, if the sign-in is optional | none |
+    | 403 for more scopes, if the grant needs no person | as for 401 |
+    | 403 for more scopes, with an ``on_sign_in`` | `SignInRequired` |
+    | any other 403, such as for scopes already asked for, or outside the configured ones | none |
 
     Raises:
         SignInRequired: a person has to sign in.
@@ -144,7 +134,11 @@ class OAuthTokens(httpx2.Auth):
         return response.status_code == HTTPStatus.UNAUTHORIZED
 
     async def _usable(self) -> SignedIn | None:
-        """Return the sign-in to use; refresh a token about to expire."""
+        """Return the sign-in to use; refresh a token about to expire.
+
+        During the refresh, other requests use the old token. After a failure, which is logged, the next attempt waits
+        `REFRESH_PAUSE` seconds, unless the token expires or is refused.
+        """
         if not self._loaded:
             await self._load()
         # By Trio's clock: the wall clock, by which tokens expire, may be set back.
@@ -189,7 +183,11 @@ class OAuthTokens(httpx2.Auth):
             raise
 
     async def _renew(self, used: SignedIn | None, refusal: httpx2.Response | None) -> SignedIn | None:
-        """Replace a token, unless another task or process has."""
+        """Replace a token, unless another task or process has.
+
+        The task takes the turn of its connection, then the lock of the store, and reads the store again: another
+        process may have refreshed meanwhile.
+        """
         return await _in_system_task(partial(self._renew_alone, used, refusal))
 
     async def _renew_alone(
@@ -253,7 +251,10 @@ class OAuthTokens(httpx2.Auth):
             self._answered.set()
 
     async def _take(self, new: SignedIn) -> None:
-        """Replace the sign-in, while the lock is held, even if the store fails."""
+        """Replace the sign-in, while the lock is held, even if the store fails.
+
+        A failed write (disk full) is logged, and repeated at later requests, unless the store has got another sign-in.
+        """
         self._current, self._unsaved = new, True
         try:
             await self._save(new)

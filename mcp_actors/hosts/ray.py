@@ -1,9 +1,7 @@
 """Run a gateway in an actor of Ray, and find it.
 
-Ray places, names and restarts the actor, a `RayHost`. Ray's calls run in the main thread, so a thread with Trio serves
-the servers of a file over TCP. `Socket` asks Ray for the address (`ray_address`) at each connect, and so finds a
-restarted actor on its new node. Only the name, the paths and the address go through Ray. The files with the
-configuration and the secret are read on the node.
+Ray places, names and restarts a `RayHost`, whose gateway runs in a thread with Trio. A restarted actor may be on
+another node, so `Socket` asks Ray for the address at each connect (`ray_address`).
 """
 
 from __future__ import annotations
@@ -60,7 +58,7 @@ class RayHost:
     ``ray.remote(RayHost).options(name="tools", max_restarts=-1, num_cpus=0)`` is the class of the actor: with a name,
     restarted for ever, no processor reserved. The options are Ray's. Servers start in the background, and restart as
     the file says. As child processes of the actor, they end with it. If the gateway fails, the actor's process ends,
-    and Ray restarts it, but not after the errors below.
+    and Ray restarts it, but not after the errors below. The configuration and the secret do not go through Ray.
 
     Args:
         config: the path of the file, on the node. Servers with ``"isolation": "per-session"`` are not served.
@@ -74,7 +72,8 @@ class RayHost:
 
     def __init__(self, config: str, *, secret_file: str, host: str | None = None) -> None:
         self._address: Future[str] = Future()
-        # A coroutine method would make this an asyncio actor of Ray, so the coroutine is elsewhere.
+        # A coroutine method would make this an asyncio actor of Ray, so the coroutine is elsewhere. Ray's calls run in
+        # the main thread, so Trio has a thread.
         serving = partial(_serve, config, secret_file, host or ray.util.get_node_ip_address(), self._address.set_result)
         threading.Thread(target=self._run, args=(serving,), name="mcp-actors", daemon=True).start()
         self._address.result()
