@@ -1,12 +1,11 @@
 """Watch and limit the bodies of HTTP, and parse event streams.
 
-Two questions are decided here. May a request have left this process, and so have taken effect? Does a response belong
-to the request? A server decides how long, compressed and chopped bodies are, so pieces are small, with checkpoints in
-between, and limits hold while a piece arrives.
+Two questions are hard. May a request have left this process, and so have taken effect? Does a response belong to the
+request? A server decides how long and how compressed a body is, so long bodies are read in small pieces, within limits.
 
 Owns: the arriving event of a stream.
-Writes: ``sent`` of requests, ``heard_at`` of the `Lifeline`; replaces the stream of a response and ``read`` of a
-network stream; shuts a socket down (`hang_up`).
+Writes: ``sent`` of requests; ``heard_at`` of the `Lifeline`; the stream of a response; ``read`` of a network stream.
+Shuts a socket down (`hang_up`).
 Calls: transports, _failures.
 """
 

@@ -1,8 +1,8 @@
 """Create the HTTP client of a connection from the configuration.
 
-A client combines headers, an auth flow, TLS, proxies, limits and response hooks; each may come from the user and may
-fail, with a `ConnectFailed`. A new client is made in a thread, because reading certificates blocks. No request is sent
-to the server here.
+A client combines headers, an auth flow, TLS settings, proxies and limits. If a function of the user fails, or a proxy
+or a file of certificates is unusable, `ConnectFailed` is raised. A new client is made in a thread, because reading
+certificates blocks. No request is sent to the server here.
 
 Owns: nothing. The link, or `open_exchange`, owns the client.
 Writes: the `Masker`, with credentials; the client of the user's ``http_client``. Calls the user's functions.
@@ -39,8 +39,8 @@ _hopeless: Final = partial(not_open, phase="configure")
 _retryable: Final = partial(not_open, phase="configure", hopeless=False)
 
 HTTP_TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
-"""Seconds until the network counts as broken. None where the timeouts of requests cover the wait: for an answer, and
-for a free connection."""
+"""Seconds until the network counts as broken. None: the timeouts of requests limit the waits for an answer and for a
+free connection."""
 
 LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
 """The default of httpx2, too short for many calls: `HTTP_TIMEOUT` replaces it."""

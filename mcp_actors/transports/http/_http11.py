@@ -1,12 +1,8 @@
 """Parse responses of HTTP/1.1, and write requests.
 
-A server may send any bytes, cut anywhere. Bytes that one program takes for a body and another for a response would give
-a caller the result of another call. So this parser refuses what h11 refuses, and reads the rest as h11 does: the tests
-compare both. h11 is not used because one step takes seconds if a head is long enough (decision 76).
-
-An `HttpReply` takes bytes from the front of a buffer, to which the caller adds. Its generators yield empty bytes when
-the buffer lacks bytes. The time of a step is bounded by the new bytes and by the limits below. Requests have
-credentials, and are kept in memoryviews, because a traceback with variables shows no contents of a memoryview.
+A server may send any bytes, cut anywhere. A wrong end of a response would give a caller the result of another call. So
+this parser refuses what h11 refuses, and reads the rest as h11 does. One step of h11 takes seconds if a head is long
+enough (decision 76).
 
 Owns: the position in one response.
 Writes: the buffer, which loses what was parsed.
@@ -55,6 +51,8 @@ _CHUNK_LINE: Final = re.compile(rb"\r\n([0-9A-Fa-f]{1,20})(?:;.*|[ \t]*+)\r\n")
 def head_of(request: httpx2.Request) -> memoryview:
     """Return the head of a request.
 
+    A memoryview, because requests have credentials: a traceback with variables shows no contents of a memoryview.
+
     Raises:
         httpx2.LocalProtocolError: a header has a character that would end the header, or is not allowed.
     """
@@ -85,6 +83,10 @@ def pieces_to_send(head: memoryview, body: memoryview) -> Iterator[memoryview]:
 @define(eq=False)
 class HttpReply:
     """The response to one request.
+
+    The response is taken from the front of a buffer, to which the caller adds. The generators yield empty bytes when
+    the buffer lacks bytes. The time of a step is bounded by the new bytes and by the limits above. The tests compare
+    the results with h11's.
 
     Attributes:
         fields: the headers, as they were sent.

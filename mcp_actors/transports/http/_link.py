@@ -1,9 +1,8 @@
 """The base of links over HTTP: their client, requests and refusals.
 
-The owner task of the actor enters and leaves `open_link_over_http`. In between, a background task (`HttpLink.run`) owns
-the HTTP client, so a failure marks the connection as lost and does not cancel the owner. A TCP connection may end while
-the server lives, so `Reach` finds out whether the server is gone, if need be by a probe. `Refusals` finds out by a ping
-whether a refusal concerns one request, the session or the credentials.
+A background task (`HttpLink.run`) owns the HTTP client: a failure loses the connection, and does not cancel the owner
+task of the actor. A TCP connection may end while the server lives (see `Reach`). A refusal may concern one request, the
+session or the credentials (see `Refusals`).
 
 Owns: the client, the background tasks that use it, and the probe.
 Writes: the `Lifeline`, `IncomingRequests` and masker of the link; the hooks of the client; the log.

@@ -1,8 +1,7 @@
 """Choose the proxy of the environment for each request.
 
 httpx2 reads all proxy variables when a client is made, which fails if any proxy is unusable. Here variables are read
-for each request. A URL of this machine, or in ``NO_PROXY``, needs no proxy. Else the variable of the scheme counts,
-then ``ALL_PROXY``.
+for each request, so an unusable proxy concerns only requests through it.
 
 Owns: the transports of one client: one for each proxy, and one for direct connections.
 Writes: nothing. Reads ``os.environ`` and the settings of the system.
@@ -32,7 +31,11 @@ class UnusableProxy(httpx2.ProxyError):
 
 
 def proxy_of(url: httpx2.URL) -> tuple[str, str] | None:
-    """Return the variable and the URL of the proxy for a URL; None for a direct connection."""
+    """Return the variable and the URL of the proxy for a URL; None for a direct connection.
+
+    A URL of this machine, or in ``NO_PROXY``, needs no proxy. Else the variable of the scheme counts, then
+    ``ALL_PROXY``.
+    """
     found = getproxies()
     proxy = found.get(url.scheme) or found.get("all")
     if not proxy or is_loopback(url.host) or _is_exempt(url, found.get("no", "")):

@@ -1,11 +1,11 @@
 """The HTTP session: state and streams that all requests share.
 
-A legacy server may name a session; later requests carry the name. Modern servers have no sessions, and no streams of
-notifications by a GET. Streams of notifications break often and without a sign: each is opened again, and the gap is
-reported. A refused stream may be the only sign that a session or its credentials are no longer valid.
+A legacy server may name a session, and later requests carry the name; a GET may open a stream of notifications. A
+modern server has neither. Streams of notifications break often and without a sign: each is opened again, and the gap is
+reported.
 
 Owns: the name and protocol version of the session; the notification streams.
-Writes: the `RequestTable`; the `Lifeline` on a final refusal, a required sign-in or an endless event; the log.
+Writes: the `RequestTable`, the `Lifeline` and the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 

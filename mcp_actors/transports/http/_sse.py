@@ -1,15 +1,7 @@
 """The link over HTTP with SSE, the transport of 2024-11-05.
 
-One event stream carries all messages of the server. The first event names the endpoint for all posts. The endpoint must
-have the origin of the stream. The SDK's client waits for ever if a post fails, and posts one message after the other;
-here each message has a background task.
-
-A request that cannot be posted fails alone. Other messages that cannot be posted are dropped. The connection is lost if
-
-- the event stream cannot be opened, ends, breaks, or names an endpoint elsewhere
-- an event over a limit cannot be matched with a request, or the server sends too many requests
-- credentials are refused for all requests, or a sign-in is required
-- a message other than a request cannot reach the server, and no request is in flight
+One event stream carries all messages of the server, and the first event names the endpoint for all posts. A post may
+fail or wait, so each message to the server is posted by a background task. The end of the stream ends the connection.
 
 Owns: the event stream, in the task of the link, and the posts.
 Writes: the `RequestTable`, the `Lifeline` and the log.
@@ -63,7 +55,17 @@ ACCEPT_WAIT: Final = 1.0
 
 
 class SseLink(HttpLink[Sse]):
-    """A link over HTTP with SSE."""
+    """A link over HTTP with SSE.
+
+    The SDK's client waits for ever if a post fails, and posts one message after the other; here each message has a
+    background task. A request that cannot be posted fails alone. Other messages that cannot be posted are dropped. The
+    connection is lost if
+
+    - the event stream cannot be opened, ends, breaks, or names an endpoint elsewhere
+    - an event over a limit cannot be matched with a request, or the server sends too many requests
+    - credentials are refused for all requests, or a sign-in is required
+    - a message other than a request cannot reach the server, and no request is in flight
+    """
 
     async def live(self) -> None:
         self._url = real_url(self._transport)

@@ -1,12 +1,7 @@
 """The link over streamable HTTP, and the way of one request.
 
-The answer may come in a JSON body, an event stream, a second stream that resumes a broken one, or the stream of
-notifications. A request fails alone, and the caller must learn whether the request may have taken effect. The
-connection is lost if
-
-- the handshake fails for another reason than the era of the server
-- the server is gone, forgets the session, or sends too many requests or an endless notification
-- credentials are refused for all requests, or a sign-in is required
+The answer to a POST comes in the response, in a stream that resumes a broken one, or in the stream of notifications. A
+request fails alone, and the caller must learn whether the request may have taken effect.
 
 Owns: the session of the link; each request, in the task of its caller.
 Writes: the outcome of a request, the `Lifeline`, and the log.
@@ -400,7 +395,14 @@ def _may_be_other_era(error: Exception) -> bool:
 
 
 class StreamableHttpLink(HttpLink[Http]):
-    """A link over streamable HTTP."""
+    """A link over streamable HTTP.
+
+    The connection is lost if
+
+    - the handshake fails for another reason than the era of the server
+    - the server is gone, forgets the session, or sends too many requests or an endless notification
+    - credentials are refused for all requests, or a sign-in is required
+    """
 
     _session: HttpSession
 

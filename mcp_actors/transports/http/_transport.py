@@ -1,13 +1,8 @@
 """Send requests of httpx2 over connections of our own, in HTTP/1.1.
 
-httpx2 keeps auth, hooks, cookies, redirects and the choice of time-outs. The transport of httpx2 takes half of the
-instructions of a call, and looks at every connection twice for each request. Proxies, HTTP/2 and a configured client
-need that transport.
-
-A connection belongs to one request, or is idle. The task that sends a request makes the connection, writes, and reads
-the head of the response; the task that has the response reads the body, and closes the response. No task reads an idle
-connection: its end shows at the next use. A cancellation or an error closes the connection in the same step, because
-the next bytes could be the response to the failed request. No request is sent twice here.
+httpx2 does auth, hooks, cookies and redirects; its own transport, replaced here, takes half of the instructions of a
+call. A connection belongs to one request, or is idle. A cancellation or an error closes the connection in the same
+step: the next bytes could be the response to the failed request.
 
 Owns: all connections of one client, idle or in use, up to the limit.
 Writes: the sockets.
@@ -58,6 +53,10 @@ class Channel(trio.abc.Stream):
 
     TLS runs over this stream. Its methods use the socket. Unlike in Trio's streams, a write that need not wait has no
     checkpoint: the task of a request waits once, for the response.
+
+    The task that sends a request makes the connection, writes, and reads the head of the response; the task that has
+    the response reads the body, and closes the response. No task reads an idle connection: its end shows at the next
+    use.
 
     Attributes:
         reply: the response that is being read, or was read last.
@@ -178,6 +177,8 @@ class ReplyBody(httpx2.AsyncByteStream):
 
 class KeepAliveTransport(httpx2.AsyncBaseTransport):
     """Sends requests, over as few connections as possible. More connections do not make a request slower.
+
+    No request is sent twice here. Proxies, HTTP/2 and a configured client need the transport of httpx2.
 
     Args:
         context: the settings of TLS.
