@@ -1,8 +1,7 @@
 """Resolve, renew and mask the credentials of one connection.
 
-Servers repeat received credentials, in any encoding, so all text of a server is searched for every value. After a
-401, credentials are resolved anew only if the server has accepted the old ones. Otherwise a function of the user could
-ask a person for a password at each refusal.
+Servers repeat received credentials, in any encoding, so all text of a server is searched for every value. After a 401,
+`Renewal` resolves credentials anew.
 
 Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
 Writes: exceptions and messages given to a `Masker`; headers of the client and its requests.
@@ -481,7 +480,11 @@ class Renewal(httpx2.Auth):
             self._accepted = self._accepted or response.status_code != HTTPStatus.UNAUTHORIZED
 
     async def _renew(self, refused: dict[str, str]) -> bool:
-        """Resolve headers if `refused` are current and were accepted before. Return True if others are current."""
+        """Resolve headers if `refused` are current and were accepted before. Return True if others are current.
+
+        If credentials that were never accepted were resolved again, a function of the user could ask a person for a
+        password at each refusal.
+        """
         async with self._turn:
             if self.headers is refused and self._accepted:
                 headers = refused  # stay if the resolution fails: the reconnect fails with the reason

@@ -1,9 +1,8 @@
 """The link: an open transport to one server.
 
 `mcp_actors.servers` uses every transport through a `Link`. The owner task of the actor enters the link, enters the
-session inside, and leaves both in reverse order; no other task may. Any task sends requests, one task reads, and
-background tasks of the link do the rest and end with the link. The first task to notice the end of the connection notes
-the end in the `Lifeline`.
+session inside, and leaves both in reverse order; no other task may. The first task that notices the end of the
+connection records the end in the `Lifeline`.
 
 Owns: the state of one connection; the certificates that the connections of a group share.
 Writes: the `Lifeline`; requests, through a `Pipe`. Opens no transport. Reads certificates and ``os.environ``.
@@ -114,6 +113,8 @@ class Obituary:
 
 class Link:
     """An open transport to one server. The defaults are for a server without a child process.
+
+    Any task sends requests, one task reads, and background tasks of the link do the rest and end with the link.
 
     Attributes:
         endpoint: the command or URL of the server, without credentials, as messages show it.

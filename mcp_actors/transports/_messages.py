@@ -1,8 +1,7 @@
 """From bytes to messages: parsing, limits, lines and pace.
 
 A server decides how long, deep, broken and frequent its messages are, and all servers share the event loop. So each
-step here is short, and bytes are not scanned again when more arrive. A caller whose answer is unreadable still gets an
-error. No stream, no task and no clock here.
+step here is short, and bytes are not scanned again when more arrive. Nothing here uses a stream, a task or a clock.
 
 Owns: the bytes of an arriving message, and complete lines not yet parsed; token buckets.
 Writes: nothing.

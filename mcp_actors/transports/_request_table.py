@@ -1,8 +1,8 @@
 """Requests under way, and the table that finds them by id.
 
-Servers return "7" for 7, guess ids, and send errors without an id. So ids are normalized, and an answer counts only for
-a request marked as sent. An error without an id counts if only one request can be meant. A request is settled in the
-step that reads the answer, so a cancellation cannot lose the answer.
+Servers return "7" for 7, guess ids, and send errors without an id. A wrong match would give a caller the answer to
+another request. So ids are compared in one form (`comparable_id`), and an answer counts only for a request marked as
+sent.
 
 Owns: the unanswered requests of a connection.
 Writes: the id and the outcome of a request; calls ``on_outcome`` and ``report`` of a request.

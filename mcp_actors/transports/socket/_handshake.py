@@ -1,7 +1,7 @@
 """Make and read the first lines of a connection to a gateway.
 
-Before MCP begins, a client names a server; over a network both sides also prove a secret. No line of MCP begins with
-``mcp-actors/``. Over a unix socket the client begins, without a secret::
+Before MCP begins, a client names a server; over a network both sides also prove a secret. Over a unix socket the client
+begins, without a secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok
@@ -11,11 +11,6 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     gateway   mcp-actors/1 NONCE
     client    mcp-actors/1 NAME NONCE PROOF
     gateway   mcp-actors/1 PROOF ok
-
-After a wrong name, the last line of the gateway ends with ``unknown`` and the names of its servers in place of ``ok``;
-after a wrong proof, the line is ``mcp-actors/1 - refused``. The proofs also cover the name, the answer, the version and
-the role: no side can send the other's proof back. The gateway's new nonce makes a recorded line useless. A client has
-one try for each connection.
 
 Owns: the secret and the nonces of one handshake; no error text has a part of a secret.
 Writes: nothing. Only `read_line` reads a socket.
@@ -74,6 +69,9 @@ def _nonce() -> bytes:
 
 
 def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
+    # A proof covers the version, the role, both nonces and the name; the gateway's also covers the answer. The role
+    # keeps each side from sending the other's proof back; the gateway's new nonce makes a recorded line useless.
+    #
     # No part contains a zero, so no two lists of parts have the same text.
     return hmac.new(secret, b"\0".join((LINE_VERSION, role, *parts)), "sha256").hexdigest().encode()
 
@@ -83,7 +81,10 @@ def _proof(secret: bytes, role: bytes, *parts: bytes) -> bytes:
 
 @frozen
 class Challenge:
-    """The gateway's side of a connection over a network."""
+    """The gateway's side of a connection over a network.
+
+    A client has one try for each connection.
+    """
 
     secret: bytes = field(repr=False)
     _nonce: bytes = field(factory=_nonce, init=False)
@@ -122,7 +123,10 @@ class ProvenClient:
 
 
 def is_ours(line: bytes) -> bool:
-    """Return True if a client's first line begins our handshake."""
+    """Return True if a client's first line begins our handshake.
+
+    No line of MCP begins with ``mcp-actors/``.
+    """
     return line.startswith(LINE_VERSION.partition(b"/")[0] + b"/")
 
 
@@ -138,6 +142,11 @@ def unknown(names: Sequence[str]) -> str:
 
 
 def answer_line(said: str, proof: bytes = _UNPROVEN) -> bytes:
+    """Return the last line of the gateway.
+
+    The line ends with ``ok``, or after a wrong name with ``unknown`` and the names of the servers. After a wrong proof,
+    the line is ``mcp-actors/1 - refused``.
+    """
     return b"%b %b %b\n" % (LINE_VERSION, proof, said.replace("…", "...").encode())
 
 

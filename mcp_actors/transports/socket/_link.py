@@ -1,11 +1,10 @@
 """The link to a server behind a gateway, over a socket.
 
-`open_socket_link`, in the owner task of the actor, dials the gateway, names the server, and on leaving closes the
-socket. There is no process: the connection ends when the socket does. A frozen gateway or a lost network shows no end,
-so only health checks notice.
+There is no process: the connection ends when the socket does. A frozen gateway or a lost network shows no end, so only
+health checks notice.
 
 Owns: the socket, and the task that writes what senders left unwritten.
-Writes: the `Lifeline`, and the masker, with the secret.
+Writes: the `Lifeline`; the secret, to the masker.
 Calls: config, transports, transports.stdio, _handshake.
 """
 

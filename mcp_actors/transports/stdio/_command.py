@@ -1,9 +1,8 @@
 """Find the program of a stdio server; build environment and sandbox.
 
 `subprocess` reports a missing command, working directory or interpreter as the same `FileNotFoundError`, so each is
-looked up or explained here. A sandboxed server is started through ``_landlock``. The path of a sandbox rule must not
-lead through a folder that the server may write to, and the start must not load code from such a folder. The look-ups
-block on the file system: ``_process`` calls them in a thread.
+looked up or explained here. A server may replace files in the folders that it may write to, so the start of a sandbox
+trusts no such folder. The look-ups block: ``_process`` calls them in a thread.
 
 Owns: nothing.
 Writes: the cache folders of ``npm``, ``npx``, ``uv`` and ``uvx``, for a sandbox. Starts nothing.

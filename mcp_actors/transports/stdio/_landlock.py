@@ -1,18 +1,12 @@
 """Confine this process by Landlock and seccomp, then run a program.
 
-This file is a program, which `confined` puts in front of a server's command. It runs without the package, so only the
-standard library is imported::
+`confined` puts this program in front of a server's command. The program runs without the package, so only the standard
+library is imported::
 
     python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]
 
-RULES is JSON: files, ports, signals, and variables to set unless set already. The restrictions hold for good, and
-include abstract sockets where Landlock can. A filter (seccomp) refuses what Landlock does not restrict:
-
-- always: io_uring, resource limits of other processes, and anything that processes of one user share without files
-- if TCP is restricted: ways around ``bind`` and ``connect``, and sockets other than unix, IP and netlink
-- if no TCP port is allowed: every ``listen``, also of unix sockets
-
-The numbers are from ``linux/landlock.h``, ``linux/seccomp.h``, and the tables of system calls.
+RULES is JSON: files, ports, signals, and variables to set unless set already. Landlock restricts files and TCP ports; a
+filter (seccomp) refuses system calls that Landlock does not restrict.
 
 Owns: nothing.
 Writes: the restrictions and the environment of this process, which becomes PROGRAM; stderr if the system refuses.
@@ -28,6 +22,7 @@ import stat
 import struct
 import sys
 
+# The numbers are from ``linux/landlock.h``, ``linux/seccomp.h``, and the tables of system calls.
 CREATE_RULESET, ADD_RULE, RESTRICT_SELF = 444, 445, 446
 VERSION = 1  # the flag of CREATE_RULESET that asks for the version
 PATH_BENEATH, NET_PORT = 1, 2
@@ -77,7 +72,14 @@ def argument(position: int, comparison: int, operand: int, outcome: bool = True)
 
 
 def refused_calls(ports: list[int] | None) -> list[tuple[tuple[int, int], list[Condition]]]:
-    """Return the refused system calls and their conditions."""
+    """Return the refused system calls and their conditions.
+
+    Landlock does not restrict these calls:
+
+    - always: io_uring, resource limits of other processes, and anything that processes of one user share without files
+    - if TCP is restricted: ways around ``bind`` and ``connect``, and sockets other than unix, IP and netlink
+    - if no TCP port is allowed: every ``listen``, also of unix sockets
+    """
     foreign = argument(0, EQUAL, 0, False)
     limits = argument(2, EQUAL, 0, False)
     upper_half = (limits[0] + 4, *limits[1:])
@@ -125,6 +127,8 @@ def writable(abi: int) -> int:
 
 def confine(rules: dict[str, object]) -> None:
     """Restrict this process, its threads and children to some files, ports and system calls.
+
+    The restrictions hold for good, and include abstract sockets where Landlock can.
 
     Raises:
         OSError: the kernel refuses.

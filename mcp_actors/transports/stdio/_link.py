@@ -1,20 +1,10 @@
 """The link to a server process that speaks over stdin and stdout.
 
-The owner task of the actor starts the process by entering `open_stdio_link`, and stops the process by leaving.
-Background tasks keep running when the owner is cancelled, and end when the link is closed:
-
-- read stderr until its end
-- wait for the exit of the process
-- write to stdin what senders left unwritten
-- notice that no process can read stdin any more
-- drain stdout during the stop (until the stop, the receiving task reads stdout)
-
 The connection ends when stdout ends, when no process reads stdin, or when the server exceeds a limit. The exit of the
-process does not end the connection, because the real server may be a child of a wrapper that exited. After the exit, a
-health check is sent, and `StdioLink.may_serve_on` looks for such a child.
+process does not end the connection, because the real server may be a child of a wrapper that exited.
 
-Owns: the process, its pipes, and these tasks.
-Writes: the `Lifeline`; the masker, which gets the values of ``env`` and secret arguments. Stops the process group.
+Owns: the process, its pipes, and the background tasks of the link.
+Writes: the `Lifeline`; values of ``env`` and secret arguments, to the masker. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
@@ -60,7 +50,16 @@ STDERR_WAIT: Final = 0.25
 
 
 class StdioLink(LinesLink):
-    """A link to a server process. `close` stops the process and everything in the process group."""
+    """A link to a server process. `close` stops the process and everything in the process group.
+
+    Background tasks keep running when the owner is cancelled, and end when the link is closed:
+
+    - read stderr until its end
+    - wait for the exit of the process
+    - write to stdin what senders left unwritten
+    - notice that no process can read stdin any more
+    - drain stdout during the stop (until the stop, the receiving task reads stdout)
+    """
 
     pid: int
 

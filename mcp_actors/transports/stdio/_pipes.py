@@ -4,12 +4,7 @@ Messages pass through no task or channel, which saves a quarter to a third of a 
 reader that always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the
 pipe.
 
-- `PipeReader` reads in the session's task, settles answered requests, and passes further messages on.
-- `PipeWriter` writes in the step that sends, if possible. A background task (`PipeWriter.run`) first writes the
-  *backlog* of bytes that no line may overtake, then *collected* lines, which are not begun.
-- `LinesLink` joins both, for pipes and for one socket.
-
-Owns: the unparsed bytes of stdout, the backlog and the collected lines; not the descriptors.
+Owns: the unparsed bytes of stdout; the bytes and lines that wait for stdin; not the descriptors.
 Writes: stdin; the `Lifeline`, the `RequestTable` and the `IncomingRequests` of the link; ``sent`` of lines; the log.
 Calls: transports.
 """
@@ -358,7 +353,11 @@ class LooseLine:
 
 @define(eq=False, repr=False)
 class PipeWriter:
-    """The messages that a server reads from stdin, from any number of senders. The `Pipe` of the link."""
+    """The messages that a server reads from stdin, from any number of senders. The `Pipe` of the link.
+
+    Writes in the step that sends, if possible. A background task (`run`) first writes the *backlog* of bytes that no
+    line may overtake, then *collected* lines, which are not begun.
+    """
 
     _stream: trio.lowlevel.FdStream
     _reader: PipeReader

@@ -1,15 +1,11 @@
 """Start, watch and stop a server process, and read its stderr.
 
-Theory of operation
--------------------
-The process leads a process group. Signals go to the whole group, because the process may be a wrapper such as ``npx``
-or ``uv run``, with the real server as its child. Once the leader is reaped, the group may become empty at any time, and
-the system may give its number to another group. So the leader is reaped only after the connection has ended, and the
-rest of the group is killed in the same step. A wrapper that exits while its server serves stays a zombie, which is
-harmless. A process that leaves the group by ``setsid`` has declared itself a daemon and is not stopped.
+The process may be a wrapper such as ``npx``, with the real server as its child. So signals go to a whole process group,
+which the process leads. Once the leader is reaped, the system may give the number of the group to another group. So the
+leader is reaped only after the connection has ended.
 
 Owns: the process and its pipes, through the `ServerProcess` of a link; the last 64 KiB of stderr.
-Writes: signals to the group; stderr lines, signals and processes that survived the stop to the log. Reads ``/proc``.
+Writes: signals to the group; lines of stderr and sent signals, to the log. Reads ``/proc``.
 Calls: transports, _command.
 """
 
@@ -186,6 +182,9 @@ REAP_FLOOR: Final = 0.5
 
 class ServerProcess:
     """A running server: three pipes and a process group.
+
+    A wrapper that exits while its server serves stays a zombie, which is harmless. A process that leaves the group by
+    ``setsid`` has declared itself a daemon and is not stopped.
 
     Attributes:
         code_unknown: True if the exit code of the leader cannot be known; `poll` and `wait` return 0 then.
