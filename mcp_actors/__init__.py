@@ -2,19 +2,19 @@
 #
 #   L5  cli       __main__   _pytest_plugin   the command line; fixtures; no other folder imports them
 #   L5  hosts                                 gateways that a cluster places on its nodes
-#   L4  bridge    adapters   sync             callers: programs on asyncio, agent frameworks, threads
+#   L4  bridge    adapters   sync             callers: asyncio programs; agent frameworks; threads
 #   L4  testing   observe    gateway          tools for tests; metrics and health; one server for many clients
-#   L3  servers                               one MCP server = one actor; groups of them
+#   L3  servers                               one MCP server = one actor; groups of servers
 #   L2  transports                            the ways to a server: pipes, sockets, HTTP, objects
-#   L1  kernel    catalog  config             actors without MCP | pure data: tools | pure data: what to connect to
-#   L1  auth                                  sign in by OAuth: tokens, their store, the person
-#   L0  _errors   _backoff _collapse _exports errors, back-off, one exception per failure, the naming of public things
-#   L0  _foreign  _text _json _pickling       code of users; text and JSON of servers; exceptions for pickle
-#   L0  _misuse   _sdk        _user_files     wrong uses, explained; an SDK that is too old; private files
-#   L0  _python   _patched                    the Python that runs our files; programs that gevent has patched
-#   L0  _tasks                                tasks in the background, and the signals that end a program
+#   L1  kernel    catalog    config           actors without MCP; tools as data; the servers to connect to, as data
+#   L1  auth                                  OAuth: the sign-in, tokens and token stores
+#   L0  _errors   _backoff _collapse _exports errors; delays; exception groups; publishing names
+#   L0  _foreign  _text _json _pickling       users' objects; foreign text; foreign JSON; pickling
+#   L0  _misuse   _sdk       _user_files      explained mistakes; the check of the SDK's version; private files
+#   L0  _python   _patched                    finding the Python interpreter; the check for gevent and eventlet
+#   L0  _tasks                                background tasks; signals
 #
-# This file is the façade: its import loads no layer, so `import mcp_actors.kernel` loads the kernel alone.
+# Importing this file loads no layer, so `import mcp_actors.kernel` loads the kernel alone.
 """Use MCP servers as supervised actors on Trio.
 
 Programs start at `open_servers`, which connects to MCP servers, restarts failed ones, and leaves nothing behind. On
@@ -84,7 +84,7 @@ if TYPE_CHECKING:
 if sys.platform == "win32":
     raise ImportError("mcp_actors runs on Linux and macOS, not on Windows yet; under Windows, use it inside WSL")
 if "eventlet.patcher" in sys.modules:
-    from . import _patched
+    from . import _patched  # now, because with eventlet Trio cannot be imported
 
     _patched.refuse_patched("mcp_actors", ImportError)
 

@@ -1,7 +1,7 @@
 """Compute delays between attempts, and count a machine's suspended time in sleeps.
 
-A `Backoff` computes delays from the number of the attempt, without a clock; the caller passes random numbers. So delays
-can be computed in advance, printed and tested.
+A `Backoff` needs no clock, and the caller passes random numbers. So delays can be printed and tested in advance.
+`sleep_through_suspend` checks the wall clock too, because Trio's clock stops while a machine is suspended.
 
 Owns: nothing.
 Writes: nothing.
@@ -140,9 +140,9 @@ publish("mcp_actors", {"Backoff": Backoff})
 
 # --- Sleep, and count the time for which the machine is suspended -----------------------------------------------------
 
-# Trio's clock stops while a machine is suspended: a retry that is due in fifty seconds when a laptop is closed is still
-# due in fifty seconds the next morning. The wall clock goes on, but can be set, also backwards. So the sleep ends when
-# either clock reaches its deadline, and both are checked every few seconds.
+# By Trio's clock, a retry that is due in fifty seconds when a laptop is closed is still due in fifty seconds the next
+# morning. The wall clock goes on, but can be set, also backwards. So the sleep ends when either clock reaches its
+# deadline, and both are checked every few seconds.
 
 
 GLANCE: Final = 10.0

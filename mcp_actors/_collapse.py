@@ -1,8 +1,7 @@
 """Reduce the exception groups of nurseries to one exception, and classify exceptions.
 
-Users should see the failure, not the groups around it. Groups may be nested deeper than Python's stack, so nothing here
-recurses, unlike the method ``split`` of a group. A user's class of groups may override ``derive``, so a group whose
-members change is replaced by a plain `BaseExceptionGroup`.
+Users should see the failure, not the groups around the failure. Groups may be nested deeper than Python's stack, so no
+function recurses.
 
 Owns: nothing.
 Writes: the cause, the notes or the traceback of given exceptions.
@@ -93,7 +92,7 @@ def without_cancelled(exc: BaseException | None) -> BaseException | None:
     if not any(is_a(leaf, trio.Cancelled) for leaf in leaves(exc)):
         return exc
     groups: list[BaseExceptionGroup[Any]] = [exc]
-    for each in groups:  # which grows
+    for each in groups:  # which grows; the method ``split`` would recurse
         groups.extend(member for member in _members(each) if is_a(member, BaseExceptionGroup))
     kept: dict[int, BaseException | None] = {}
     for each in reversed(groups):  # the inner ones first
@@ -114,6 +113,7 @@ def flattened(exc: BaseException) -> BaseException:
 
 
 def _plain_group_from(group: BaseExceptionGroup[Any], members: list[BaseException]) -> BaseExceptionGroup[Any]:
+    # Not by the method ``derive``, which a user's class may override.
     made: BaseExceptionGroup[Any] = BaseExceptionGroup(_message(group), members)
     with suppress(Exception):  # a class may override any of these
         made.__traceback__, made.__cause__, made.__context__ = group.__traceback__, group.__cause__, group.__context__

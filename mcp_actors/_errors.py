@@ -1,7 +1,7 @@
 """The error tree of the package.
 
-An error in a server's answer (`mcp.MCPError`) is not in the tree. Facts are attributes. The code that raises an error
-writes the message: who failed, what happened and what to do.
+An error in a server's answer is an `mcp.MCPError` and not in the tree. The code that raises an error writes the
+message: who failed, what happened and what to do. Facts, such as an exit code, are attributes.
 
 Owns: nothing.
 Writes: ``__module__`` of the classes.

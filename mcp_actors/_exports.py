@@ -1,10 +1,10 @@
 """Publish the names of a folder, and import some only when used.
 
 Tracebacks and `repr` show ``mcp_actors.ConnectFailed``, not the private file of the code. `dir` lists the public names,
-which editors then complete. Slow imports wait until their names are used.
+which editors then complete. `fetch_later` delays a slow import until a name of the module is used.
 
 Owns: nothing.
-Writes: ``__module__``, annotations and ``__dir__`` of public classes and functions; the namespaces of folders.
+Writes: ``__module__`` of public things; annotations and ``__dir__`` of classes; the namespaces of folders.
 Calls: nothing.
 """
 
@@ -30,7 +30,7 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
         module: the dotted name under which users import the things.
         namespace: name → thing.
     """
-    # The façade contains this file, so it is imported already.
+    # Importing this file has imported `mcp_actors` first.
     homes: Mapping[str, str] = sys.modules[_PACKAGE]._HOMES
     if namespace.get("__name__") == module:
         namespace["__dir__"] = lambda: public_names(namespace)
@@ -39,7 +39,7 @@ def publish(module: str, namespace: dict[str, Any]) -> None:
             continue
         package, *rest = thing.__module__.split(".")
         if package == _PACKAGE and any(part.startswith("_") for part in rest):
-            # The façade may offer another thing under this name: `open_servers` exists for Trio and for asyncio.
+            # `mcp_actors` may offer another thing under this name: `open_servers` exists for Trio and for asyncio.
             home = homes.get(name)
             offered = home is not None and f"{thing.__module__}.".startswith(f"{home}.")
             if isinstance(thing, type):

@@ -1,8 +1,8 @@
 """Log and show users' objects, even if their code raises.
 
-A log record runs handlers, filters and formatters of the program, and a message that shows an exception or an
-observer runs its ``__str__`` or ``__repr__``. If such code raised in the midst of a step, an actor might not report
-its end, and the supervision tree would hang.
+A log record runs the program's handlers, and a message with a user's object runs the object's ``__repr__``. If an
+exception from users' code left a step half done, an actor might not report its end, and the supervision tree would
+hang.
 
 Owns: nothing.
 Writes: the log; to stderr, records that cannot be logged.
@@ -26,22 +26,22 @@ if TYPE_CHECKING:
 
 
 SHOWN_REPR: Final = 1000
-"""Characters of the `repr` of an object in the text of an error: a dozen lines of a terminal."""
+"""Maximum characters of a `repr` in an error: a dozen lines of a terminal."""
 
 
 def shown(value: object, *, limit: int = SHOWN_REPR) -> str:
-    """Return the `repr` of any object, shortened; the class if that raises."""
+    """Return the `repr` of any object, shortened; the class if ``__repr__`` raises."""
     return _safely(repr, value, limit)
 
 
 def words_of(exc: BaseException, *, limit: int = 10_000) -> str:
-    """Return the text of an exception, shortened; the class if that raises."""
+    """Return the text of an exception, shortened; the class if ``__str__`` raises."""
     # The limit is high: an error of this package may describe a hundred levels of a tree.
     return _safely(str, exc, limit)
 
 
 def plain_name(name: str) -> str:
-    """Return the text of a name. The class may be an `enum.StrEnum`, with another `repr`."""
+    """Return a name as a plain `str`: a member of an `enum.StrEnum` has another `repr`."""
     return str.__str__(name) if isinstance(name, str) else name  # type: ignore[redundant-expr,unused-ignore]  # checked later
 
 

@@ -21,14 +21,12 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 # --- Walk through unchecked JSON-like data, and measure it ------------------------------------------------------------
 
-# Nothing here recurses. The walk looks inside a value only when the caller requests the next value, so a
-# caller can stop early.
+# No function recurses. `walk` looks inside a value only when the caller requests the next value, so a caller can stop
+# early.
 
 
 LEAST_BYTES: Final = 8
-"""Bytes that a value counts for at least. The cost of data grows with the number of values: a million times ``1`` takes
-longer to handle than a million letters.
-"""
+"""Minimum bytes that a value counts for. A million values ``1`` take longer to handle than a million letters."""
 
 
 def walk(value: Any) -> Iterator[tuple[Any, int]]:

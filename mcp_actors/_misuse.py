@@ -1,7 +1,7 @@
 """Explain wrong uses of the public API, with remedies; check options.
 
 Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. A call
-is explained after it has failed, so correct calls are not checked twice.
+is explained after a failure only, so correct calls are not checked twice.
 
 Owns: a system task for each block of `opens_block`.
 Writes: the methods of decorated classes; the log, if the main task ends before the block.
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST_MESSAGE: Final = 300
-"""An error lists all arguments if it has fewer characters than this."""
+"""An error lists all arguments of a function if the text has fewer characters."""
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word

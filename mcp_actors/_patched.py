@@ -1,8 +1,7 @@
 """Refuse programs that gevent or eventlet has patched.
 
-Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. Functions that open a
-block, and each call from asyncio or a thread, check this, because a program may be patched later. ``mcp_actors``
-refuses eventlet at import, because Trio cannot be imported. With gevent, patched sockets alone are accepted.
+Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. A program may be patched
+at any time, so functions that open a block check for a patch, and calls from asyncio or a thread check again.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ _MODULES: Final = {
 
 
 def patched_by() -> str | None:
-    """Return the name of the library that has patched this program; None without one."""
+    """Return the name of the library that has patched this program; None without one. Ignore gevent's sockets."""
     for name, (question, modules) in _MODULES.items():
         if (patcher := sys.modules.get(name)) is not None and any(map(getattr(patcher, question), modules)):
             return name.partition(".")[0]

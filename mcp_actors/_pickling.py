@@ -1,9 +1,8 @@
 """Pickle and copy exceptions and frozen mappings; refuse to pickle live handles.
 
-By default a pickle of an exception has no cause, and loading calls ``__init__`` without keywords: a missing keyword
-raises a `TypeError`, which breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` keeps the cause and needs no
-``__init__``. Other exceptions are pickled and loaded on trial, which runs foreign code; an `UnpicklableError` replaces
-an exception that fails. Groups lose their class. Pickles and deep copies have no traceback and no context.
+By default a pickle of an exception has no cause, and loading calls ``__init__`` without keywords. A missing keyword
+raises a `TypeError`, which breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` avoids both. If an exception
+of another package cannot be loaded, an `UnpicklableError` replaces the exception.
 
 Owns: nothing.
 Writes: nothing.
@@ -27,7 +26,10 @@ class UnpicklableError(Exception):
 
 
 class Portable(Exception):
-    """Base of the errors of this package, copied and pickled without calling ``__init__``."""
+    """Base of the errors of this package, copied and pickled without calling ``__init__``.
+
+    Copies and pickles keep the cause, but neither traceback nor context.
+    """
 
     def __reduce__(self) -> tuple[Any, ...]:
         attributes = {name: pack(value) for name, value in vars(self).items()}
@@ -55,7 +57,10 @@ def unpack(value: object) -> object:
 
 
 class _Packed:
-    """Wraps an exception of any class. A pickle or a deep copy may have to replace the exception."""
+    """Wraps an exception of any class. A pickle or a deep copy may have to replace the exception.
+
+    Groups lose their class. Traceback and context are dropped.
+    """
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -87,6 +92,7 @@ def _unpacked(kind: type[BaseException], args: tuple[Any, ...], notes: list[str]
 
 def _survives(error: BaseException) -> bool:
     """Return True if `error` survives pickling. Many classes of other packages can be dumped but not loaded."""
+    # A trial, which runs foreign code.
     import pickle  # here, because most programs never pickle an error
 
     try:

@@ -1,7 +1,7 @@
 """Find the Python interpreter that can run a file of this package.
 
-In a frozen program `sys.executable` is that program, which would start itself again and again. A file in a zip archive
-cannot be run. `our_python` refuses both.
+In a frozen program `sys.executable` is the program itself, which would start itself again and again. A file in a zip
+archive cannot be run. `our_python` refuses both.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from ._errors import ConfigError
 _INTERPRETER: Final = re.compile(
     r"\.?(python|pypy|graalpy)[\d.]*[dmtw]{0,2}(_d|-dbg|-32|-64|-intel64|-arm64|-wrapped)?(\.exe)?", re.IGNORECASE
 )
-"""The names of interpreters. Programs that embed Python, such as ``uwsgi`` or ``python-editor``, have others."""
+"""The names of interpreters. Programs that embed Python, such as ``uwsgi``, have other names."""
 
 
 def our_python(who: str, file: str | None = None) -> str:

@@ -1,8 +1,7 @@
 """Refuse at import an SDK that is too old or hidden.
 
-Otherwise the error would be a missing name or, in a program called ``mcp.py``, a circular import, without a remedy. So
-this file is imported before `mcp`. An SDK without metadata, or whose version does not begin with two numbers, is
-accepted.
+With an old SDK, importing this package would fail with a missing name; in a program called ``mcp.py``, with a circular
+import. Neither error has a remedy, so this file is imported before `mcp`.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ OLDEST: Final = (2, 3)
 
 
 def sdk_problem() -> str | None:
-    """Return the error about the installed SDK, if any."""
+    """Return the error about the installed SDK, if any. Accept a version that does not begin with two numbers."""
     found = PathFinder.find_spec("mcp")
     if found is not None and found.submodule_search_locations is None:
         return f"mcp_actors: {found.origin} hides the package mcp, because it has the same name; rename that file"

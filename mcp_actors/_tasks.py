@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 # --- Background tasks, which serve a block until its clean-up is over -------------------------------------------------
 
 # A plain nursery would cancel these tasks too early: a cancellation reaches the block and the tasks at the same moment,
-# while the clean-up still needs its pipes read. And every exception of the block would come out in a group.
+# while the block's clean-up still needs a task to read pipes. And a nursery wraps the block's exceptions in groups.
 
 
 Args = TypeVarTuple("Args")

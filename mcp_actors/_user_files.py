@@ -1,10 +1,10 @@
 """Find the user's directories, write private files and read secrets.
 
-A file is replaced as a whole: a reader never sees half of a file, and a killed writer leaves the old content or the
-new, and perhaps an `UNFINISHED` file. Functions that touch files block.
+A file is replaced as a whole: a reader never sees half a file. A killed writer leaves the old or the new content, and
+perhaps an `UNFINISHED` file. Functions that touch files block.
 
 Owns: nothing.
-Writes: the given files, and missing directories, for this user alone; existing directories keep their mode.
+Writes: the given files, and missing directories.
 Calls: nothing.
 """
 
@@ -42,7 +42,10 @@ def user_directory(kind: Kind) -> Path:
 
 
 def make_directory(path: Path) -> None:
-    """Create a directory and missing parents for this user alone; `Path.mkdir` ignores the mode for parents."""
+    """Create a directory and missing parents for this user alone; `Path.mkdir` ignores the mode for parents.
+
+    Existing directories keep their mode.
+    """
     try:
         path.mkdir(mode=0o700, exist_ok=True)
     except FileNotFoundError:
