@@ -1,8 +1,7 @@
 """The tools of servers as data: names, checks, pins, snapshots.
 
-``servers.tools`` is a `CatalogSnapshot`, replaced after each change; `strict_schema` converts schemas for model
-providers, `result_value` makes plain values of a result, and pins detect changed definitions. Nothing is sent, and only
-the store of remembered listings uses files.
+``servers.tools`` is a `CatalogSnapshot`. `strict_schema` converts schemas for model providers, `result_value` turns a
+result into plain values, and pins detect changed definitions. Nothing is sent.
 """
 
 from __future__ import annotations

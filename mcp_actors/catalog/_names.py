@@ -1,9 +1,9 @@
 """Public names of tools, and the `NameBook` of a group.
 
-Public names must be valid for every model provider, distinct, and stable: a server that comes or goes must not take
-over or change the name of another server's tool. A `NameBook` is made in one step of the event loop.
+Public names must be valid for every model provider, distinct and stable. Otherwise a server that is added could take
+over the name of another server's tool, and a model would call the wrong tool.
 
-Owns: nothing; a `NameBook` is immutable.
+Owns: nothing.
 Writes: nothing.
 Calls: nothing.
 """
@@ -34,12 +34,12 @@ from .._text import some_of
 # equal. A name that could mean more than one tool therefore ends in a short hash of the names of server and tool:
 #
 # - a name in which a character was replaced, or which was shortened;
-# - a name of a tool whose server's name contains ``__`` or ends in ``_``: where does the tool's own name begin?
-# - a name that looks as if it ended in such a hash;
+# - a name of a tool whose server's name contains ``__`` or ends in ``_``: the tool's own name could begin elsewhere;
+# - a name that seems to end in a hash already;
 # - a name that two tools would still share, as with the template ``{tool}``.
 #
-# So with the default template a name depends neither on other servers nor on the order of tools,
-# unless two hashes are equal.
+# So with the default template a name depends neither on other servers nor on the order of tools, unless two hashes are
+# equal.
 
 
 DEFAULT_NAMING: Final = "mcp__{server}__{tool}"
@@ -218,6 +218,8 @@ _NAMED_KEY: Final = attrgetter("base", "key")
 @attrs.frozen(kw_only=True, eq=False)
 class NameBook:
     """The public names of tools.
+
+    A book never changes; `changed` returns another.
 
     Attributes:
         naming: the template of the names.

@@ -1,11 +1,10 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
-A server may list harmless tools while a person looks, and later a description with new instructions to the model. The
-first listing of a server is trusted: there is nothing to compare it with. Models read remembered descriptions, so a
-file that another user could have written is ignored.
+A server may list harmless tools during a review, and later a description with new instructions to the model. Models
+also read remembered descriptions, so a file that another user could have written is ignored.
 
 Owns: the files of a `CatalogStore`, shared with all programs of the user.
-Writes: these files, and removes unused files; the log.
+Writes: the files of a `CatalogStore`; the log.
 Calls: _schemas, _tools.
 """
 

@@ -1,8 +1,7 @@
 """Check values against JSON schemas within a time limit; describe violations.
 
-A schema comes from a server: it may be invalid, refer to URLs, hold a hostile pattern, or take years to check. So time
-is bounded, and nothing is fetched. No call fails because of an uncheckable schema, and a message shows at most a short
-value.
+A schema from a server may be invalid, refer to URLs, contain a hostile pattern, or take years to check. So time is
+bounded, and nothing is fetched. No call fails because a schema cannot be checked.
 
 Owns: the compiled validator of each `Schema`.
 Writes: the log.
@@ -33,8 +32,8 @@ if TYPE_CHECKING:
 # --- Patterns ---------------------------------------------------------------------------------------------------------
 
 # The regular expressions of the standard library backtrack: a hostile pattern stops the whole program for hours, and
-# nothing can interrupt a match. Those of `pydantic_core` take time proportional to the length of the pattern times the
-# length of the text, both limited here. The price: patterns with look-around or references to groups are not checked.
+# nothing can interrupt a match. With `pydantic_core` a match takes time proportional to the length of the pattern times
+# the length of the text, both limited here. Patterns with look-around or references to groups are not checked.
 
 
 MAX_WEIGHT: Final = 5_000

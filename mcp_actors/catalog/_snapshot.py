@@ -1,10 +1,9 @@
 """All tools of a group of servers at one moment.
 
-A snapshot is made in one step of the event loop, however many tools there are. So each tool is prepared before
-(`CatalogEntry`), and the next snapshot reuses the parts of all servers whose tools, names and marks (``available``,
-``deferred``) are the same.
+A snapshot is made in one step of the event loop, which must be short even with thousands of tools. So each tool is
+prepared before (`CatalogEntry`), and a snapshot reuses the parts of unchanged servers.
 
-Owns: the variants in each `CatalogEntry`, added as needed; a snapshot never changes.
+Owns: the variants in each `CatalogEntry`, added when needed.
 Writes: nothing.
 Calls: _names, _pins, _tools.
 """
@@ -25,8 +24,8 @@ from ._tools import CatalogTool, ListedTool
 
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
-# An entry has frozen schemas, derived names, and a `CatalogTool` for each usual state of its server; a snapshot only
-# moves these between dicts. A tool remembered from an earlier run is prepared as ``deferred`` only, until the server
+# An entry has derived names, and a frozen `CatalogTool` for each usual state of the server. A snapshot only moves these
+# tools between dicts. A tool remembered from an earlier run is prepared as ``deferred`` only, until the server
 # connects: of a thousand servers, few are used.
 
 
@@ -149,7 +148,10 @@ def _taken_apart(tools: tuple[CatalogTool, ...], generation: int) -> _Parts:
 
 
 def _next(parts: _Parts, listings: Iterable[Listing], generation: int) -> _Parts:
-    """Return the parts of the next snapshot. Sections of unchanged servers are the same objects."""
+    """Return the parts of the next snapshot.
+
+    The sections of servers whose tools, names and marks (``available``, ``deferred``) are the same are reused.
+    """
     # All of this is one step of the event loop. So nothing is called for a prepared tool, unless a similar tool changes
     # its name.
     now: dict[str, Listing] = {}

@@ -1,10 +1,10 @@
 """Define immutable tools; make plain values of results, and canonical JSON.
 
-Servers fill results differently, and equal JSON values are written in many ways: `result_value` and `canonical_text`
-hide both. A tool is shared by a whole group, so its dicts and lists refuse changes.
+A tool is shared by a whole group, so the tool's dicts and lists refuse changes. Servers fill results differently, and
+equal JSON values may be written differently: `result_value` and `canonical_text` hide the differences.
 
 Owns: nothing.
-Writes: a mark on a failed `CallToolResult`, which `note_call` sets.
+Writes: a mark on a failed `CallToolResult` (`note_call`).
 Calls: nothing.
 """
 

@@ -1,7 +1,7 @@
 """Check tool calls and results, and convert schemas for model providers.
 
-Compiling a schema costs a thousand times as much as a check. So only schemas of called tools are compiled, and the next
-listing keeps the compiled schemas of unchanged tools. `strict_schema` must not change the meaning of a schema.
+Compiling a schema takes a thousand times as long as a check, so only schemas of called tools are compiled.
+`strict_schema` rewrites a schema for model providers, or returns a copy if there is no strict form.
 
 Owns: compiled schemas of called tools; the names of tools whose next result is compared with the output schema.
 Writes: the log.
