@@ -1,10 +1,10 @@
 """Declare the commands and their help, and make the parser.
 
-Every command line imports this file, also ``--help`` and a typo. A command is a function that returns an exit code, and
-imports the code behind it only when called: with the protocol's types, the import takes most of a second.
+A command is a function that returns an exit code. Every command line imports this file, even ``--help``. Importing
+MCP's types takes most of a second, so a function imports the command's code only when called.
 
 Owns: the commands, their help, and the cached parser.
-Writes: stdout, with the script of ``completion``; ``attach`` replaces this process.
+Writes: the script of ``completion``, to stdout. ``attach`` replaces the process.
 Calls: _attach_hosts, _call, _check, _completion, _config, _control, _gateway, _http, _output, _pins, _read, _sign_in.
 """
 

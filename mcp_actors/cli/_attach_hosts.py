@@ -1,11 +1,10 @@
 """Move another program's servers into our file, and back: ``config attach``.
 
-The other program is the *host*; *our file* gets its servers. In the host's file, one entry replaces the moved servers,
-and all else stays, comments included. Before anything is written, the new text is parsed, and must differ from the old
-text only in these servers. An undo works from copies of the host's file and from our file, without further state.
+The other program is the *host*; *our file* gets the host's servers. In the host's file, one entry replaces the moved
+servers, and all else stays, comments included. So the text is edited, not written anew from the parsed content.
 
 Owns: nothing.
-Writes: the host's file, a copy of it in the same folder, and our file. Each is replaced in one step.
+Writes: the host's file, a copy in the same folder, and our file.
 Calls: config, config.formats, _config, _output.
 """
 
@@ -94,7 +93,10 @@ def attach_host(host: str, file: str | None, to: str | None, output: Output) -> 
 
 
 def detach_host(host: str, file: str | None, output: Output) -> int:
-    """Move the servers of a host back. Our file keeps servers that other hosts use."""
+    """Move the servers of a host back. Our file keeps servers that other hosts use.
+
+    Only our file and the copies of the host's file say what to move back.
+    """
     now = HostFile(host, file)
     ours = now.attached_to
     if ours is None:

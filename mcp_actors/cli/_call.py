@@ -3,7 +3,7 @@
 Servers write schemas, so depth, width and length of a shown schema are bounded. Credentials are masked in descriptions,
 in schemas and in the printed error of a failed tool, but not in results.
 
-Owns: the bar of progress.
+Owns: the progress bar.
 Writes: results and messages, through `Output`.
 Calls: catalog, config, servers, transports, _configuration, _connect, _output.
 """

@@ -1,7 +1,7 @@
 """Report the states of all servers: ``check`` and ``watch``.
 
-``check`` connects once and prints each result as soon as known. After Ctrl-C it prints the unfinished servers.
-``watch`` shows a live table, or a line for each change, until a signal, a closed terminal or an error.
+``check`` connects once and prints each result as soon as known. After Ctrl-C the unfinished servers are printed.
+``watch`` shows a live table, or a line for each change, until a signal or an error.
 
 Owns: the group of ``watch``, and the channel to the task that prints.
 Writes: results and messages, through `Output`; the live table.

@@ -1,7 +1,7 @@
 """Complete words in a shell: the names of servers, and configuration files.
 
-The shell runs this at each press of the tab key, so this has to be quick and without effect: a file, trusted or not, is
-only searched for names. An unreadable file counts as empty.
+The shell runs this code at each press of the tab key. So a file, trusted or not, is only searched for names. An
+unreadable file counts as empty.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from cyclopts.completion import CompletionContext
 
 DEFAULT_FILES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mcp.json")
-"""The files that are tried, in this order, if none is named."""
+"""The files to try, in order, if the user names no file."""
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers")
 _LONGEST_FILE: Final = 1024 * 1024  # bytes of a file that is searched while a person waits

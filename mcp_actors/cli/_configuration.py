@@ -1,8 +1,7 @@
 """Find, trust and load the configuration of a command.
 
-A configuration decides which programs run. If the user names no file, the command uses one of `DEFAULT_FILES`, which
-needs `require_trust`; `FollowedFile` refuses later changes of such a file. Servers may also be typed: a URL, or a
-command after ``--``. A disabled server is enabled if named in the command.
+A configuration decides which programs run. So a file that was found, not named by the user (`DEFAULT_FILES`), is used
+only if the user accepts the content. Servers may also be typed: a URL, or a command after ``--``.
 
 Owns: nothing.
 Writes: the hashes of accepted files, in the user's state folder; questions, on the terminal.

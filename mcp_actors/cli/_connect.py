@@ -1,7 +1,7 @@
 """Connect the servers that a subcommand needs, and describe servers.
 
-A command wants one attempt and a result for each server, so `open_once` replaces the configured options for starts and
-restarts. The commands ``watch``, ``serve`` and ``ui`` keep servers running, without `open_once`.
+A subcommand wants one attempt and a result for each server, so `open_once` replaces the configured options for starts
+and restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.
 
 Owns: the group of a subcommand, and so the server processes.
 Writes: progress and warnings, through `Output`.

@@ -1,10 +1,11 @@
 """Ask running daemons: ``status``, ``restart`` and the like.
 
-Editors start daemons. The name of a daemon's socket depends on the editor's environment variables, and a shell rarely
-has the same. So each control socket of this user is asked; daemons of other files decline.
+An editor starts a daemon for a file, by ``attach``. The name of the daemon's socket depends on the editor's environment
+variables, and a shell rarely has equal ones. So a command asks each control socket of this user; daemons of other files
+decline.
 
-Owns: a connection to one daemon after the other.
-Writes: results and messages, through `Output`; daemons carry out the request, even after a Ctrl-C here.
+Owns: a connection to one daemon at a time.
+Writes: results and messages, through `Output`.
 Calls: gateway, _configuration, _output.
 """
 
@@ -86,6 +87,8 @@ async def _ask(socket: Path, request: Line, output: Output) -> list[Line]:
     """Send a request to a daemon; print and return the lines of the answer as they come.
 
     The list is empty for a daemon of another file, or a socket left by a killed daemon.
+
+    **Cancellation**: ends the wait. The daemon carries out the request.
 
     Raises:
         trio.TooSlowError: nothing came for `DAEMON_TIMEOUT` seconds.

@@ -1,7 +1,7 @@
 """Serve the servers of a file as one server: ``serve``.
 
-Servers connect in the background while clients are served. If no server can be loaded, one sentence on stderr says why.
-With ``--stdio``, it is also the error of each request of the client.
+Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why.
+With ``--stdio``, the client's requests are answered with the error.
 
 Owns: the group, the acceptors, the control socket, and the signals of a process that serves.
 Writes: the log, to stderr; ``ready``, to stdout, for the waiting ``attach``.

@@ -1,10 +1,10 @@
 """Offer the servers of a file over HTTP: ``serve --http`` and ``ui``.
 
-Without a token, the command refuses to listen at any address but loopback. The first signal lets requests finish
+Without a token, ``serve --http`` refuses to listen at any address but loopback. The first signal lets requests finish
 (`HttpDoor.drain`); a second ends the command at once.
 
 Owns: the listening sockets and the metrics.
-Writes: the token file; the address to stdout, with a newly made token; opens a browser for ``ui``.
+Writes: the token file; the address and a newly made token, to stdout. ``ui`` opens a browser.
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 

@@ -1,6 +1,6 @@
 """Exit on Ctrl-C during imports.
 
-Imports nothing else of the package, because the handler must be ready before slow imports begin.
+The handler must be ready before slow imports begin, so this file imports no other file of the package.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Print results, stop commands on signals, and define the errors of commands.
 
-A terminal gets plain text, without escape sequences of servers and without binary data; a program gets the content
-unchanged. ``--help`` imports this file, so the SDK and other folders are imported only when needed.
+A terminal gets plain text, without binary data and the escape sequences of servers. A program gets the content
+unchanged. ``--help`` imports this file, so the SDK is imported only when needed.
 
-Owns: the two consoles, and the last line of a terminal, which says what the command waits for.
+Owns: the consoles of stdout and stderr, and the last line of a terminal, which says what the command waits for.
 Writes: results to stdout or a file, messages to stderr; handlers of signals, for a block.
 Calls: catalog.
 """

@@ -1,8 +1,7 @@
 """Review changed tools: ``pins show``, ``approve`` and ``reject``.
 
-A program with a ``catalog_store`` keeps each server's last listing there, and the pins of accepted tools. New pins
-count from the program's next start. No server is started, so the file need not be trusted. A change may consist of
-hidden characters, so these are printed as escapes.
+A program with a ``catalog_store`` keeps each server's last listing there, and the pins of accepted tools. The program
+uses new pins from its next start. A change may consist of hidden characters, so changes are printed with escapes.
 
 Owns: nothing.
 Writes: pins, in a ``catalog_store``; results and messages, through `Output`.

@@ -3,7 +3,7 @@
 An error becomes a message and an exit code; a signal becomes an exit code.
 
 Owns: the Trio run of a command.
-Writes: messages, through `Output`; replaces a stream that fails by the null device.
+Writes: messages, through `Output`; the null device, in the place of a stream that fails.
 Calls: _app, _configuration, _interrupt, _output.
 """
 
