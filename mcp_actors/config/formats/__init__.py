@@ -1,7 +1,7 @@
 """Read and dump configurations in the form of Claude, Cursor and others.
 
-Start with `load_config` and `dump_config`. Reading blocks on files and on ``ask``, which asks a person; no file is
-written, and nothing is connected or started.
+Start with `load_config` and `dump_config`. Reading blocks on files, and on answers of a person. Nothing here writes a
+file or starts a server.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """Dump servers as a configuration for `load_config` (`dump_config`).
 
 No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
-arguments and URLs if it looks like a secret. An editor's variable (``${workspaceFolder}``) is replaced by its value if
-the variable would have another value in the current directory.
+arguments and URLs if it looks like a secret.
 
 Owns: nothing.
 Writes: nothing.
@@ -155,7 +154,10 @@ class _Dumping:
         return self._unparsed(self._parsed(text)) if isinstance(text, Written) else literal(text)
 
     def _unparsed(self, parts: Iterable[Part]) -> str:
-        """Return a string as in a file; a variable that the current directory would change becomes its value."""
+        """Return a string as in a file; a variable that the current directory would change becomes its value.
+
+        Such a variable is an editor's: ``${workspaceFolder}``.
+        """
         here, known = predefined(None), self._known
         texts = []
         for part in parts:

@@ -1,7 +1,7 @@
 """Convert an entry of a configuration file to a `ServerConfig`.
 
-`read_entry` reads keys, lists of tools, credentials and settings, then finds the kind, the paths and the variables, and
-makes the transport. A person is asked for inputs only after all texts have been parsed.
+The keys of an entry may be unknown, misplaced or contradictory; errors and warnings name the key. A person is asked for
+inputs only after all texts have been parsed.
 
 Owns: two `Fields`, of a server and its transport, while reading.
 Writes: nothing; may ask a person, through `Surroundings.inputs`.

@@ -1,7 +1,7 @@
 """Keys of a server's entry; readers of settings, sign-in and tool lists.
 
 Programs spell an option in many ways; the tables map each spelling to a field. `Fields` refuses a second key for a
-field, and remembers the place of each key for errors.
+field.
 
 Owns: nothing.
 Writes: the `Fields` passed in.

@@ -1,7 +1,7 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-One bad entry must not fail the rest: the error is kept under the server's name. Loading blocks on files and on ``ask``,
-which asks a person. ``MCP_ACTORS_…`` variables override fields of entries, and the environment overrides ``.env``.
+One bad entry must not fail the rest: the error is kept under the server's name. Loading blocks on files, and on
+answers of a person. Environment variables (``MCP_ACTORS_…``) override fields of entries.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Table of other clients of MCP, and the servers in their files.
 
-The page about configuration files shows the same table. A file seldom names its program: the folder and the keys
-decide. Folders are looked up on the file system; no file is read.
+A file seldom names its program: the folder, the file's name and the keys decide. Folders are looked up on the file
+system; no file is read.
 
 Owns: nothing.
 Writes: nothing.
@@ -63,6 +63,7 @@ class Program:
         return [self.translated(each, key) for each in value] if isinstance(value, (list, tuple)) else value
 
 
+# The page about configuration files shows the same table.
 PROGRAMS: Final = (
     Program(name="Claude Code", folder=".claude", files=".mcp.json", timeout="ms"),
     Program(name="Cursor", folder=".cursor", variable="${env:NAME}"),
