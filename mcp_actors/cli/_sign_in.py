@@ -1,8 +1,8 @@
 """Sign in to servers by OAuth: ``login``, ``logout`` and ``whoami``.
 
-No server is started, and `mcp_actors.servers` is not imported: its import is slow. ``whoami`` sends no request.
+No command here starts a server or imports `mcp_actors.servers`, a slow import. ``whoami`` sends no request.
 
-Owns: the browser's task, and a thread that reads a pasted URL from stdin.
+Owns: the task that opens the browser, and a thread that reads a pasted URL from stdin.
 Writes: the tokens, through ``auth``; results and messages, through `Output`.
 Calls: auth, config, transports, _configuration, _output.
 """

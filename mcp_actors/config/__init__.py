@@ -1,7 +1,7 @@
 """Configuration of servers as frozen, validated data, and its readers.
 
-Start with `ServerConfig`, which joins a name, a transport and policies; `load_config` reads the files of many clients,
-and a `Source` follows a file, a directory or a table. Nothing here starts a server or connects to a server.
+Start with `ServerConfig`: a name, a transport and policies. `load_config` reads the files of many clients. A `Source`
+is a place that may change: a file, a directory or a table. Nothing here starts or contacts a server.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Configure the sign-in by OAuth; recognize loopback and private hosts.
 
-Names of hosts are not resolved. Every notation of a private address must be recognized: ``127.1``, hexadecimal, IPv4
-within IPv6. Nothing here sends a request or reads a token.
+A private address must be recognized in every notation, because a server could name one as the place to sign in. Nothing
+here resolves a name, sends a request or reads a token.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Policies and limits of one server, as frozen data.
 
-The classes hold values; `mcp_actors.servers` and `mcp_actors.transports` apply them. Some combinations of valid values
-are refused: with a long back-off, a restart limit could never be reached within its window.
+The classes hold values; `mcp_actors.servers` and `mcp_actors.transports` apply them. Values that contradict each other
+are refused.
 
 Owns: nothing.
 Writes: nothing.

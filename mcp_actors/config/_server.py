@@ -1,7 +1,7 @@
 """Define `ServerConfig`, `LoadedConfig` (the result of a load) and `Source`.
 
-The order of fields matters: a default or validator may use only fields above. Nothing here reads a file, connects or
-calls a source.
+The fields of `ServerConfig` depend on each other, so their order matters. Nothing here reads a file, connects or calls
+a source.
 
 Owns: nothing.
 Writes: nothing.
@@ -191,7 +191,8 @@ class ServerConfig:
         ConfigError: a value is not valid; the message names the server, the field, the value and the remedy.
     """
 
-    # The name comes first, because the messages of all other validators show it.
+    # Do not reorder: a default or validator may use only the fields above. The name comes first, because the
+    # messages of all other validators show it.
     name: str = field(validator=_check_name)
     transport: Transport = field(validator=_check_transport)
     required: bool = field(default=False, validator=check.flag, kw_only=True)

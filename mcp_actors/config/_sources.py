@@ -1,7 +1,7 @@
 """Read servers from a file, or from a directory of YAML manifests.
 
-Only a strict subset of YAML is read. A source's `look` may sleep up to a tenth of a second for each file, because two
-changes within one tick of the clock may get the same time. A group calls `look` and `read` in threads: both block.
+Only a strict subset of YAML is read. Two changes of a file within one tick of the clock may get the same time, and the
+second must still be noticed. The methods `look` and `read` block.
 
 Owns: nothing.
 Writes: nothing.

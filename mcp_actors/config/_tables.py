@@ -1,8 +1,7 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
-Each call of a source opens and closes a connection: calls are rare, and a kept connection would have to be checked. A
-call blocks a thread of the group, and must end in time whatever the database, the network or the file does. Rows of
-``mcp_servers`` are only read, because a changed row makes a group reload.
+Each call of a source blocks a thread, and must end in time, whatever the database, the network or the file does. Rows
+of ``mcp_servers`` are only read, because a changed row makes a group reload.
 
 Owns: one connection per call.
 Writes: the table ``mcp_server_status``, through `write_status`; both tables, through `create_tables`.
@@ -68,7 +67,10 @@ _WRITE: Final = f"""
 
 
 class TableSource(ABC):
-    """A table of servers."""
+    """A table of servers.
+
+    Each call opens and closes a connection: calls are rare, and a kept connection would have to be checked.
+    """
 
     rank = Rank.TABLE
     settles = False

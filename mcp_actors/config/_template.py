@@ -1,8 +1,7 @@
 """Make and resolve transports; list their variables and secrets.
 
-Commands and URLs from a file may contain variables (``${…}``); the same text in a str from Python is literal. So a
-transport holds the text from a file as `Written`, and every connect resolves a copy. This module also lists the values
-that may be credentials, in each form that a server may print, to mask logs and errors.
+``${NAME}`` is a variable in the commands and URLs of a file, but literal text in those of Python code. So a transport
+holds text from a file as `Written`, and every connect resolves a copy. The listed values are masked in logs and errors.
 
 Owns: nothing.
 Writes: nothing.

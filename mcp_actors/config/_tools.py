@@ -1,7 +1,7 @@
 """Filter the tools of a server, and declare tools for it.
 
-Names and patterns hide tools from everyone, when a catalogue is made. The predicate is the user's code and depends on
-the agent: `permitted` awaits it for every listing, and an error hides the tool instead of failing the listing.
+Names and patterns hide tools from everyone. A predicate hides tools from an agent, at each listing. Predicates are the
+user's code, and may raise.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,7 +1,7 @@
 """Transports as data: `Stdio`, `Http`, `Sse`, `Socket`, `InProcess`, and `Sandbox`.
 
-The hard part is what an error or a ``repr`` may show: an argument, a URL, or a header written as one string may hold a
-credential. No command is looked up, no variable expanded and nothing connected here.
+An error or a ``repr`` must show no credential, but any argument, URL or header may hold one. Nothing here looks up a
+command, expands a variable or connects.
 
 Owns: nothing.
 Writes: nothing.

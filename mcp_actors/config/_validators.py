@@ -1,7 +1,7 @@
 """Validators for configuration classes, and their errors.
 
-An error names the class (or the server, if the instance has a name), the field, the value or its type, and a remedy.
-Anything but a scalar is shown by type only: an object in the wrong place may hold a credential.
+An error names the class or the server, the field, the value and a remedy. A value that is not a scalar may hold a
+credential, so an error shows only the type.
 
 Owns: nothing.
 Writes: nothing.

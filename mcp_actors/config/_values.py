@@ -1,8 +1,7 @@
 """Values that may hold a credential: expand, mask, hold and resolve them.
 
-Masking must keep a URL or command line recognizable, and hide a secret wherever people write one. `mcp_actors.servers`
-identifies a server between runs by a hash of masked arguments or URL: a change of the masking changes the hash. No
-function keeps a resolved value.
+Masking must keep a URL or command line recognizable, and hide a secret wherever people write one. No function keeps a
+resolved value.
 
 Owns: nothing.
 Writes: nothing.
@@ -236,6 +235,9 @@ def _bad(where: str, problem: str) -> ConfigError:
 
 
 # --- Mask credentials -------------------------------------------------------------------------------------------------
+
+# `mcp_actors.servers` hashes masked arguments and URLs to recognize a server in a later run: a change of the masking
+# changes the hash.
 
 
 MASK: Final = "…"
