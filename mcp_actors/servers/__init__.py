@@ -8,9 +8,7 @@ resources and control the server. Events report changes of servers, and values s
 # messages are in ``requests``. ``record`` outlives connections, and says who writes which part. ``group`` unites many
 # servers. The files next to these packages hold the protocol, decisions, deadlines, errors and sources.
 #
-# Imports go down only, in this order: ``group``, ``_watch``, ``_sources``, ``ref``, ``connection``, ``_failures``,
-# ``requests``, ``record``, ``_session``, ``_dispatcher``, ``_dialects``, ``_catalog``, ``_admission``, ``_deadlines``,
-# ``_attempts``, ``_rules``, ``_eras``. All files are on the map in ``docs/design/index.md``.
+# Imports go down only, in the order of ``tests/test_layers.py``. All files are on the map in ``docs/design/index.md``.
 
 from __future__ import annotations
 

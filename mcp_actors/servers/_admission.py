@@ -1,11 +1,9 @@
 """Decide which listed tools may be shown and called.
 
-An `Admission` outlives connections: a reconnect does not make changed tools acceptable. Servers control how long
-filtering, freezing and hashing of tools take, so `Admission.prepare` and `known_tools` work tool by tool, with
-checkpoints; everything else is a short synchronous step. The group's memory supplies the pins (hashes of accepted
-tools) of an earlier run.
+An `Admission` outlives connections, so a reconnect does not make changed tools acceptable. A server may list thousands
+of tools, so filtering and hashing have checkpoints.
 
-Owns: a server's accepted pins, its last listing, and the verdict on this listing.
+Owns: a server's pins (hashes of accepted tools), its last listing, and the verdict about this listing.
 Writes: nothing.
 Calls: catalog, config.
 """

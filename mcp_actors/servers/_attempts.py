@@ -1,9 +1,7 @@
 """Report to observers how each attempt of a request ended.
 
-The end of each attempt, the first or a retry, must be reported exactly once (decision 53), at next to no cost without
-observers. The `Deadline` of a request has the attempt `UnderWay`. ``ref`` settles an attempt in the step that
-decides about a retry; `Deadline.end` settles a leftover attempt as cancelled. Observers get an `Attempt`, except for
-results that they only count (`CallObserver.counter`).
+A request has one attempt, and one more for each retry. Each attempt must be reported exactly once (decision 53), even
+if its caller leaves. Without observers, the reports cost next to nothing.
 
 Owns: the counting functions of observers, for the lifetime of a server.
 Writes: the log, if an observer raises.
@@ -131,6 +129,9 @@ class UnderWay(Protocol):
 @define(eq=False)
 class Observed:
     """The observers of one server, with facts for them.
+
+    The `Caller` (``ref``) reports an attempt in the step that decides about a retry. `Deadline.end` reports a leftover
+    attempt as cancelled.
 
     Attributes:
         lists: returns whether the server lists a tool now.

@@ -1,12 +1,10 @@
 """Keep the listed tools and the shown tools of one server.
 
-A catalogue outlives connections: tools stay listed while the server reconnects. Answers to ``tools/list`` may arrive
-out of order, or cross notifications; `Freshness` keeps the shown list from going back in time. All writers
-(connections, listing requests, approvals, configuration changes) call synchronous methods, and never see half of a
-change.
+A catalogue outlives connections: tools stay listed while the server reconnects. The hard part is order, because answers
+to ``tools/list`` may cross each other, or a notification. `Freshness` keeps the shown list from going back in time.
 
 Owns: the listed and shown tools, the checks of arguments, and the problems already reported.
-Writes: nothing outside; calls the given `Reporter`.
+Writes: nothing; calls the given `Reporter`.
 Calls: catalog, _admission.
 """
 
@@ -73,6 +71,9 @@ class Reporter:
 
 class ServerCatalog:
     """The tools of one server.
+
+    Connections, listing requests, approvals and configuration changes write by synchronous methods, and never see half
+    of a change.
 
     Attributes:
         known: True once the server has listed its tools in this run.

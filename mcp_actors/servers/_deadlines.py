@@ -1,17 +1,10 @@
 """Enforce the deadlines of requests, and count how requests end.
 
-A deadline belongs to a call, not to a connection: time counts from the call, also in the queue, and while the server
-is disconnected or a full pipe blocks the write. So one task per group (`DeadlineTimer`), and no server actor, enforces
-all deadlines. The caller gets the error at once; then the request is withdrawn from the queue, or cancelled at the
-server. Only while a retry opens its own connection (``RetryPolicy.isolated``), the caller's task enforces the deadline.
+A deadline belongs to a call, not to a connection: time also passes in the queue, and while the server is disconnected.
+One task per group (`DeadlineTimer`) enforces all deadlines. An expired request fails at once; then the request is
+withdrawn from the queue, or cancelled at the server.
 
-All requests to a server have the same timeout and expire in the order of their calls, so a FIFO queue replaces a timer
-per request. Time without progress has a second queue, in which `Deadline.renew` moves a request to the end. A sign-in
-stops ``request_timeout`` for all requests. An older request gets at least as much time back as a younger one, so the
-order stays. A server's question to a person stops both limits of the requests that may have caused it. The queues skip
-these requests.
-
-Owns: a server's `PolicyState` (deadlines, counts, breaker, retry tokens); the timer's task.
+Owns: the `PolicyState` of each server (deadlines, counts, circuit breaker, retry tokens); the timer's task.
 Writes: answers of expired requests, through the kernel's `PendingCall`.
 Calls: kernel, _rules.
 """
@@ -80,6 +73,8 @@ class InTask:
 @define(eq=False)
 class Deadline:
     """The deadline of one request with all its attempts; a context manager around the request.
+
+    Time counts from the call, even while a full pipe blocks the write.
 
     Attributes:
         operation: the protocol's method and main argument: ``"tools/call 'search'"``.
@@ -205,6 +200,10 @@ class Deadline:
 class Deadlines:
     """The deadlines of all requests to one server.
 
+    All requests have the same timeout and expire in the order of their calls, so a FIFO queue replaces a timer per
+    request. Time without progress has a second queue, in which `Deadline.renew` moves a request to the end. The queues
+    skip requests with a stopped limit (`answering`).
+
     Args:
         request_timeout: seconds for a whole request; None disables the limit.
         progress_timeout: seconds without progress after sending; None disables the limit.
@@ -313,6 +312,7 @@ class Deadlines:
             yield
         finally:
             self._asking_since, now = None, trio.current_time()
+            # An older request gets back at least as much time as a younger one, so requests still expire in order.
             for deadline in self._requests:
                 deadline.stopped_time += now - max(since, deadline.began)
             self._reckon(self._requests)
@@ -467,7 +467,10 @@ class Deadlines:
 
 
 class DeadlineTimer:
-    """Enforces the deadlines of all servers of a group."""
+    """Enforces the deadlines of all servers of a group.
+
+    While a retry opens its own connection (``RetryPolicy.isolated``), the caller's task enforces the deadline.
+    """
 
     def __init__(self) -> None:
         self.thread: int = get_ident()

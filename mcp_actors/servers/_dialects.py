@@ -1,10 +1,10 @@
 """Read results that do not conform to the protocol.
 
-A tool has had its effect by the time its result turns out invalid, so `read_result` makes a second pass for what can be
-kept. Requests for input, and the names, URIs and cursors in lists, are read strictly: later requests depend on them.
+A tool has acted before its invalid result is read, so `read_result` keeps all that can be read. Requests for input, and
+the names, URIs and cursors of lists, must be valid: later requests depend on them.
 
-Owns: which deviations of a connection were logged (`Oddities`).
-Writes: the given result, corrected in place (a gateway passes it on); the log.
+Owns: the kinds of deviations already logged for a connection (`Oddities`).
+Writes: the given result (a gateway passes on the corrected result); the log.
 Calls: _eras.
 """
 

@@ -1,13 +1,8 @@
 """Carry messages between a session and its link.
 
-The SDK's `ClientSession` takes a `LinkDispatcher` by its public parameter ``dispatcher``. All requests of a
-`ConnectionSession` go through `LinkDispatcher.exchange`. Plain requests over a pipe bypass the session and use only
-`Reports` (progress) and `RequestSpan` (tracing).
-
-Order is the hard part. Requests wait in the table of the link. Over a pipe and SSE, the reading task settles a request
-in the step in which the answer arrives; streamable HTTP and modern in-process servers answer the caller's task
-directly. Notifications are passed on in the step of their arrival: in order, and before the answer that follows. User
-code runs in other tasks: one for the progress of a request, and one for each request of the server.
+The SDK's `ClientSession` takes a `LinkDispatcher` by its public parameter ``dispatcher``. The hard part is order: each
+notification is passed on in the step of its arrival, before the answer that follows. User code runs in other tasks, and
+cannot hold up the reader.
 
 Owns: the tasks that run user code.
 Writes: params of requests (progress token, trace); deadlines, renewed by progress; an error into each waiting request
@@ -153,6 +148,11 @@ def carried(exc: Exception) -> Exception:
 
 class LinkDispatcher(Dispatcher[TransportContext]):
     """The requests and messages of one connection.
+
+    All requests of a `ConnectionSession` go through `exchange`, and wait in the table of the link. Over a pipe and SSE,
+    the reading task settles a request in the step in which the answer arrives; streamable HTTP and modern in-process
+    servers answer the caller's task directly. Plain requests over a pipe bypass the session and use only `Reports` and
+    `RequestSpan`.
 
     Args:
         describe: returns additional attributes for the span of a request.

@@ -1,13 +1,8 @@
 """Protocol eras: where a connect begins, common versions, validation of messages.
 
-In the *legacy* era a session begins with ``initialize``; in the *modern* era, since 2026-07-28, there are no sessions,
+In the *legacy* era a session begins with ``initialize``. In the *modern* era, since 2026-07-28, there are no sessions,
 and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
-(`Negotiation`), unless the era is remembered; HTTP with SSE is always legacy.
-
-An era is remembered if proven: the server has answered, or its process does not survive ``server/discover``. An era
-chosen for lack of an answer counts for one connection. The era of a modern server without tools is never remembered:
-the next connect would send nothing, and so prove nothing. A failed connect forgets a remembered era: the server may
-have been upgraded.
+(`Negotiation`), unless the era is remembered.
 
 Owns: validators, cached for the process.
 Writes: the results given to `without_later_fields`.
@@ -42,6 +37,9 @@ if TYPE_CHECKING:
 @frozen
 class Era:
     """The era that a connect begins with.
+
+    An era is remembered if the server has answered, or if its process does not survive ``server/discover``. An era
+    chosen for lack of an answer counts for one connection.
 
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
@@ -90,6 +88,8 @@ def _era_of_quirk(identity: Implementation | None, known: str) -> Era | None:
 
 def era_after_failure(era: Era, *, remembered: Era | None, answered: bool) -> Era | None:
     """Return the era to remember after a connect that failed in `era`; None to negotiate again.
+
+    A failed connect forgets a remembered era: the server may have been upgraded.
 
     Args:
         era: the era that the connect ended in.

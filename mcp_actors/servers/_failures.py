@@ -1,8 +1,7 @@
 """Build the errors of connects, connections and requests.
 
-An error names the server, the event and a remedy. Its sources are exceptions of the SDK, a transport or pydantic, and
-the last output of a dead process, so credentials must be removed. Deadlines, breakers and lifecycles build their own
-errors.
+An error names the server, the event and a remedy. Credentials are removed from quoted exceptions, and from the last
+output of a dead process. Deadlines, breakers and lifecycles build their own errors.
 
 Owns: nothing.
 Writes: given exceptions, to remove credentials (`Masker.clean`).

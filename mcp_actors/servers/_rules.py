@@ -1,10 +1,10 @@
 """Rules of one server: HTTP statuses, circuit breaker, health, parking, retries.
 
-Decisions on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws a random
-number.
+Each rule decides on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws
+a random number.
 
-Owns: nothing. The breaker and the retry tokens belong to a server's `PolicyState`, which callers write; `Retries`
-belongs to one request.
+Owns: nothing. A server's `PolicyState` has the breaker and the retry tokens, and callers write both; `Retries` belongs
+to one request.
 Writes: nothing.
 Calls: auth.
 """
@@ -222,7 +222,7 @@ class Breaker:
 
 # On the wire a frozen server looks like a single-threaded server in a long tool, so the ladder has two halves. Lower
 # rungs (``degraded``, ``unhealthy``) follow from failures alone and do no harm: the next answer reverts them. Upper
-# rungs (``restart``, ``fail``) end requests in progress, and need more than silence: see `ServerHealth.verdict`.
+# rungs (``restart``, ``fail``) end requests in progress, and need more than silence: see `ConnectionHealth.verdict`.
 
 
 Condition = Literal["healthy", "degraded", "unhealthy"]

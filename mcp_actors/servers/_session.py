@@ -1,14 +1,13 @@
 """Send requests over one connection, and answer the server's questions.
 
-`ConnectionSession` sends requests over one connection and knows what was agreed on. Above, the SDK's `ClientSession`
-(`SdkListener`) reads unasked messages and calls callbacks; below, `LinkDispatcher` carries messages.
+A `ConnectionSession` uses the SDK's `ClientSession` (`SdkListener`) for notifications and questions of the server, and
+a `LinkDispatcher` to carry messages.
 
-The hard part is answers that are not results: a server may ask a person or a model first, again and again, or return a
-type that only an extension can turn into a result (`carry_on`).
+The hard part is answers that are not results. A server may ask for input first, again and again, or return a type that
+only an extension can turn into a result (`carry_on`).
 
 Owns: the agreed version and capabilities of one connection; a task for each question in a request for input.
-Writes: params and headers of requests; ``version``, ``refusals`` and ``claimed`` of the dispatcher; the log, by
-`Oddities`.
+Writes: params and headers of requests; ``version``, ``refusals`` and ``claimed`` of the dispatcher; the log.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """
 

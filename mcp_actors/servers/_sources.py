@@ -1,17 +1,10 @@
 """Read, merge and compare the configurations of a group.
 
-A source is a file, a directory, a database or code of the program. Each may block, hang, fail, or change during a
-reading, and none may stop a running server by accident. So:
+A source is a file, a directory, a database or code of the program. A source may block, hang, fail, or change during a
+reading, and must not stop a running server by accident. So each source has a worker thread, and everything is read,
+merged and validated before the group changes anything.
 
-- Each source has a worker thread; all are read concurrently. Opening and `ServerGroup.reload` wait for a source without
-  a limit. Looks for changes, readings for the watch (`lenient`) and writes fail after `SOURCE_TIMEOUT` seconds. The
-  watch does not read a source whose last look has failed, so a table behind a dead network delays the files only once.
-- Everything is read, merged and validated before the group changes anything. `Sources.adopt` keeps a reading in the
-  step in which the group begins to use the reading. If a source fails later, its servers stay as they are, and the
-  error is reported. But `reload`, like opening, raises the error of a file.
-- A cancelled, failed or refused reading leaves its sources *due*, to be read again (`Sources.is_due`).
-
-Owns: a group's arguments, the last reading of each source, and a thread per source.
+Owns: the arguments of `open_servers`, the last reading of each source, and a thread per source.
 Writes: the log; tables, in jobs (`Sources.run_job`).
 Calls: config.
 """
@@ -151,7 +144,8 @@ class Sources:
     def adopt(self, merged: Merged, configs: tuple[Configured, ...], *, again: bool = False) -> list[ConfigError]:
         """Keep a reading that the group begins to use; log its problems, and return the new errors.
 
-        With `again`, no error is logged twice while its source is unchanged. Warnings are never logged twice.
+        Called in the step in which the group begins to use the reading. With `again`, no error is logged twice while
+        its source is unchanged. Warnings are never logged twice.
         """
         for name, reading in merged.read.items():
             if name not in self._last or self._last[name].number != reading.number:
@@ -183,6 +177,8 @@ class Sources:
 
     def is_due(self, source: Source, stamp: Hashable) -> bool:
         """Return True unless the group uses everything that a source with this stamp has.
+
+        A cancelled, failed or refused reading leaves its source due.
 
         A source that was changed back after a refused change is due, too: only the next reading clears `refused`.
         """
@@ -225,7 +221,10 @@ class Sources:
         return await self._ask(source, lambda: _asked(source, job), patient=False)
 
     async def _read(self, source: Source, found: dict[str, _Found], lenient: bool) -> None:
-        """Look at a source and read it; if `lenient`, only if due, and if the last look succeeded."""
+        """Look at a source and read it; if `lenient`, only if due, and if the last look succeeded.
+
+        The watch is `lenient`, so a table behind a dead network delays the files only once.
+        """
         # Check before waiting for the thread, and again within: another call may have failed meanwhile.
         if lenient and (failing := self._failing.get(source.name)) is not None:
             found[source.name] = _Found(str(failing), failing)
@@ -279,10 +278,10 @@ class Sources:
         return Reading(content, found.stamp, due, number)
 
     async def _ask(self, source: Source, question: Callable[[], T], patient: bool) -> T | ConfigError:
-        # A blocked thread cannot be stopped, only abandoned. The limiter of one token keeps a second call off a thread
-        # that still runs: each look would otherwise abandon another thread. After a timeout the source fails at once,
-        # until the abandoned thread returns its token. A cancelled caller does not mark the source as silent: the next
-        # call may wait.
+        # Opening and `ServerGroup.reload` are patient, and wait without a limit. A blocked thread cannot be stopped,
+        # only abandoned. The limiter of one token keeps a second call off a thread that still runs: each look would
+        # otherwise abandon another thread. After a timeout the source fails at once, until the abandoned thread returns
+        # its token. A cancelled caller does not mark the source as silent: the next call may wait.
         thread = self._threads.setdefault(source.name, trio.CapacityLimiter(1))
         if source.name not in self._silent or not thread.borrowed_tokens:
             with trio.move_on_after(math.inf if patient else SOURCE_TIMEOUT):

@@ -1,8 +1,8 @@
 """Follow the sources of a group, and write states into tables.
 
-A source may be half written, unreachable, or replaced by `ServerGroup.reload` at any moment, and no failure may stop a
-server or end the watch: a failed task begins again (`Upkeep`), and the group survives a crash of `WatchActor` or
-`StatusActor`. All blocking work happens in the threads of `Sources`.
+A source of configurations may be half written, unreachable, or replaced by `ServerGroup.reload` at any moment. No
+failure may stop a server or end the watch: a failed task begins again (`Upkeep`). Blocking calls run in the threads of
+`Sources`.
 
 Owns: a task for each followed source, and for each table with states.
 Writes: adopted and refused readings into `Sources`; states of servers into tables; `ConfigRejected` events; the log.
@@ -80,6 +80,8 @@ class _Tried:
 @define(eq=False, repr=False, slots=False)
 class WatchActor(Actor):
     """Owns one task for each source. Takes no messages.
+
+    The group survives a crash of the actor.
 
     Args:
         sources: the configurations of the group.
@@ -261,7 +263,10 @@ def status_of(table: TableSource) -> str:
 
 
 class StatusActor(Actor):
-    """Owns one task for each table. Takes no messages."""
+    """Owns one task for each table. Takes no messages.
+
+    The group survives a crash of the actor.
+    """
 
     def __init__(self, board: StatusBoard) -> None:
         self._board = board
