@@ -1,15 +1,12 @@
 """The server actor: one connection to one MCP server.
 
-`ServerActor` opens callbacks, link and session, lists tools, starts most tasks of the connection, executes requests,
-and ends the connection, at once or winding down. `ConnectionPhase` draws a connection's life.
+The owner task of a `ServerActor` enters the link, then the session, waits at the ``yield`` of `running`, and leaves
+both in reverse order. Requests run outside the session's nurseries: a failing transport raises errors in requests, and
+cancels no task. `ConnectionPhase` draws the life of a connection.
 
-The owner task of the actor enters the link, then the session, waits at the ``yield`` of `running`, and leaves both in
-reverse order. Requests run outside the session's nurseries, so a failing transport raises errors in requests instead of
-cancelling tasks. The link reports a loss itself: over a pipe, even without a request.
-
-Owns: one link and session, and their tasks (in `MessageRelay.tasks`).
+Owns: one link, one session, and the tasks of the connection (`MessageRelay.tasks`).
 Writes: the record (session, description, tools, kept resources, stderr, failures, health); deadlines;
-`NotificationsMissed` to listeners; requeued requests.
+`NotificationsMissed` to listeners; the mailbox, with requeued requests.
 Calls: config, kernel, servers, servers.record, servers.requests, transports, _callbacks, _direct, _negotiation,
 _streams, _upkeep.
 """
@@ -421,7 +418,10 @@ class ServerActor(Actor):
         return self._link.masker if self._link is not None else Masker()
 
     def _link_lost(self) -> None:
-        """Note that the link is lost. A handshake fails by itself."""
+        """Note that the link is lost. A handshake fails by itself.
+
+        Over a pipe, the link reports a loss even without a request.
+        """
         if self._phase.connected:
             assert self._link is not None
             # Over HTTP each request has its own connection, so sent requests may still be answered.

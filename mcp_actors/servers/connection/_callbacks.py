@@ -1,20 +1,12 @@
 """Run the user's callbacks for requests and notifications of a server.
 
-Callbacks may block, fail, call the same server, or ignore cancellation. So each runs in a task apart from the waiting
-task (`CallbackTasks`), and
-
-- the timeout holds whatever the callback does, even reading from a terminal in a thread
-- if the question is withdrawn or the connection ends, the waiting task leaves at once, and cancels the callback
-- an exception is logged and answered with an error; the connection continues
-- no callback can keep a process alive: the link is closed before the block of `open_callbacks` ends
-
-A callback runs with the caller's context variables if the request behind the question is known (since 2026-07-28, or
-if the question comes in the HTTP response to that request), else with those in which the group was opened.
-Notifications wait in a queue per callback, at a limited rate.
+A callback may block, fail, call the same server, or ignore cancellation. So each callback has a task, apart from the
+task that waits for the answer (`CallbackTasks`). A timeout, a withdrawn question or the end of the connection ends the
+wait at once.
 
 Owns: callback tasks and queued notifications of one connection.
-Writes: stops deadlines while a server waits for an answer; `ServerQuestion.failure`, for the caller of the request;
-listeners into the record; the log; the event `Flooded`.
+Writes: deadlines, stopped while a server waits for an answer; `ServerQuestion.failure`, for the caller of the request;
+the listeners of the record; the log; the event `Flooded`.
 Calls: config, servers, servers.record, servers.requests.
 """
 
@@ -102,7 +94,11 @@ _MISREAD_IN_URL: Final = re.compile(r"[\x00-\x20\x7f\\]")
 
 
 class Questions:
-    """Answers the questions of one connection with the user's callbacks."""
+    """Answers the questions of one connection with the user's callbacks.
+
+    A callback runs with the caller's context variables if the request behind the question is known (since 2026-07-28,
+    or if the question comes in the HTTP response to that request), else with those in which the group was opened.
+    """
 
     def __init__(self, record: ConnectionRecord, tasks: CallbackTasks, join_handler: Callable[[], None]) -> None:
         self._record = record

@@ -1,15 +1,8 @@
 """Send requests over a pipe without a task, and wind down.
 
-Theory of operation
--------------------
-Most requests need only a line in each direction. If the link has a `Pipe`, such a request (`PlainRequest`) has no task.
-The step of the caller, or the step that frees a slot, gives the line to the pipe, past the dispatcher. The step that
-reads the answer settles the message, unless a progress callback still runs. All other requests, and requests that
-cannot be written as JSON, have a task.
-
-A pipe that is full, or within a line, *refuses* the next line (`NotSent`), so only the mailbox grows. Else the line is
-*begun* (at least in part), or *collected*: the pipe's background task writes collected lines together, as soon as the
-pipe takes them. For a legacy server in this process, the pipe is a queue.
+Most requests (`PlainRequest`) need only a line in each direction. The step of the caller, or the step that frees a
+slot, gives the line to the `Pipe`; the step that reads the answer settles the message. A pipe may *refuse* a line,
+*begin* to write, or *collect* lines and write them together later.
 
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
@@ -19,8 +12,6 @@ collected             the line is dropped; the server learns nothing       the m
 begun                 the server is sent a notice; the slot is free once   the kernel answers: outcome unknown
                       the notice is begun
 ====================  ===================================================  =============================================
-
-If an answer asks for input, or names pages that a person must open, a task continues the request.
 
 Owns: the plain requests under way, each settled by its `Later`; the end of a connection (`WindDown`).
 Writes: answers; deadlines; the mailbox, with unwritten messages; spans; the log.
@@ -74,6 +65,10 @@ def _line_of(method: str) -> bytes:
 @define(eq=False, repr=False)
 class DirectRequests:
     """The plain requests of one connection.
+
+    A line bypasses the dispatcher. A pipe that is full, or in the middle of a line, refuses the next (`NotSent`), so
+    only the mailbox grows. The pipe's background task writes collected lines together, as soon as the pipe takes them.
+    For a legacy server in this process, the pipe is a queue. Requests that cannot be written as JSON have a task.
 
     Args:
         wind_down: the end of the connection, which waits for requests.

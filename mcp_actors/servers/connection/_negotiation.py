@@ -1,35 +1,21 @@
 """Negotiate the protocol era with a server, in limited time.
 
-Servers of the legacy era may ignore, refuse, or die of ``server/discover``; silence may mean a slow start.
-`Negotiation` agrees on an era for each connect; `ConnectLimits` bounds each attempt, and the wait of callers.
+A legacy server may ignore, refuse, or die of ``server/discover``; silence may also mean a slow start. `Negotiation`
+agrees on an era for each connect, and `ConnectLimits` bounds each attempt. The first usable result decides.
 
-Theory of operation
--------------------
-=================================================  ===============================================================
-a process                                          then
-=================================================  ===============================================================
-reads ``server/discover``, stays silent            also gets ``initialize``, on the same connection
-answers with an error that lists only versions     is not asked again; the connect fails
-without a handshake
-answers with another error, or without a modern    also gets ``initialize``, at once
-version
-exits                                              is started again as a legacy server: some servers exit at
-                                                   ``server/discover``, and those of the Python SDK before 1.9 at
-                                                   the next message
-stays silent until all time-outs have expired      is started again as a legacy server
-=================================================  ===============================================================
+=================================================  ====================================================
+a process that was sent ``server/discover``        then
+=================================================  ====================================================
+stays silent                                       is also sent ``initialize``, on the same connection
+is still silent when all time-outs have expired    is started again as a legacy server
+exits                                              is started again as a legacy server
+refuses, with no version that has ``initialize``   gets no further request; the connect fails
+refuses otherwise, or names no modern version      is also sent ``initialize``, at once
+=================================================  ====================================================
 
-The first usable result decides.
-
-Over HTTP and in process, ``initialize`` follows an error, an answer without a modern version, or no answer in time. If
-an error lists a modern version of this client, ``server/discover`` is repeated with the version. If an error lists only
-versions without a handshake, the connect fails. A failure of the transport says nothing about the era, and ends the
-connect. If a gateway opens the server for a client that answers questions, ``initialize`` comes first
-(`NextConnect.legacy_first`), and ``server/discover`` follows a refusal.
-
-Owns: the tasks that watch a process until connected; requests run in tasks of the connection.
-Writes: in the record, how the next connect begins, the connecting link, and the overdue warning. Ends the server's
-`Turn` to connect, and a link whose process has exited.
+Owns: the tasks that watch a process until connected.
+Writes: the record (first era of the next connect, connecting link, overdue warning). Ends the server's `Turn` to
+connect, and a link whose process has exited.
 Calls: config, servers, transports.
 """
 
@@ -94,7 +80,11 @@ DISCOVER_TIMEOUT: Final = 10.0
 
 
 class Negotiation:
-    """The eras that one connect tries; records the first era of the next connect."""
+    """The eras that one connect tries; records the first era of the next connect.
+
+    If a gateway opens the server for a client that answers questions, ``initialize`` comes first
+    (`NextConnect.legacy_first`).
+    """
 
     def __init__(self, record: ConnectionRecord) -> None:
         self._record = record
@@ -176,7 +166,13 @@ class Negotiation:
         await session.notify(INITIALIZED)
 
     async def _ask(self, session: ConnectionSession) -> None:
-        """Send ``server/discover``, then ``initialize`` unless the answer names a modern version."""
+        """Send ``server/discover``, then ``initialize`` unless the answer names a modern version.
+
+        ``initialize`` also follows an error, and a missing answer (`DISCOVER_TIMEOUT`). If an error lists a modern
+        version of this client, ``server/discover`` is repeated with the version. If an error lists only versions
+        without a handshake, the connect fails. A failure of the transport says nothing about the era, and ends the
+        connect.
+        """
         version = LATEST_MODERN_VERSION
         for again in (True, False):
             refusal = None
@@ -334,7 +330,10 @@ def _no_common_version(error: Exception) -> bool:
 
 
 def _exited_after_discover(link: Link) -> bool:
-    """Return True if ``server/discover`` made a process exit; False if unread, or if the process was killed."""
+    """Return True if ``server/discover`` made a process exit; False if unread, or if the process was killed.
+
+    Some servers exit at ``server/discover``, and those of the Python SDK before 1.9 at the next message.
+    """
     heard = link.heard is not False  # unless reported otherwise, assume that the request was read
     killed = (-signal.SIGKILL, -signal.SIGTERM)  # by an operator, or for lack of memory
     return link.lifeline.lost and link.lifeline.failure is None and heard and link.obituary().exit_code not in killed

@@ -7,11 +7,10 @@ legacy    one request per resource and connection           arrive unasked
 modern    one stream and one task per subscription          one stream per connection (`ChangeStream`)
 ========  ================================================  ==============================================
 
-A caller's `Subscribe` goes through the mailbox: like any request it has a deadline, and waits while the server is down.
-Tasks of the connection send the same message again for earlier subscriptions, and for ended streams. A caller gets the
-error of a failure; tasks log and repeat failed attempts, unless refused.
+The hard part is gaps. A server never repeats a change, so after a gap every list and every subscribed resource counts
+as changed.
 
-Owns: what one connection has subscribed to, and its streams, with tasks in `MessageRelay.tasks`.
+Owns: the subscribed resources and the streams of one connection, with tasks in `MessageRelay.tasks`.
 Writes: `Subscription` (changes, missed changes, refusals); `NotificationsMissed` to listeners; the mailbox; the log.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
@@ -74,7 +73,11 @@ UNSUBSCRIBE_TIMEOUT: Final = 1.0
 
 @define(eq=False)
 class Subscribe(Request[None]):
-    """Subscribe to resources."""
+    """Subscribe to resources.
+
+    Like any request, a `Subscribe` has a deadline, and waits while the server is down. Tasks of the connection send
+    `Subscribe` again for earlier subscriptions, and for ended streams.
+    """
 
     subscription: Subscription
 

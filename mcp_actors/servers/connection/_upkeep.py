@@ -1,12 +1,12 @@
 """Keep a connection up to date: lists, age, and sign-in.
 
-Each task must neither overload its server nor go silent: `Pace` delays requests for changed lists, failed attempts are
-repeated with a back-off (`keep_trying`), and a person is rarely asked to sign in. A connection that is too old, or
-unused for too long, is reported (`report_lifetime`).
+A task must neither overload its server nor give up silently: `Pace` delays requests for changed lists, and failed
+attempts are repeated with a back-off (`keep_trying`). A connection that is too old, or unused for too long, is reported
+(`report_lifetime`). A person is rarely asked to sign in.
 
 Owns: nothing; the actor starts the tasks.
-Writes: the mailbox, with lists to request; staleness and retirement in the record; all deadlines of the server, stopped
-while a person signs in; the store of tokens; the log.
+Writes: the mailbox, with requests for lists; the record (stale lists, a retired connection); all deadlines of the
+server, stopped while a person signs in; the store of tokens; the log.
 Calls: auth, config, servers, servers.requests, transports.
 """
 
