@@ -1,26 +1,7 @@
 """Health of a server and of its connections.
 
-`ConnectionHealth` counts failures since the last answer, schedules checks and decides on restarts. The hard part is a
-process that is busy, suspended, or gone while another process holds its pipes.
-
-Theory of operation
--------------------
-A task of each connection checks (`keep_checking`) until the connection ends; the results stay here. Checks
-take the control lane of the mailbox, past a full queue and without a slot of ``max_in_flight``. Any answer resets the
-failures. With checks enabled (``HealthPolicy.interval``), a request that timed out without a byte from the server
-counts as a failure and triggers a check at once. While all is well, a call costs one comparison.
-
-`Ladder` says when a restart is due. `ConnectionHealth.verdict` allows a restart only if
-
-- the process is suspended, or
-- the other side is a gateway of this package, which answers checks itself, or
-- no byte has come for ``HealthPolicy.silence`` (None: never), and no earlier request, which might keep the
-  server busy, is within its deadline.
-
-A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a helper. One
-check follows, and without an answer the connection is lost at once, unless an earlier request still waits and the other
-process may be the server. If the check is answered, the other process is the server. Nothing reports the exit of this
-process, so each later failure starts a search for it. If the process is gone, the connection is lost at once.
+`ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts. The hard part is a
+process that is busy, suspended, or gone while another process holds its pipes (`ConnectionHealth.verdict`).
 
 Owns: failures, checks and results of each connection; the link while the connection serves.
 Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.
@@ -49,6 +30,9 @@ if TYPE_CHECKING:
 @define(eq=False, repr=False)
 class ConnectionHealth:
     """The health of one connection, kept across reconnects.
+
+    A task of the connection checks until the end (`keep_checking`). Checks take the control lane of the mailbox, past a
+    full queue and without a slot. Any answer resets the failures.
 
     `policy` is replaced with the configuration. `on_change`, called when the condition changes, is set by the record.
     `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor,
@@ -124,7 +108,10 @@ class ConnectionHealth:
                 self.on_change()
 
     def timed_out(self, asked: float, error: Exception) -> None:
-        """Count a request that timed out. A server that has sent anything since `asked` is only slow."""
+        """Count a request that timed out. A server that has sent anything since `asked` is only slow.
+
+        With checks enabled (``HealthPolicy.interval``), the next check is due at once.
+        """
         if self._link is not None and self._link.lifeline.heard_at <= asked and self.policy.interval is not None:
             self.failed(asked, error)
             self._check_by(trio.current_time())
@@ -176,7 +163,21 @@ class ConnectionHealth:
         self.on_change()
 
     async def verdict(self) -> Verdict | None:
-        """Return the step to take now, or None. See the theory of operation at the top of the file."""
+        """Return the step to take now, or None.
+
+        A step that is due by failures (`Ladder`) is allowed only if
+
+        - the process is suspended, or
+        - the other side is a gateway of this package, which answers checks itself, or
+        - no byte has come for ``HealthPolicy.silence`` (None: never), and no earlier request, which might keep the
+          server busy, is within its deadline.
+
+        A process may exit while another holds the pipes: a wrapper with the server as a child, or a server with a
+        helper. One check follows, and without an answer the connection is lost at once, unless an earlier request still
+        waits and the other process may be the server. If the check is answered, the other process is the server.
+        Nothing reports the exit of this server, so each later failure starts a search for the process. If the process
+        is gone, the connection is lost at once.
+        """
         assert self._link is not None
         due = self.ladder.verdict(self.policy)
         if self._link.lifeline.exited and not self.ladder.here:

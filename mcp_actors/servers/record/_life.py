@@ -1,7 +1,7 @@
 """States of a server and of its connections, and their reasons.
 
-`ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the best connection as the state of the
-server, and holds the current wish (`Wanted`): to run, rest, stop or leave.
+`ConnectionLife` folds the events of one actor into a state. `ServerLife` shows the state of the best connection, and
+holds the current wish about the server (`Wanted`): to run, rest, stop or leave.
 
 Owns: the state, the errors, the wish, and the `trio.Event` that wakes waiting tasks.
 Writes: the log (an overdue connect); events, through the given function.

@@ -1,34 +1,25 @@
 """Lasting parts of a server and of its connections.
 
 Connections come and go; waiting requests, subscriptions, accepted tools and the log level stay. Actors, refs, health
-checks and the group share one record, and the hard part is to keep a single writer for each part.
+checks and the group share one record. The hard part is to keep a single writer for each part.
 
-Theory of operation
--------------------
 ::
 
     ServerRecord                     written by
-     ├─ config, required, callbacks  the lifecycle actor, with configure() and move()
-     ├─ life                         itself, by events of connections and wishes of refs and group
+     ├─ config, required, callbacks  the lifecycle actor (`configure`, `move`)
+     ├─ life                         its own methods, by events and wishes
      ├─ catalog, resources,          the connections and their requests
      │  next_connect
      ├─ calls                        the callers of requests
-     └─ connections                  configure()
+     └─ connections                  `configure`
          ├─ ConnectionRecord "shop:1"
-         │   ├─ life, health         themselves, by events, requests and checks of this connection
-         │   ├─ session, read_stderr the actor's incarnation that has the connection
+         │   ├─ life, health         their own methods, by events, requests and checks
+         │   ├─ session, read_stderr the actor that has the connection
          │   └─ listeners            callbacks
          └─ ConnectionRecord "shop:2"
 
-An actor gets the record of one connection and reaches the server through `server`. Each event of a connection may
-change the state of the server. Kernel events arrive through `ServerRecord.follow` (called by `GroupFollower` in
-``group/_open``). Other events, like a change of health, arrive through `ServerLife.take`.
-
-`ServerRecord.release` cuts all references from parts back to the whole. So everything is freed with the last
-`ServerRef` of a program, without the garbage collector.
-
 Owns: the records of a server and of each connection; the roster of a group keeps them.
-Writes: the log; events, through the given function. Nothing is sent and no task is started here.
+Writes: the log; events, through the given function. Sends nothing and starts no task.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """
 
@@ -169,6 +160,8 @@ class NextConnect:
 
 class ConnectionRecord:
     """The lasting parts of one connection, which an actor connects again and again.
+
+    The actor gets this record, and reaches the server through `server`.
 
     `config`, `calls`, `catalog`, `next_connect` and `subscriptions` belong to the server; a spare connection
     (`ServerRecord.spare`) has a catalog, a next connect and (empty) subscriptions of its own.
@@ -420,7 +413,11 @@ class ServerRecord:
         return life.ignored and life.state in ("pending", "stopped")
 
     def follow(self, event: Event) -> Sequence[ServerEvent]:
-        """Apply an event of an actor of this server. Return the events to emit for changes of state."""
+        """Apply an event of an actor of this server. Return the events to emit for changes of state.
+
+        Called by `GroupFollower` (``group/_open``). Other events, like a change of health, arrive through
+        `ServerLife.take`.
+        """
         whole = event.actor == self.config.name
         lives = (each.life for each in self.connections)
         changes = self.life.follow(
@@ -447,7 +444,11 @@ class ServerRecord:
         self.calls.deadlines.observed = Observed(name, observers, lists, describe) if observers else None
 
     def release(self) -> None:
-        """Release all references to the server, which was removed or whose group has ended."""
+        """Release all references to the server, which was removed or whose group has ended.
+
+        No part refers to the whole any more. So everything is freed with the last `ServerRef` of a program, without the
+        garbage collector.
+        """
         self.life.release()
         self.subscriptions.close()
         self.listeners.clear()

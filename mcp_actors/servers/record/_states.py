@@ -1,8 +1,7 @@
 """Events about servers, and the states of a server with all transitions.
 
-The state of a connection is the fold of the events of an actor and a few more (`HealthChanged`, `Recovered`, and a
-`Stopped` where no actor runs). `next_state` makes one step by the table `TRANSITIONS`; a forbidden step is a bug. The
-table is not for servers with replicas: another connection may become the best, whose state the server shows.
+`next_state` folds events into the state of a connection, by the table `TRANSITIONS`; any other step is a bug. A server
+with replicas shows the state of its best connection, and may skip steps of the table.
 
 Owns: nothing; values and pure functions.
 Writes: nothing.
@@ -264,6 +263,8 @@ def next_state(
     stopped: ServerState = "stopped",
 ) -> ServerState:
     """Return the state after an event of the server's actor.
+
+    Some events have no actor: `HealthChanged`, `Recovered`, and a `Stopped` where no actor runs.
 
     `serving` is the state while connected: ``ready``, or worse for problems with tools or health. `parked` is
     ``failed`` or ``needs_auth``. `stopped` is ``stopped``, or ``pending`` for an idle server.

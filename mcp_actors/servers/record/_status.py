@@ -1,6 +1,6 @@
 """Snapshots of a server: state, capabilities and description.
 
-Frozen values for programs, also as JSON (`ServerStatus.to_json`). `require`, at the end, refuses a request for a
+Snapshots are frozen values for programs, also as JSON (`ServerStatus.to_json`). `require` refuses a request for a
 capability that the server lacks.
 
 Owns: nothing.

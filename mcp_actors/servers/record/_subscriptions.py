@@ -1,15 +1,10 @@
 """Listeners, and subscriptions to resources; both outlive connections.
 
-A server announces no change while reconnecting, or after the stream of changes has ended, and repeats nothing later. A
-renewed subscription therefore reports every resource as changed once (`ResourceUpdated.missed`).
+A subscription collects changed resources for its reader. The hard part is gaps: a server announces no change while
+reconnecting, or after the stream of changes has ended, and repeats nothing later. A renewed subscription therefore
+reports every resource as changed once (`ResourceUpdated.missed`).
 
-Theory of operation
--------------------
-A subscription collects changed resources for its reader, each at most once, because a change is only a reason to read
-again. `Subscriptions` keeps all subscriptions of a server. A new connection renews the accepted subscriptions
-(`SubscribingConnection`); with replicas, only the longest serving connection does.
-
-Owns: waiting changes and listeners; `open_incoming` opens a nursery for most tasks of a connection.
+Owns: waiting changes, listeners, and the nursery for most tasks of a connection (`open_incoming`).
 Writes: the log, for a listener that raises.
 Calls: nothing.
 """
@@ -68,7 +63,8 @@ class Subscription:
     """Changes of resources of one server, as an async iterator; `ServerRef.subscribe` yields it.
 
     ``async for`` yields one `ResourceUpdated` after another, and continues across restarts of the server. Several
-    unread changes of one resource are merged. The iteration ends with the group, or with the ``subscribe`` block.
+    unread changes of one resource are merged, because a change is only a reason to read again. The iteration ends with
+    the group, or with the ``subscribe`` block.
     """
 
     def __init__(self, uris: tuple[str, ...], unavailable: Callable[[], ServerUnavailable | None]) -> None:

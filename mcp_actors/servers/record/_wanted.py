@@ -1,19 +1,10 @@
 """Wishes about a server, and the next step towards them.
 
 Callers, the lifecycle actor and the end of a group may want different things at once, and each caller must learn the
-fate of its own wish. Everything here is a frozen value or a pure function, without a clock.
+fate of its own wish. So each wish has a number. `due` returns the next step towards the latest wish; a verdict compares
+numbers, and says what has become of one wish.
 
-Theory of operation
--------------------
-`Wanted` is one frozen value for each server (`ServerLife.wanted`), with one writer (`ServerLife.want`). Each new value
-is a wish and has the next number; only `used` and `moved` keep the number. Each incarnation of an actor notes the
-number under which it began. `due` compares the wanted with the actual state; one loop for each server carries out the
-steps (``group/_loop.py``). A verdict compares numbers and says what has become of one caller's wish, whatever else was
-wished since.
-
-Supervisors, not wishes, restart a failed server.
-
-Owns: nothing.
+Owns: nothing; values and pure functions, without a clock.
 Writes: nothing.
 Calls: _states.
 """
@@ -42,6 +33,9 @@ UP: Final[frozenset[ServerState]] = CONNECTED | {"connecting", "backoff", "stopp
 @frozen
 class Wanted:
     """The current wish about a server, as one value.
+
+    Each server has one such value (`ServerLife.wanted`), with one writer (`ServerLife.want`). Each new value is a wish
+    and has the next number; only `used` and `moved` keep the number.
 
     Attributes:
         config: the wanted configuration. The record keeps the previous one until the connection with it has ended.
@@ -154,6 +148,9 @@ the configuration. ``renew``: end a connection that is too old. ``start``: conne
 
 def due(wanted: Wanted, seen: Sequence[Seen], *, current: bool, kept: bool) -> Step | None:
     """Return the next step towards the wish; None if nothing is left to do.
+
+    One loop for each server carries out the steps (``group/_loop.py``). Supervisors, not wishes, restart a failed
+    server.
 
     `current` is True if the server has the wanted configuration. `kept` is True if requests wait although no connection
     follows by itself; a stop must then refuse them.
