@@ -1,12 +1,11 @@
 """Send a request: attempts, retries, and the caller's errors.
 
-A request is one or more *attempts*: one message each to the server's actor or, for an isolated retry, to an actor with
-a connection of its own. The server's state and circuit breaker decide whether an attempt is made, ``_rules`` decides
-whether another follows, and ``_deadlines`` limits the time of all attempts together. Attempts and middleware (`Around`)
-run in the caller's task. The first attempt of a `PendingRequest` may run without a task.
+A request is one or more *attempts*, each usually one message to the server's actor. The server's state and circuit
+breaker decide whether an attempt is made; ``_rules`` decides whether another follows. Retries and middleware run in the
+caller's task, and end if the caller is cancelled.
 
-Owns: the attempts of one request; for an isolated retry an actor with background tasks.
-Writes: the shared values of all requests (`PolicyState`), health after answers, the wish of a lazy server, and the log.
+Owns: the attempts of one request; an actor with tasks, for a retry with its own connection (`RetryPolicy.isolated`).
+Writes: values shared by all requests (`PolicyState`); health, after answers; the wish of a lazy server; the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _operations.
 """
 

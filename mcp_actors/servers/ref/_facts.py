@@ -1,7 +1,7 @@
 """Facts about a server that programs read through any reference.
 
-The base of `ServerRef` and of the views in ``bridge`` and ``sync``. Members may be read in any thread: each reads
-single values, or copies made in one step.
+`ServerFacts` is the base of `ServerRef`, and of the views in ``bridge`` and ``sync``. Any thread may read the members:
+each reads single values, or copies made in one step.
 
 Owns: nothing.
 Writes: nothing.

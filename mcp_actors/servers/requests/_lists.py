@@ -1,9 +1,8 @@
 """Fetch all pages of a list, within the server's limits.
 
 A server may list thousands of items, oversized items, or pages without an end. A bad item is left out and reported to
-the catalogue; the rest of its page is kept. A list that is too large raises `LimitExceeded`. To validate thousands of
-items takes a tenth of a second, so items are validated in small parts, with checkpoints between. If a page of at most
-``Limits.max_list_bytes`` cannot be parsed, its items are parsed one by one.
+the catalogue; the rest of its page is kept. A list that is too large raises `LimitExceeded`. Items are validated in
+small parts, with checkpoints between.
 
 Owns: nothing.
 Writes: the lists of resources and prompts in the record; reports to the catalogue.
@@ -61,7 +60,7 @@ MAX_PAGES: Final = 1000
 """Stops a list that never ends. The largest servers list some hundred tools."""
 
 ITEMS_A_STEP: Final = 16
-"""Items validated in one step: tools of common size take half a millisecond."""
+"""Items validated in one step: tools of common size take half a millisecond, thousands a tenth of a second."""
 
 
 @frozen(eq=False)

@@ -1,8 +1,7 @@
 """Messages that call and list tools, and middleware around a call.
 
-If the catalogue changes while a call waits in the mailbox, the call is checked again before the send. If a modern
-server refuses the headers of a call, the tools are listed again. `Around` runs the program's middleware, which may send
-any number of messages for one call.
+A call may wait in the mailbox while the catalogue changes; then the call is checked again before the send. `Around`
+runs the program's middleware, which may send any number of messages for one call.
 
 Owns: nothing; an `Around` runs in the task of its caller.
 Writes: the catalogue, the tools of a modern session, and the log (tools left out for their headers).

@@ -1,7 +1,7 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-Checks and log levels go through the mailbox of the actor. Only `keep_checking` ends a connection, by calling its
-argument `end`. Since 2026-07-28 neither levels nor roots are sent; requests carry the level (`meta_for`).
+Checks and log levels go through the mailbox of the actor. Since 2026-07-28 a client sends neither a log level nor a
+notice of changed roots; each request carries the level (`meta_for`).
 
 Owns: nothing; the actor runs `keep_checking` and `keep_log_level` as tasks of a connection.
 Writes: the health of the record, the log level for later connections, and the log.
