@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from . import instructions
-from .instructions import compare, compare_gateway, counted
-from .peers import CALLERS, OURS
+from .instructions import compare, compare_gateway, compare_with_floor, counted
+from .peers import BY_HAND, CALLERS, OURS
 from .peers.contest import Contestant
 
 TOLD = "PID 7: python -m x\n\n  Totals:         Ir \n   Th 1  346,828,084 \n   Th 2          916 \n\n"
@@ -52,6 +52,13 @@ def test_a_call_that_takes_more_instructions_than_its_bound_is_a_failure(kind: s
         found = {(OURS, kind): [ours * each for each in theirs], ("mcp.Client", kind): theirs}
         verdicts = [each.verdict for each in compare(kind, "stdio", found) if ", to " in each.name]
         assert verdicts == [verdict] * len(CALLERS)
+
+
+def test_a_call_over_http_that_takes_more_instructions_than_its_bound_is_a_failure() -> None:
+    for factor, verdict in ((1.0, "PASS"), (1.02, "FAIL")):
+        ours = [1000 * factor * each for each in (1_380, 1_350, 1_640)]
+        figures = compare_with_floor("json", {BY_HAND: [300_000.0] * 3, OURS: ours})
+        assert [each.verdict for each in figures] == [*[""] * 3, *[verdict] * 3, *[""] * 3]
 
 
 @pytest.mark.parametrize(("way", "bound"), [("stdio", 2.0), ("HTTP", 2.5), ("socket", 3.0)])
