@@ -1,11 +1,10 @@
 """Offer a group to Microsoft's Agent Framework as a context provider.
 
-The framework shows the model one list of tools, and looks up calls in the same list. A chat middleware updates the list
-before each request to the model. A run may begin with an approved call, before any request, so tools are added before
-the run.
+The tools of a group may change during a run. The framework shows the model a list of tools, and looks up calls in the
+same list. So a chat middleware updates the list before each request to the model.
 
 Owns: nothing; tools are not kept between runs.
-Writes: the list of tools in the options of a run.
+Writes: the list of tools, the middleware and the instructions of a run.
 Calls: bridge, config, _offer.
 """
 
@@ -48,9 +47,9 @@ MCP_TOOL_OPTIONS: Final = {
 class AgentFrameworkProvider(ContextProvider):
     """A group of servers, for ``Agent(context_providers=[…])`` of Agent Framework (``agent-framework-core``).
 
-    The tools are those of the group at each turn of a run, under their public names; of two tools with the same name,
-    the agent's. The predicate of a `ToolFilter` gets the agent and the ``AgentSession`` of the run. Agents and runs may
-    share a provider, which owns no connection.
+    At each turn of a run, the agent is offered its own tools and the current tools of the group, under their public
+    names. A tool of the agent hides a tool of the group with the same name. The predicate of a `ToolFilter` gets the
+    agent and the ``AgentSession`` of the run. Agents and runs may share a provider, which owns no connection.
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
     says the same, and links are texts. ``_meta`` is in ``additional_properties``. A tool that reports a failure raises

@@ -41,13 +41,13 @@ async def langchain_tools(
 ) -> list[StructuredTool]:
     """Return the current tools of a group as tools of LangChain, under their public names.
 
-    A loop may call this at each turn: with ``tool_cache``, no request is sent to a server. A `LangChainMiddleware`
-    shows the tools of each turn to an agent that is built once.
+    The loop of an agent may call this function at each turn: with ``tool_cache``, no request is sent to a server. A
+    `LangChainMiddleware` shows the tools of each turn to an agent that is built once.
 
     The message of a tool holds a text, or blocks if the result has several parts or is not text. Structured content
     becomes a text, and is left out if another text says the same. The artifact is the whole result, as on the wire. A
-    tool that reports a failure raises ``ToolException``. If ``handle_tool_error`` is set, errors of the call
-    (`McpActorsError`, `mcp.MCPError`) become the cause of a ``ToolException`` too; otherwise they are raised unchanged.
+    tool that reports a failure raises ``ToolException``. Errors of the call (`McpActorsError`, `mcp.MCPError`) are
+    raised unchanged, or, with ``handle_tool_error``, become the cause of a ``ToolException``.
 
     **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
     awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.

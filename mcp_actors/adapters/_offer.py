@@ -1,8 +1,7 @@
 """Choose servers of a group, and offer their tools, prompts and resources.
 
-Frameworks differ in their types, and may show a model only some parts of a result. All adapters share `Offer`, which
-lists and calls tools, and `parts_of`, which makes parts that all frameworks show. `check_options` and `Approvals` read
-the options of a framework.
+All adapters share `Offer`, which lists and calls the tools of a group. A framework may show a model only some parts of
+a result, so `parts_of` makes parts that all frameworks show.
 
 Owns: nothing; the group is the program's.
 Writes: the log.

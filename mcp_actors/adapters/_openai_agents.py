@@ -1,7 +1,7 @@
 """Offer a group to the OpenAI Agents SDK as one server.
 
-The SDK knows a tool by one name. The options of this adapter may name a tool by its public name or by its name on the
-server, so guardrails, approvals and meta resolvers are called with both names in turn, until an answer decides.
+The SDK knows a tool by its public name, but the options of a program may name a tool as its server does. So guardrails,
+approval functions and resolvers are called with both names in turn, until an answer decides.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agents.tool import ToolErrorFunction
     from agents.tool_context import ToolContext
 
-# The options of `agents.mcp.MCPServer` and its subclasses: those carried out, then for each remedy those refused.
+# The options of `agents.mcp.MCPServer` and its subclasses: first the supported ones, then for each remedy the refused.
 MCP_SERVER_OPTIONS: Final = {
     CARRIED_OUT: "name require_approval failure_error_function use_structured_content tool_meta_resolver "
     "custom_data_extractor tool_input_guardrails tool_output_guardrails",

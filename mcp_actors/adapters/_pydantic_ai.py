@@ -1,8 +1,7 @@
 """Offer a group to Pydantic AI as a toolset.
 
 Durable execution is the hard part: a recovery runs the code of a workflow again, and only results of its steps are
-recorded. Pydantic AI turns calls into steps only for three classes of toolsets. `PydanticAIToolset` derives from one of
-the three, `DynamicToolset`, which needs no dependency of ``pydantic_ai.mcp``.
+recorded. Pydantic AI turns the calls of a `DynamicToolset` into steps, so `PydanticAIToolset` is a subclass.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.
@@ -50,9 +49,9 @@ _Behavior: TypeAlias = Literal["retry", "failed", "error"]
 _BEHAVIORS: Final = ("retry", "failed", "error")
 
 _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
-"""Arguments are checked against the tool's own schema when it is called."""
+"""Accepts all arguments: a call checks them against the tool's own schema."""
 
-# The options of `pydantic_ai.mcp.MCPToolset`: those carried out, then for each remedy those refused.
+# The options of `pydantic_ai.mcp.MCPToolset`: first the supported ones, then for each remedy the refused.
 MCP_TOOLSET_OPTIONS: Final = {
     CARRIED_OUT: "id max_retries tool_error_behavior process_tool_call include_instructions include_return_schema",
     "give it to open_servers()": "client client_info",
@@ -77,6 +76,8 @@ ToolCallHook: TypeAlias = Callable[[RunContext[Any], CallToolFn, str, dict[str, 
 """The type of ``process_tool_call``; any ``pydantic_ai.mcp.ProcessToolCallback`` is one."""
 
 
+# Pydantic AI turns calls into steps for three classes of toolsets only. Of the three, `DynamicToolset` needs no
+# dependency of ``pydantic_ai.mcp``.
 class PydanticAIToolset(DynamicToolset[Any]):
     """A group of servers, for ``Agent(toolsets=[…])`` of Pydantic AI.
 
