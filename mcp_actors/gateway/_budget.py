@@ -1,20 +1,11 @@
 """Bound the memory and processes that clients take, and share them fairly.
 
-One budget bounds three sums for all gateways of a run of Trio:
+One budget bounds three sums for all gateways of a run of Trio: the bytes waiting for clients, the bytes of requests in
+flight, and the processes of servers for single sessions. Fairness is the hard part: the clients of one identity (name
+of a token) must not keep out the clients of another.
 
-- **Bytes waiting for clients** are counted exactly. Over the limit, the identity (name of a token) with the most bytes
-  loses log messages, and then its clients that have read nothing for a while are disconnected, the longest first. The
-  identity with the next most bytes follows. If too many bytes still wait, identities over an equal share begin no
-  requests. Over the limit, a result may take bytes that requests in flight leave free.
-- **Bytes of requests in flight** are subtracted from `Budget.room` when a request begins, and not added when it ends.
-  When the room is used up, all are counted again, so a mistake cannot add up.
-- **Processes of servers for single sessions.** Over the limit, the longest idle session ends.
-
-With several identities, no request or process begins if its identity would then hold more bytes or processes than were
-free before.
-
-Owns: the three counts, and the slots of the processes.
-Writes: nothing; asks holders to drop bytes and sessions to end.
+Owns: the three sums, and the slots of the processes.
+Writes: nothing; asks connections to drop bytes, and sessions to end.
 Calls: nothing.
 """
 
@@ -40,24 +31,25 @@ IN_FLIGHT: Final = 256 * 1024 * 1024  # bytes of memory for unanswered requests
 COPIES: Final = 4  # of a request in memory: two in the gateway, two for the server
 CALL_OVERHEAD: Final = 4096  # bytes per request besides the copies
 PROCESSES: Final = 64  # of servers that sessions have for themselves
-STALLED: Final = 3.0  # seconds in which any reading client takes something, even over a slow network
+STALLED: Final = 3.0  # seconds without a byte read, after which a client is not reading: slow networks need less
 REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
     """The budget of a run. Every participant has the ``identity`` of a client; a single identity is "".
 
-    ============  ======================================  =================================================
+    ============  ======================================  ==================================================
     participant   counted                                 asked to
-    ============  ======================================  =================================================
-    holder        bytes for a client (``waiting``)        drop bytes (``give_back``), least ``moved`` first
+    ============  ======================================  ==================================================
+    holder        bytes for a client (``waiting``)        drop bytes (``give_back``), oldest ``moved`` first
     source        bytes of requests (``request_bytes``)   nothing
     owner         a session's ``processes``               end (``outlet.end``) if ``idle_since`` is finite
-    ============  ======================================  =================================================
+    ============  ======================================  ==================================================
 
     Attributes:
         waiting: bytes waiting for clients.
-        room: bytes for further requests before all are counted again. Each request subtracts its size.
+        room: bytes for further requests before all requests are counted again. A request subtracts its size when it
+            begins, and adds nothing when it ends, so a mistake cannot add up.
     """
 
     def __init__(self) -> None:
@@ -89,7 +81,11 @@ class Budget:
             self._dropped = 0
 
     def make_room(self, more: int = 0) -> None:
-        """Make holders give back bytes, until `more` bytes fit or no holder has any to give."""
+        """Make holders give back bytes, until `more` bytes fit or no holder has any to give.
+
+        The identity with the most waiting bytes comes first. Its log messages, and messages kept for a closed HTTP
+        stream, are dropped. Then its clients that have read nothing for a while are disconnected, the longest first.
+        """
         for identity, _ in _sums(self._holders, "waiting").most_common():
             holders = sorted((each for each in self._holders if each.identity == identity), key=lambda each: each.moved)
             for gently in (True, False):
@@ -102,7 +98,7 @@ class Budget:
         """Return True if a result of `size` bytes may wait for its client."""
         if self.waiting + size > WAITING:
             self.make_room(size)
-        over = self.waiting + size - WAITING  # taken from the room of requests
+        over = self.waiting + size - WAITING  # over the limit: taken from what requests leave free
         return over <= 0 or over <= IN_FLIGHT - _sums(self.sources, "request_bytes").total()
 
     # --- what is in flight ------------------------------------------------------------------------------------------
@@ -128,13 +124,19 @@ class Budget:
         return self.room >= 0 or self.refusal(identity, size) is None
 
     def _left(self, limit: int, held: Counter[str], identity: str) -> int:
-        """Return how much more an identity may hold."""
+        """Return how much more an identity may hold.
+
+        With several identities, no request or process begins if its identity would then hold more than was free before.
+        """
         return limit - held.total() - (held[identity] if identity else 0)
 
     # --- processes of servers that sessions have for themselves -----------------------------------------------------
 
     def reserve(self, owner: Any) -> bool:
-        """Reserve a session's processes, ending idle sessions if needed. Return False if there are too many."""
+        """Reserve a session's processes, ending idle sessions if needed. Return False if there are too many.
+
+        The longest idle session of the identity with the most processes ends first.
+        """
         while self._left(PROCESSES, held := _sums(self._owners, "processes"), owner.identity) < owner.processes:
             hit = max((owner.identity, *held), key=held.__getitem__)  # has most; on a tie, the owner's
             found = [each for each in self._owners if each.identity in (hit, owner.identity)]

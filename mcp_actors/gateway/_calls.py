@@ -1,9 +1,8 @@
 """Forward a client's request to a server, or refuse the request.
 
-The task that reads from the client sends the call, and the task that reads from the server writes the answer; a plain
-call wakes no third task. A task of the session takes over if the first attempt fails, the result is large, log messages
-come first, or a legacy client must be asked for input. A client that uses this package may repeat a request whose
-error says ``not_sent``, so `error_of` never says ``not_sent`` of a request already carried out.
+A plain call wakes no third task: the task that reads from the client sends the request, and the task that reads from
+the server writes the answer. A client of this package may repeat a request whose error says ``not_sent``, so no error
+says ``not_sent`` of a request already carried out.
 
 Owns: one request of a client, until answered or withdrawn.
 Writes: the answer, through the session of the client.

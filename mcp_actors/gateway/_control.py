@@ -1,21 +1,21 @@
 """Answer ``mcp-actors status``, ``restart`` and the like in a daemon.
 
 Commands have their own socket: a program in a sandbox gets the clients' socket only, and can stop or reload nothing. A
-connection carries one request, a line such as ``{"do": "restart", "file": "/home/me/mcp.json", "servers": ["docs"]}``.
-Without names a request is about all servers, and a ``stop`` about the daemon. The answer is lines, then the connection
-ends:
+connection carries one request, a line of JSON, and the lines of the answer::
 
-- ``{"other": true}`` alone: this daemon serves another file.
-- ``{"server": "docs", "state": "ready", "error": null}`` for each server, as soon as its change is complete;
-  ``{"reload": {…}}``, ``{"status": {…}}``, ``{"server": …, "stderr": …}``, ``{"page": …, "file": …}`` for other
-  requests.
-- ``{"waiting": ["time"]}`` in each second without another line: slow, but not hung.
-- ``{"error": "…"}`` if the request is refused or fails as a whole.
-- ``{"done": true}`` at the end. A ``stop`` of the daemon ends without this line, once the servers have ended.
+    {"do": "restart", "file": "/home/me/mcp.json",    request; without names, about all servers
+     "servers": ["docs"]}                             (a "stop" without names is about the daemon)
 
-A peer that breaks a bound ends only its own connection.
+    {"waiting": ["docs"]}                             in each second without another line: slow, but not hung
+    {"server": "docs", "state": "ready",              for each server, as soon as its change is complete
+     "error": null}
+    {"reload": {…}}, {"status": {…}},                 for other requests
+    {"server": …, "stderr": …}, {"page": …, "file": …}
+    {"error": "…"}                                    the request is refused, or fails as a whole
+    {"done": true}                                    the end; a stopped daemon ends the connection instead
+    {"other": true}                                   the whole answer of a daemon that serves another file
 
-Owns: the connections, each read and written by one task, and the tasks of changes.
+Owns: the connections of commands, and a task for each connection and each change.
 Writes: answers. On request, starts and stops servers, and reloads the file.
 Calls: observe, servers, _daemon, _front, _listen.
 """
@@ -137,7 +137,7 @@ class _Control:
                 else:
                     await self._answer(stream)
         except* (trio.BrokenResourceError, trio.TooSlowError, OSError):
-            pass  # the peer has left, or breaks a bound
+            pass  # the peer has left, or breaks a bound; other connections go on
         except* Exception as group:
             logger.error("control socket: a request failed", exc_info=group)
         finally:

@@ -1,15 +1,11 @@
 """Find the files of a daemon, connect to it, or start it.
 
-A daemon serves a configuration file to all editors. Two hundred clients may start at once and be killed at any moment,
-yet one daemon must run. A daemon inherits an exclusive lock, which lasts as long as the daemon. Its files are named by
-a hash of the user, the configuration file, the server (for ``FILE#server``, a daemon of a single server), the version,
-and the values of the environment variables in the file.
+A daemon serves a configuration file to all editors of a user. Two hundred clients may start at once, and be killed at
+any moment, yet one daemon must run: each daemon holds an exclusive lock. `attach` runs this file without the package,
+so imports are few.
 
-`attach` runs this without the package, so imports are few. The daemon and the command line import this module from the
-package.
-
-Owns: nothing; a started daemon holds the lock itself.
-Writes: lock, log and sockets of a daemon, in a folder of the user's own.
+Owns: nothing; a started daemon inherits the lock.
+Writes: the lock and log of a daemon, in a folder of the user's own; removes the sockets of a killed daemon.
 Calls: nothing.
 """
 
@@ -86,6 +82,9 @@ def folder() -> str:
 
 def names_for(config: str) -> Names:
     """Return the files of a configuration's daemon; `config` is an absolute path, perhaps with ``#server``.
+
+    The files are named by a hash of the user, the configuration file, the server (for ``FILE#server``, a daemon of a
+    single server), the version, and the values of the environment variables in the file.
 
     Raises:
         DaemonRefused: the path is not absolute, the file cannot be read, or the daemon's files have no place.

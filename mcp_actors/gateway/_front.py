@@ -1,9 +1,7 @@
 """Make the lists for clients, and find the server behind a name.
 
-Servers come, go and change their lists at any moment. The group keeps the tools. This file keeps the prompts and
-resources, and requests them again when they may have changed (`Front.follow`). A resource belongs to the first server,
-in configured order, that lists its URI, or else to the first with a matching template. Tools are read from the servers'
-records, because the group's catalogue keeps no icons.
+Servers come, go and change their lists at any moment. The group keeps the tools. `Front` keeps the prompts and
+resources, and requests their lists again when they may have changed.
 
 Owns: the prompts and resources of each server, and a task for each list being requested.
 Writes: its entry in the group's observers; wakes a lazy server whose list a client waits for.
@@ -142,6 +140,7 @@ class Front:
         return tuple(item for item in shared if item["name"] not in hidden)
 
     def _own_tools(self) -> tuple[Json, ...]:
+        # The tools are read from the servers' records, because the group's catalogue keeps no icons.
         refs, tools_shown = self._shown()
         listed = {(ref.name, each.name): each.tool for ref in refs for each in ref._record.catalog.tools}
         shown = [(name, listed.get((tool.server, tool.name))) for tool, name in tools_shown]
@@ -207,6 +206,7 @@ class Front:
             logger.warning("server %r: %.200r is hidden, because %s lists it, too", server, name, owner)
 
     def find_resource(self, uri: str) -> ServerRef | None:
+        """Return the first server, in configured order, that lists a URI, or else has a matching template."""
         if (found := self._owned("resources").get(uri)) is not None:
             return self.group[found[0]]
         for text, (server, _) in self._owned("templates").items():

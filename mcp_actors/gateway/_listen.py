@@ -1,11 +1,10 @@
-"""Accept connections, at a path or over TCP, and end them gracefully.
+"""Accept connections, over unix sockets or TCP, and end them gracefully.
 
-Programs that clean folders remove sockets, and a daemon without its socket can be neither reached nor replaced. So the
-socket of a path is watched, and created again. Waiting connections are accepted before a listener closes, or the system
-would reset them.
+Programs that clean folders may remove a unix socket, so a missing socket is created again. Waiting connections are
+accepted before a listener closes, or the system would reset them.
 
 Owns: the listeners.
-Writes: the socket at a path; options of accepted sockets.
+Writes: unix sockets; options of accepted connections.
 Calls: _daemon.
 """
 
@@ -31,13 +30,13 @@ SHORTAGE: Final = 0.1
 """Seconds until the next try if descriptors are used up."""
 
 SOCKET_POLL: Final = 2.0
-"""Seconds between two looks at the socket of a path."""
+"""Seconds between two checks that a unix socket is still in its place."""
 
 ACCEPT_BACKLOG: Final = 1024
-"""Connections waiting to be accepted at a path: two hundred programs may start at once."""
+"""Connections that may wait at a unix socket: two hundred programs may start at once."""
 
 REFUSAL_LOG_PERIOD: Final = 60.0
-"""Seconds between log lines about refused connections: strangers connect at any rate."""
+"""Seconds between log lines about refused connections: strangers may connect often."""
 
 DRAIN_SECONDS: Final = 30.0
 """Seconds that a stopping gateway waits for connections to end."""
@@ -115,7 +114,8 @@ class Acceptor:
 class KeptSocket(Acceptor):
     """Accepts the connections at the path of a unix socket, which only this user may use.
 
-    Every `SOCKET_POLL`, a missing socket is created again, unless something else is in its place.
+    Every `SOCKET_POLL`, a missing socket is created again, unless something else is in its place: a daemon without its
+    socket can be neither reached nor replaced.
 
     Args:
         path: a socket there is replaced if nothing listens on it.

@@ -1,8 +1,7 @@
 """Admit clients over TCP.
 
-Strangers must not keep clients out. A connection has one try, `HANDSHAKE_SECONDS` and `MAX_LINE` bytes to prove the
-secret and name a server. At most `MAX_UNPROVEN` connections try at a time (``_serve`` counts them); one more replaces
-the oldest: a client with the secret needs its place for one round trip only. Admitted clients do not notice strangers.
+Strangers must not keep clients out. A connection has one try to prove the secret and name a server, of at most
+`HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
 
 Owns: nothing.
 Writes: the lines of the handshake.
@@ -30,7 +29,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_UNPROVEN: Final = 100
-"""Connections without a proof at a time."""
+"""Connections without a proof at a time. One more replaces the oldest: a client proves the secret in one round trip."""
 
 
 @frozen

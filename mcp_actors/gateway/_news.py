@@ -1,8 +1,7 @@
 """Notify a client of changes and of its servers' log messages.
 
-A legacy client subscribes to each resource, sets one log level, and hears of changed lists once initialized. Since
-2026-07-28 a client opens streams of notifications, and may name a log level in each request. Subscriptions, streams and
-the sending of log levels take tasks of the session, whose number is limited.
+A legacy client subscribes to each resource, sets one log level, and is notified of changed lists once initialized.
+Since 2026-07-28 a client opens streams of notifications, and may name a log level in each request.
 
 Owns: the subscriptions, streams and log level of one client, and the web pages that servers ask its user to complete.
 Writes: notifications, through the session; the log levels of servers.

@@ -1,8 +1,7 @@
 """Write to clients, and notice gaps of the event loop.
 
-Bytes are written at once, as far as the client takes them, unless more answers are due (`at_once`). A task writes the
-rest in order, and the `Budget` counts and bounds waiting bytes. After a gap (the event loop did not run for a while)
-clients may have given up unread requests, so the `Heart` notifies all connections.
+A write never waits: a task writes the bytes that a client does not take at once. If the event loop did not run for a
+while (a *gap*), clients may have given up unread requests, so the `Heart` notifies all connections.
 
 Owns: the bytes waiting for each client.
 Writes: one descriptor for each `DescriptorWriter`; the counts of the `Budget`.

@@ -1,10 +1,10 @@
 """Run the servers that each client has for itself.
 
-Each session opens a group of servers that are not shared. The servers may ask a legacy client for input, messages of a
-model and roots, as far as the client can answer. Their log messages reach no other client.
+Each session opens a group of servers that are not shared. The servers may ask a legacy client the questions that it can
+answer (elicitation, sampling, roots). Their log messages reach no other client.
 
 Owns: the group of one client, and the tasks that start the servers.
-Writes: questions and log messages, through the session; `NextConnect` of the servers; `Front.starting` and
+Writes: questions and log messages, through the session; `NextConnect` in the servers' records; `Front.starting` and
 `Front.required`.
 Calls: config, servers, _calls, _front.
 """

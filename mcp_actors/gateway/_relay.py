@@ -1,15 +1,8 @@
 """Pass messages between a client on stdio and one daemon after another.
 
-A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing, and knows the unanswered
-requests. When the daemon ends:
-
-- A request written as a whole fails with the outcome ``unknown``, because the daemon may have carried it out. Requests
-  that are safe to repeat are sent again.
-- The next daemon starts once a line waits for it. It gets the lines that made the session (``initialize``, a log level,
-  subscriptions), then each line not written as a whole, which no daemon has read.
-- Requests of daemons get ids of this program, so late answers never reach another daemon.
-
-`attach` runs this file without the package, so imports are few.
+A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. The end of a daemon is the
+hard part: the next daemon gets the lines that made the session, then the lines that no daemon has read. `attach` runs
+this file without the package, so imports are few.
 
 Owns: one session: its unanswered requests, and the connection to a daemon.
 Writes: stdout, stderr, and the socket; starts a daemon.
@@ -35,7 +28,7 @@ if TYPE_CHECKING:
 
 # --- Lines and ids ----------------------------------------------------------------------------------------------------
 
-START: Final = b'{"jsonrpc":"2.0","id":'  # of a message with an id, as daemons write it
+START: Final = b'{"jsonrpc":"2.0","id":'  # how daemons begin a message with an id
 TOOLS_CALL: Final = b',"method":"tools/call"'
 NOTIFICATION_START: Final = b'{"jsonrpc":"2.0","method":"notifications/'
 CANCELLED: Final = "notifications/cancelled"
@@ -46,10 +39,10 @@ class Line:
 
     Attributes:
         id: the id as JSON; empty except for a request.
-        state: the part of the session that the line sets (``PART``) or removes (``-PART``); or empty.
-        again: if unanswered, the next daemon gets the line too.
+        state: the part of the session that the line sets, or, as ``-PART``, removes; empty for other lines.
+        again: safe to repeat: if unanswered, the next daemon gets the line.
         own: only the present daemon gets the line.
-        former: the line that set the part before, until this line is answered.
+        former: the line that set the part before; None once this line is answered.
         written: a daemon may have read the line.
         cancelled: the client does not wait for the answer.
     """
@@ -455,7 +448,10 @@ class RelaySession:
             self._to_host += line + b"\n"
 
     def _ask(self, line: bytes, id: bytes) -> None:
-        """Pass on a request of the daemon, with an id that is new to the client."""
+        """Pass on a request of the daemon, with an id that is new to the client.
+
+        So a late answer never reaches another daemon.
+        """
         if id.startswith(b'"mcp-actors:fence:'):
             self._fences.append(id)
             return

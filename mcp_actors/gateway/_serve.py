@@ -1,14 +1,11 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-The hard part is a request whose cancellation is on its way. A connection therefore reads all available data, up to
-`CLIENT_READ_BYTES`, before beginning a request. After a gap (the process was frozen, or one step took too long)
-requests wait for a *fence* that arrives behind all earlier cancellations: the client's answer to a ``ping``, or the end
-of the stream. Without an answer within `FENCE_TIMEOUT`, held requests fail as not sent.
+The hard part is a request whose cancellation is still on its way. A connection therefore reads all available data
+before a request begins. If the process was frozen, requests wait for the client's answer to a ``ping``, which arrives
+behind all earlier cancellations.
 
-In its first line a client over a unix socket may name one server, and then sees only that server. A client over TCP
-must name a server and prove the secret.
-
-Owns: the task and descriptors of each client, and the counts of clients and unproven connections.
+Owns: the task and descriptors of each client, and the counts of clients and of connections without a proof of the
+secret.
 Writes: answers to clients; the blocking mode of stdin and stdout, restored at the end.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
@@ -79,6 +76,10 @@ FENCE_LIMIT: Final = 20.0
 
 class ClientConnection:
     """The bytes of one client.
+
+    All available data, up to `CLIENT_READ_BYTES`, is read before a request begins. After a gap (the process was frozen,
+    or one step took too long) requests wait for a *fence*, behind all earlier cancellations: the client's answer to a
+    ``ping``, or the end of the stream. Without an answer within `FENCE_TIMEOUT`, held requests fail as not sent.
 
     Args:
         gateway, heart: shared by all connections.

@@ -1,14 +1,11 @@
 """Take the messages of one client, and answer them.
 
-A session takes each message in the step of the reader, and never waits or raises. A request for a server is passed on
-without a task, unless servers must connect first. Lists, new subscriptions and streams take a task.
+A session takes each message in a step of the task that reads, and never waits or raises. A request for a server is
+passed on without a task, unless servers must connect first. Requests and results are passed on unchanged, except for
+their hop-by-hop members.
 
-Requests and results are passed on unchanged, except for hop-by-hop members: ids, progress tokens, ``_meta`` keys of
-``io.modelcontextprotocol``, result types and cache times. Errors of servers lose only the outcome of the request
-(`error_of`).
-
-Owns: the requests of one client in flight, the questions to the client, and the tasks for both.
-Writes: lines to the client's `Outlet`; room and processes in the `Budget`.
+Owns: the requests of one client in flight, the questions of servers to the client, and the tasks for both.
+Writes: lines to the client's `Outlet`; the counts of requests and processes in the `Budget`.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 
@@ -402,6 +399,7 @@ class GatewaySession:
     def _pass_on(
         self, request_id: Id, method: str, params: Json, ref: ServerRef, prepare: Prepare, *given: Any
     ) -> None:
+        """Pass on a request, except for hop-by-hop members: id, progress token, and ``_meta`` keys of `HOP_PREFIX`."""
         meta = params.get("_meta")
         options: Json = {}
         if meta and type(meta) is dict and meta != self._envelope:
@@ -509,6 +507,7 @@ class GatewaySession:
         self.outlet.answer(b'{"jsonrpc":"2.0","id":%b,"result":%b}\n' % (json_id(request_id), text), request_id, 0)
 
     def _written(self, method: str, result: Json) -> bytes:
+        """Return a result in JSON, with the hop-by-hop members of the era: result type, cache times, server info."""
         if self.modern:
             result.setdefault("resultType", "complete")
             result["_meta"] = {**(result.get("_meta") or {}), "io.modelcontextprotocol/serverInfo": self._gateway.info}

@@ -1,9 +1,8 @@
 """Connect a client over stdio to the daemon of a file.
 
-An editor that speaks MCP over stdio runs ``python -I -S …/attach.py --config FILE`` once per session, in place of
-servers, which the daemon runs for all editors. Importing ``mcp_actors`` would take ten times the memory and time, so
-this program makes a package of its folder and runs ``_relay`` there. Python caches the bytecode of imports and not of
-programs, so a separate ``_relay`` saves 2 MB and 10 ms. The command line imports functions of ``_daemon`` from here.
+An editor runs ``python -I -S …/attach.py --config FILE`` once per session, in place of its MCP servers, which the
+daemon runs for all editors. Importing ``mcp_actors`` would take ten times the memory and time, so this program makes a
+package of its folder, and runs ``_relay`` there.
 """
 
 from __future__ import annotations
@@ -13,6 +12,7 @@ import sys
 
 
 def _run() -> int:
+    # Python caches the bytecode of imports, but not of programs, so a separate `_relay` saves 2 MB and 10 ms.
     name = "attached"
     package = type(sys)(name)
     package.__path__ = [os.path.dirname(os.path.abspath(__file__))]
@@ -22,7 +22,7 @@ def _run() -> int:
 
 if __name__ == "__main__":
     sys.exit(_run())
-else:
+else:  # imported by the command line
     from ._daemon import (
         DaemonRefused as DaemonRefused,
         Names as Names,

@@ -1,12 +1,11 @@
 """Decide who may send requests over HTTP.
 
-Tokens, if there are any, are required on loopback too: all users of a machine, and all containers on the host's
-network, reach loopback. Foreign pages must not get in through a browser, so a request's ``Host`` must be a name of the
-gateway (against DNS rebinding), and its ``Origin`` must be allowed. The gateway sends no CORS headers, so a browser
-lets no page of another origin read replies.
+A foreign page must not get in through a user's browser, so the ``Host`` and ``Origin`` of requests are checked. On
+loopback, tokens are required as elsewhere: all users of a machine, and all containers on the host's network, reach
+loopback.
 
 Owns: the tokens (until `HttpDoor.use` replaces them), host names and origins of a gateway.
-Writes: a new file of tokens. Reads such files.
+Writes: a file with a new token. Reads files of tokens.
 Calls: config, _wire.
 """
 
@@ -54,6 +53,8 @@ class Access:
 
     def check_host_and_origin(self, head: Head, own_address: Any) -> None:
         """Check the name under which a request was sent, and the origin of the sending page. Raises `HttpRefused`.
+
+        The gateway sends no CORS headers, so a browser lets no page of another origin read replies.
 
         `own_address` is the address that the client has connected to, as from `socket.getsockname`.
         """

@@ -1,10 +1,8 @@
 """Accept HTTP connections, route requests by path, and end gracefully.
 
-Each identity (name of a client's token) has its own `Gateway` and ``per-identity`` servers, so no log message, change
-or subscription crosses identities. With several identities, log messages of shared servers reach no client.
-
-The end has three parts: ``/readyz`` fails, so balancers send no new requests; then no connection is accepted, and
-everything begun is finished; then all connections are closed. `HttpDoor.drain` does the first two.
+With several identities (names of tokens), each has a `Gateway` and ``per-identity`` servers of its own, so no log
+message, change or subscription crosses identities. When the gateway stops, ``/readyz`` fails first, so balancers send
+no new requests.
 
 Owns: the listeners, the selector of all connections, and the servers of each identity.
 Writes: the tokens of `Access`; replies to probes.
@@ -88,7 +86,8 @@ class HttpDoor:
 
     Attributes:
         find: finds the route of a path that is not in `routes`.
-        several: each identity has its own gateway, because there were several identities at the start.
+        several: each identity has its own gateway, because there were several identities at the start. Then log
+            messages of shared servers reach no client.
         draining: the gateway is about to end.
         on_tokens: called after the tokens have changed.
     """
@@ -252,7 +251,7 @@ class HttpDoor:
         self.date = b"date: %b\r\n" % formatdate(time.time(), usegmt=True).encode("ascii")
 
     def take(self, client: socket.socket) -> None:
-        """Watch one more connection. Its task starts with the first bytes."""
+        """Watch one more connection. Its task starts with the first bytes: silent connections cost no tasks."""
         self.heart.look()
         self._number += 1
         try:

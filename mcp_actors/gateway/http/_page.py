@@ -1,9 +1,8 @@
 """Show people the servers of a gateway on a page.
 
-No text of a server may become script or style. So the Content-Security-Policy allows only the page's own script and
-style, by their hashes; texts are escaped here, and the page's script sets ``textContent``. Browsers send a cookie to
-every port of a host, so signing in exchanges the token for a cookie *and* a path that cannot be guessed
-(``/ui/PATH/``), and requests need both.
+No text of a server may become script or style, so texts are escaped, and the Content-Security-Policy allows only the
+page's own script and style. Browsers send a cookie to every port of a host, so a sign-in is a cookie *and* a path that
+cannot be guessed.
 
 Owns: the sign-ins of each identity, and the last events of each server.
 Writes: replies; a private file that sends a browser to the page, with the token. On request, starts, stops and restarts
@@ -100,6 +99,7 @@ def _hash(name: str) -> str:
     return f"'sha256-{b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
 
 
+# The hashes allow the page's own script and style. The script shows texts by ``textContent``.
 POLICY: Final = (
     f"default-src 'none'; script-src {_hash('script')}; style-src {_hash('style')}; img-src data:; connect-src 'self'; "
     "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -332,7 +332,10 @@ def _indented(value: object) -> str:
 
 
 class StatusPages:
-    """The paths of the page, and the sign-ins. A sign-in ends with its token, or after `SIGN_IN_SECONDS`."""
+    """The paths of the page, and the sign-ins. A sign-in ends with its token, or after `SIGN_IN_SECONDS`.
+
+    Signing in exchanges the token for a cookie and a path (``/ui/PATH/``); requests need both.
+    """
 
     def __init__(self, access: Access, make: Callable[[str], Page]) -> None:
         self._access = access

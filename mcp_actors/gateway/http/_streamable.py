@@ -7,8 +7,8 @@ A POST carries one message, whose headers or ``_meta`` say the era. The eras dif
 ========================  ========================================  ==============================================
 a request                 must match its headers                    names the session begun by ``initialize``
 messages about a request  stream on its reply                       stream on its reply
-other messages            none                                      go to the stream of a GET; kept until one opens
-a closed connection       cancels the request                       cancels nothing; the answer on it is lost
+other messages            none                                      stream on the reply to a GET, or are kept
+a closed connection       cancels the request                       cancels nothing; the answer is lost
 a session                 none                                      ends by DELETE, or unused (`SESSION_SECONDS`)
 ========================  ========================================  ==============================================
 

@@ -1,15 +1,11 @@
 """Read requests from one HTTP connection, and write the reply to each.
 
-One task (`HttpDoor.read`) watches all connections with a selector. A request that arrives whole is taken in a step of
-that task, so most calls wake no other task. Everything else (half a request, chunks, pipelining, errors) goes to the
-connection's own task. The task starts with the first bytes: a flood of silent connections costs no tasks.
-
-Before a request begins, and while a reply is due, the connection checks whether the client has left. A departure behind
-unread bytes is noticed only on Linux. A head is not parsed if the connection's previous head had the same bytes. No
-connection has a timer: `HttpConnection.check`, called every second, ends what takes too long.
+One task (`HttpDoor.read`) watches all connections, and takes a request that has arrived whole in one step, so most
+calls wake no other task. Half a request, chunks, pipelining and errors go to the connection's own task. No request
+begins if its client has left.
 
 Owns: the socket and task of each connection, and the reply in progress.
-Writes: replies; the connection's entries in the `Site` that answers requests, and in the `Heart`.
+Writes: replies; the lists of connections that the `Site` and the `Heart` keep.
 Calls: gateway, transports.
 """
 
@@ -40,7 +36,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_HEAD: Final = 32 * 1024
-"""Bytes of a request line with headers."""
+"""Bytes of a head: the request line and the headers."""
 
 HEAD_SECONDS: Final = 10.0
 """Seconds for a head, from the first byte. Also the longest idle time of a connection without an admitted token."""
@@ -295,6 +291,9 @@ class Site(Protocol):
 
 class HttpConnection:
     """A connection of a client.
+
+    A head with the bytes of the previous head is not parsed again. Before a request begins, and while a reply is due,
+    the connection checks whether the client has left.
 
     Attributes:
         closing: the connection ends after the present reply.
@@ -579,6 +578,7 @@ class HttpConnection:
             self.late = self.site.heart.silence
 
     def check(self, now: float) -> None:
+        """End what takes too long. Called every second, because no connection has a timer."""
         if self.output.waiting and now - self.output.moved > READ_SECONDS:
             self._scope.cancel("the client does not read")
         elif now > self._due:
