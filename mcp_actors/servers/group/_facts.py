@@ -48,8 +48,8 @@ AnyServer = TypeVar("AnyServer", bound=ServerFacts)
 class _Shown:
     """A snapshot and the inputs it was computed from.
 
-    Several threads may compute the snapshot at once (see ``bridge``), so one assignment replaces both. Whichever thread
-    wins, the next reader compares the inputs and notices a stale snapshot.
+    Several threads may compute the snapshot at once (see ``bridge``), so one assignment replaces snapshot and inputs.
+    The next reader compares the inputs, and notices a stale snapshot.
     """
 
     tools: list[tuple[CatalogEntry, ...]]

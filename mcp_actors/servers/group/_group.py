@@ -1,7 +1,7 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-Changes of the set go to the lifecycle actor. `translate` turns kernel errors about the group's supervisor into errors
-about servers.
+Changes of the set of servers go to the lifecycle actor. `translate` turns kernel errors about the group's supervisor
+into errors about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
 Writes: the sources and the roster, when the lifecycle actor applies a reload.

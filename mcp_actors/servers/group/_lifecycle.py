@@ -1,15 +1,8 @@
 """Carry out changes of a group, and run its servers' loops.
 
-A change is completed even if its caller is cancelled half-way, because an actor of the group carries it out.
-
-Theory of operation
--------------------
-*Changes of servers* (start, stop, reconnect, another configuration) are made by the loop of each server (``_loop``).
-*Changes of the set* (add, remove, replace, reload) take turns under `_set_lock`. A turn includes the reading of a
-server's file in the ``catalog_store``, and the connect of a required server in `add`. A turn does not wait until a
-server has left or adopted a configuration, so `_reload_lock` keeps a second reload from beginning before the first has
-ended. A leaving server is gone before its name is added again. Only callers await the connects of optional servers
-(`wait_started`).
+An actor of the group carries out each change, so a change is completed even if its caller is cancelled half-way.
+Changes of one server (start, stop, reconnect, another configuration) are made by the server's loop (``_loop``). Changes
+of the set of servers (add, remove, replace, reload) take turns.
 
 Owns: the loops of all servers, as background tasks of the actor; two locks.
 Writes: the roster, the wishes of servers, and the log. Makes the memory read files.
@@ -51,7 +44,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 MAX_CHANGES: Final = 1000
-"""The most changes under way; further changes wait in the mailbox."""
+"""Changes carried out at a time; further changes wait in the mailbox."""
 
 
 @frozen(eq=False)
@@ -119,6 +112,12 @@ class LifecycleActor(Actor):
 
     Handlers are shielded, and loops have their own tasks, except for `Retire`. The servers' timeouts and the end of the
     group bound every change.
+
+    Changes of the set take turns under `_set_lock`. A turn includes the reading of a server's file in the
+    ``catalog_store``, and the connect of a required server in `add`. A turn does not wait until a server has left or
+    adopted a configuration, so `_reload_lock` keeps a second reload from beginning before the first has ended. A
+    leaving server is gone before its name is added again. Only callers await the connects of optional servers
+    (`wait_started`).
     """
 
     max_in_flight = MAX_CHANGES

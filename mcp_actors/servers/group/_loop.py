@@ -1,18 +1,9 @@
 """Carry out the wishes about each server, one step at a time.
 
-Theory of operation
--------------------
-Each server has at most one loop, so no two steps of a server meet. `ServerLoops.look` carries out the steps that `due`
-derives from the wishes (`Wanted`), until none is left. Only the end of the group cancels a loop. A step that waits
-for requests in flight or for a connect ends early if another wish overtakes it. Then the server's own supervisor
-completes what it has begun, and the loop looks again. So a stop overtakes a connect that hangs. Nothing overtakes the
-drain of a server that leaves.
+A wish (`Wanted`) says what a server should do. Each server has at most one loop, so no two steps of a server meet. A
+stop overtakes a connect that hangs: a newer wish ends a waiting step early.
 
-A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``adopt``: the server's
-own supervisor, which has the policies, is stopped and started again from the changed record, and starts the actor if
-the server should run. The record and the mailbox, with waiting requests, stay.
-
-Owns: the set of busy servers; tasks that drain, and a task for signals.
+Owns: the set of servers whose loop runs; tasks that drain servers, and a task for signals.
 Writes: records, roster and log; wishes, if the group ends or requests wait for a lazy server. At a signal, cancels the
 group's block and raises `SystemExit`.
 Calls: servers, servers.record, servers.ref, _tree.
@@ -62,7 +53,12 @@ class ServerLoops:
         return server.record in self._busy
 
     async def look(self, server: ServerEntry) -> None:
-        """Carry out what is due. Return at once if the server's loop runs: the loop looks again after its step."""
+        """Carry out what is due. Return at once if the server's loop runs: the loop looks again after its step.
+
+        Only the end of the group cancels a loop. A step that waits for requests in flight or for a connect ends early
+        if another wish overtakes it; then the server's own supervisor completes what it has begun. Nothing overtakes
+        the drain of a server that leaves.
+        """
         record, kept = server.record, not server.record.woken  # a dormant supervisor lets requests wait
         if record in self._busy:
             return
@@ -86,7 +82,10 @@ class ServerLoops:
         return due(life.wanted, seen, current=record.current, kept=kept)
 
     async def _carry_out(self, step: Step, server: ServerEntry) -> bool:
-        """Carry out a step. Return True if requests wait although no connection follows by itself (`kept`)."""
+        """Carry out a step. Return True if requests wait although no connection follows by itself (`kept`).
+
+        A restart is ``disconnect``, then ``start``. Another configuration is ``disconnect``, then ``adopt``.
+        """
         match step:
             case "disconnect":
                 connections = server.record.connections
@@ -159,7 +158,10 @@ class ServerLoops:
         return ends and whole
 
     async def _adopt(self, server: ServerEntry) -> bool:
-        """Adopt the configuration, with a new supervisor, which starts the actor if the server should run."""
+        """Adopt the configuration, with a new supervisor, which starts the actor if the server should run.
+
+        The supervisor has the policies, and reads the changed record. Record and mailbox, with waiting requests, stay.
+        """
         record, before = server.record, server.record.config
         if record.woken:  # a start that was overtaken may just have begun an actor
             await server.supervisor.stop_child(server.name, keep_mailbox=True)

@@ -3,18 +3,6 @@
 A file system may hang, a file may be damaged, and a server decides how large its file is. None of this may delay a
 group without bound, hide the tools of another server, or let changed tools count as accepted.
 
-Theory of operation
--------------------
-The task that opens the group reads the files before any server connects, because the first listing of a server is
-compared with its file. The lifecycle actor reads the file of an added server. It reads the new file of a changed server
-if no accepted tools are known. `MemoryActor` writes new listings. Files are read and written in threads, one after the
-other. A hanging file system delays the start and the end of a group by `LOAD_WAIT` and `FLUSH_WAIT`; then the thread is
-abandoned, and unwritten listings are lost. Failed writes are repeated later (`Upkeep`).
-
-Files are read smallest first, so no server crowds out another. With ``on_tool_change="block"`` a file gets more time
-(`PINS_WAIT`), because it holds the accepted tools. If the file cannot be read in time, no tool is accepted, and the
-file stays untouched until tools are approved.
-
 Owns: the files of the ``catalog_store`` for this run; a worker thread.
 Writes: remembered tools and era into records, before the first connect; accepted tools; the log.
 Calls: catalog, kernel, servers, servers.record.
@@ -59,7 +47,7 @@ LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
 
 PINS_WAIT: Final = 10.0
-"""The least such wait for servers with ``on_tool_change="block"``. The largest files take two seconds."""
+"""Seconds at least if ``on_tool_change="block"``: the files hold the accepted tools, and large files take 2 seconds."""
 
 FILES_PER_WAIT: Final = 200
 
@@ -94,7 +82,14 @@ class _Remembered:
 
 
 class CatalogMemory:
-    """The remembered catalogues of a group's servers. Observes the group to learn of new listings."""
+    """The remembered catalogues of a group's servers. Observes the group to learn of new listings.
+
+    The task that opens the group reads the files before any server connects, because the first listing of a server is
+    compared with its file. The lifecycle actor reads the file of an added server. Files are read and written in
+    threads, one after the other. A hanging file system delays the start and the end of a group by `LOAD_WAIT` (or
+    `PINS_WAIT`) and `FLUSH_WAIT`; then the thread is abandoned, and unwritten listings are lost. Failed writes are
+    repeated later (`Upkeep`).
+    """
 
     wants_requests = False
 
@@ -150,8 +145,9 @@ class CatalogMemory:
     async def load(self, *servers: str, pins_only: bool = False) -> None:
         """Read the files and show the remembered tools; give up on a file after `LOAD_WAIT` or `PINS_WAIT`.
 
-        A server with ``on_tool_change="block"`` and an unreadable file shows no tools, and the file is left alone.
-        Without names, all files are read. `pins_only` only judges the next listing, and shows no tools.
+        A server with ``on_tool_change="block"`` and an unreadable file shows no tools, and the file is left alone
+        until tools are approved. Without names, all files are read. `pins_only` only judges the next listing, and shows
+        no tools.
 
         **Cancellation**: leaves at once.
         """
@@ -341,6 +337,7 @@ def _batches(servers: Iterable[str], until: Mapping[str, float]) -> Iterator[tup
 
 
 def _by_size(store: CatalogStore, fingerprints: Mapping[str, str]) -> list[str]:
+    """Return the smallest files first, so no server crowds out another."""
     return sorted(fingerprints, key=lambda server: store.size(fingerprints[server]))
 
 

@@ -1,12 +1,7 @@
 """Open a group of servers around a block of code.
 
-The order matters: signals are received before any configuration is read, actors are stopped before records are
-released, and the block begins only when the start gate opens.
-
-The group's supervisor awaits only required servers (the others have ``await_start=False``). `StartGate` waits for other
-eager servers until the first connect of each has succeeded, has failed, is overdue (``connect_timeout``) or needs a
-person to sign in. The task that opens the group waits, so the caller's deadlines and cancellations apply.
-``start_gate`` limits the wait for servers with remembered tools. Servers that are no longer awaited keep connecting.
+Order is the hard part. Signals are received before any configuration is read. The block begins when the `StartGate`
+opens, after the first connects. After the block, actors are stopped before records are released.
 
 Owns: everything in a group for the time of its block: roster, sources, memory, supervision tree.
 Writes: the log; a filter on the package's loggers. Receives the signals of ``reload_on``.
@@ -362,7 +357,13 @@ LONG_START: Final = 5.0
 
 
 class StartGate:
-    """Waits for the first connects of the eager servers: `seconds` at most for servers with remembered tools."""
+    """Waits for the first connects of the eager servers: `seconds` at most for servers with remembered tools.
+
+    The group's supervisor awaits only required servers (the others have ``await_start=False``). The gate waits until
+    the first connect of each eager server has succeeded, has failed, is overdue (``connect_timeout``) or needs a person
+    to sign in. The task that opens the group waits, so the caller's deadlines and cancellations apply. Servers that are
+    no longer awaited keep connecting.
+    """
 
     def __init__(self, records: Iterable[ServerRecord], seconds: float | None) -> None:
         # Starts the clock before the store is read and required servers start: the user's seconds cover both.

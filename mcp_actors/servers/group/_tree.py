@@ -1,15 +1,14 @@
 """The supervision tree of a group, its roster, and its limits.
 
-`group_specs` says which actors a group has. The `Roster` lists the servers; `open_servers` fills it, and then only the
-lifecycle actor writes it (except `closing` and `signal`, set by `GroupEnd`). `GroupLimits` bounds servers, connects and
-processes.
+`group_specs` says which actors a group has, the `Roster` lists its servers, and `GroupLimits` bounds servers, connects
+and processes.
 
 ::
 
     servers                       starts in parallel, stops concurrently; ends after a failure with on_failure="raise"
      ├─ servers:deadlines         enforces the deadlines of all requests, with or without a connection
      ├─ servers:memory            with a catalog_store: writes listed tools for the next run
-     ├─ time:supervisor           restarts this server by the server's policy, and may park it when the budget is spent
+     ├─ time:supervisor           restarts the server by its policy, and may park the server when no restarts are left
      │   └─ time                  the server actor
      ├─ docs:supervisor           for a lazy server: dormant until its first use
      │   └─ docs                  with replicas=2: a pool, which restarts each replica independently
@@ -18,10 +17,10 @@ processes.
      ├─ ...
      ├─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
      ├─ servers:watch             with watch=True: reloads configurations that change
-     └─ servers:status            with a TableSource that has an instance: writes states of servers into its table
+     └─ servers:status            with a TableSource that has an instance: writes states of servers into the database
 
 Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
-Writes: the hooks, `woken` and accepted tools of each record. Starts no task and does no I/O.
+Writes: the hooks (`on_retire`), `woken` and accepted tools of each record. Starts no task and does no I/O.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 
@@ -161,9 +160,9 @@ def _recovery(record: ServerRecord) -> SupervisorOptions:
 
 # Ownership
 # ---------
-# The lifecycle actor writes the roster in steps without a checkpoint. All readers ask each time and keep no copy. The
-# mappings are replaced, never changed, so loops are not disturbed by a change, and other threads may read them, as the
-# asyncio bridge does.
+# `open_servers` fills the roster. Then the lifecycle actor writes it, in steps without a checkpoint; `GroupEnd` sets
+# `closing` and `signal`. All readers ask each time and keep no copy. The mappings are replaced, never changed, so loops
+# are not disturbed by a change, and other threads may read them, as the asyncio bridge does.
 #
 # A server is in `records` while it has actors, and in `members` while the group shows it. A required server that is
 # being added is only in `records`: as in `open_servers`, it is not shown before it is connected.
