@@ -1,6 +1,6 @@
 """Run background tasks, blocking jobs and slow callbacks; receive signals.
 
-This file knows an actor or a server by name only.
+No class of an actor or a server is imported; tasks are named after them.
 
 Owns: nothing; tasks, queues and scopes belong to objects that callers make.
 Writes: the log, about failed tasks of a group; handlers of signals.

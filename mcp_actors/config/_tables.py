@@ -42,7 +42,7 @@ MAX_ENTRY_CHARACTERS: Final = 1024 * 1024
 TABLE_TIMEOUT: Final = 5.0
 """Seconds for a connect, a lock or a statement."""
 
-_ROW: Final = "row"  # begins a place in an error: "row.docs.spec"
+_ROW: Final = "row"  # the first part of a place in an error: "row.docs.spec"
 
 Row: TypeAlias = tuple[object, object, object]
 """The name, the entry and whether it is enabled, as the database returns them."""

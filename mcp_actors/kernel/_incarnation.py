@@ -4,8 +4,8 @@ Any task may decide the end at any moment, and every caller needs exactly one an
 clean-up. The owner task enters and leaves three nested blocks::
 
     nursery                the tasks of the handlers and of the timers.
-                           Cancelled once the resource was left, to end a start, or to kill the incarnation.
-                           Shielded from outside once the incarnation has started
+                           Shielded from outside once the incarnation has started.
+                           Cancelled to end a start, to kill the incarnation, and always after the resource was left.
       actor.running()      the resource
         loop               cancels requests whose callers have left, until the end is decided
 

@@ -44,8 +44,8 @@ class Era:
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
         discovered: the server's last answer to ``server/discover``, which need not be sent again.
-        quirk: name and version of a server that does not survive ``server/discover``; empty while unknown, and
-            None for any other server.
+        quirk: None for a server that survives ``server/discover``, or was not asked; otherwise the name and version, or
+            an empty text while these are unknown.
     """
 
     mode: str

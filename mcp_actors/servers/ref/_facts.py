@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 @explained_methods
 class ServerFacts(Handle):
-    """The members of a reference to a server that only read."""
+    """The read-only members of a reference to a server."""
 
     __slots__ = ()
 
