@@ -3,8 +3,9 @@
 A task on Trio's side waits while a task on the event loop runs a function of the program. Each task may be cancelled,
 and each side may end first.
 
-Owns: the tasks of callbacks, which ``_block`` ends; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: `Bridge.callbacks`, `adapted`, `end_start`; the log; handlers of signals. Resends signals if the loop is closed.
+Owns: on the event loop, the tasks that run functions; on Trio's side, a task for each connection to a `LoopServer`.
+Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends signals if
+the loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

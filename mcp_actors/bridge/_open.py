@@ -3,7 +3,7 @@
 `open_servers` and `open_supervisor` return an `AsyncioBlock`, which calls Trio's function of the same name. Actors run
 on Trio; most functions of the program run on the event loop. `open_asyncio_loop` runs both sides in one thread.
 
-Owns: the event loop of `open_asyncio_loop`, its `Bridge` and the nursery of the requests.
+Owns: the event loop of `open_asyncio_loop`, its `Bridge`, and the nursery of asyncio's requests.
 Writes: the log. Importing trio-asyncio changes asyncio for the process.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """

@@ -1,10 +1,10 @@
 """The base class of actors, and the exceptions that control an actor.
 
-Programs override `running`, `handle` and a few synchronous hooks, which the kernel calls within a step of any task.
+Programs override `running`, `handle` and a few synchronous hooks. A hook may run in any task, such as the sender's.
 Mistakes must fail early: a class is checked when made, an actor before it runs.
 
 Owns: the tables of handlers of each class of actors.
-Writes: in `Actor.join_handler`, the handler that the running task acts for.
+Writes: the handler for which the running task works (`Actor.join_handler`).
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 

@@ -3,8 +3,8 @@
 Requested changes, failures and first starts overlap, but each needs the child table as left by the one before. One
 task, the manager, therefore takes jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
-Owns: the child table, the job queue, the manager, and the owner tasks of children; with parallel starts, also the tasks
-that wait for a start or an end.
+Owns: the child table, the job queue, the manager, and the owner tasks of children; with parallel starts, also a task
+for each awaited start or end.
 Writes: records and mailboxes of the supervisor and of all actors below.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """

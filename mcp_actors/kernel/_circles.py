@@ -33,15 +33,15 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""The length at which a list of calls first drops answered calls. The next length: this plus twice the calls kept."""
+"""The first limit of a list of calls, which then drops answered calls. Next limit: this plus twice the calls kept."""
 
 
 class Node:
     """A node of the wait-for graph.
 
     Attributes:
-        needs_all: True if the node is stuck only when all blockers are; otherwise one is enough. One is enough for code
-            that races several calls: the program contains a deadlock, whichever call wins.
+        needs_all: True for `Mailbox` and `ControlLane`, stuck only when all blockers are. Any other node is stuck when
+            one is, even code that races several calls: the program contains a deadlock, whichever call wins.
     """
 
     __slots__ = ()

@@ -1,8 +1,8 @@
 """Messages, reply slots and envelopes.
 
 A message is sent in an `Envelope`, which is also the reply slot of the sender and a node of the wait-for graph
-(``_circles``): a single object is cheap. A caller may leave in the step in which the answer comes; the earlier of the
-two counts.
+(``_circles``): one object is cheaper than three. A caller may leave in the step in which the answer comes; the earlier
+of the two counts.
 
 Owns: the reply slots, each settled at most once.
 Writes: nothing but envelopes. Wakes waiting tasks, or calls a function of the sender.

@@ -4,7 +4,7 @@ Mistakes in handlers must show when the class is made, not when the first messag
 left to type checkers, except the parameter of ``handle``.
 
 Owns: nothing.
-Writes: a mark on each method with `handles`.
+Writes: a mark on each method decorated with `handles`.
 Calls: _envelope, _later.
 """
 

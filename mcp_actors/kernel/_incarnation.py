@@ -5,7 +5,7 @@ clean-up. The owner task enters and leaves three nested blocks::
 
     nursery                the tasks of the handlers and of the timers.
                            Shielded from outside once the incarnation has started.
-                           Cancelled to end a start, to kill the incarnation, and always after the resource was left.
+                           Cancelled by an end during the start, by a kill, or by the end of ``running()``.
       actor.running()      the resource
         loop               cancels requests whose callers have left, until the end is decided
 

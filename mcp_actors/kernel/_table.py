@@ -1,4 +1,4 @@
-"""The child table of a supervisor, and functions on its records.
+"""The child table of a supervisor, and functions on the children's records.
 
 A row outlives the incarnations of its child. The row names the incarnation that runs, and the *group* (a failed child
 and the children restarted with it) that will start the next incarnation. Both vary independently while stops, failures

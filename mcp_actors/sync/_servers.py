@@ -1,8 +1,8 @@
 """Open servers around a block of code without an event loop.
 
-The servers run on Trio, in a thread of their own. Nothing can cancel a thread of the program: after a failure of the
-group, calls raise. A program may drop the block, the group and all refs without an exit; a finalizer then ends the
-Trio run.
+The servers run on Trio, in a thread of their own. A thread of the program cannot be cancelled; its next call after a
+failure of the group raises. A program may drop the block, the group and all refs without an exit; a finalizer then ends
+the Trio run.
 
 Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
 Writes: the log; `Bridge.end_start`; handlers of signals while a block starts.

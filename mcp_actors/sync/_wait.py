@@ -1,8 +1,7 @@
 """Wait in a thread for an answer of Trio's side.
 
-Trio's side puts functions into a queue of the thread: to look at an answer, or to run a callback. A callback may call
-servers, so a waiting thread runs the functions for all its calls. In the main thread, Python may raise
-`KeyboardInterrupt` between any two lines.
+Trio's side puts wake-ups and callbacks into a queue of the thread. A callback may call servers, and the nested wait
+also runs the callbacks of outer calls. In the main thread, Python may raise `KeyboardInterrupt` between any two lines.
 
 Owns: the queue of each thread; the limit of `fail_after`.
 Writes: nothing.

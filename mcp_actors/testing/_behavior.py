@@ -1,7 +1,7 @@
 """The script and faults of a scripted server, and the SDK's server.
 
 A test plans faults from any thread while connections in other threads take faults, so the script has a lock. A
-middleware of the SDK's server commits most faults, and marks answers for the connection to spoil.
+middleware of the SDK's server commits most faults; the connection spoils the answers that the middleware marks.
 
 Owns: the tools, planned faults and received requests of a server.
 Writes: marks on connections (`Connected`); calls the test's functions for tools.

@@ -1,8 +1,8 @@
-"""The connections of a client to a scripted server: streams, lines, HTTP.
+"""The connections of a client to a scripted server: in-process, stdio, HTTP.
 
-A connection over a stream has its own SDK server. All requests to an HTTP port share an SDK server until it crashes:
-streamable HTTP at ``/mcp``, HTTP with SSE at ``/sse`` and ``/messages/``. Commands come from the test's thread; `post`
-passes them to the Trio run that serves.
+An in-process or stdio connection has its own SDK server. All requests to an HTTP port share an SDK server until it
+crashes: streamable HTTP at ``/mcp``, HTTP with SSE at ``/sse`` and ``/messages/``. Commands come from the test's
+thread; `post` passes them to the Trio run that serves.
 
 Owns: the port, its sockets, and the tasks of the connections.
 Writes: connections, requests and cancellations in the script.
