@@ -5,7 +5,7 @@ in a private network. An `AuthorizationClient` limits the time and the size of e
 checks a URL before anything is sent there.
 
 Owns: nothing; the caller owns the httpx2 client that an `AuthorizationClient` uses.
-Writes: `AuthorizationClient.last`; credentials to mask, to the callback ``learn``.
+Writes: `AuthorizationClient.last`. Passes credentials to the callback ``learn``, for masking.
 Calls: config.
 """
 

@@ -1,8 +1,8 @@
 """Open this machine's browser, and receive the redirect of a sign-in.
 
-Any program or web page on this machine can send requests here, so a request counts only with the state of the sign-in.
-All local users can read the command line of a browser, where the URL of a sign-in must not appear. So the browser
-starts at a page here, which leads on once.
+Any program or web page on this machine can send requests here, so a request counts only with the ``state`` of the
+sign-in. All local users can read the command line of a browser, where the URL of a sign-in must not appear. So the
+browser opens a local page, which redirects to that URL once.
 
 Owns: sockets on loopback addresses, within a block; a thread for `webbrowser`, which may outlive its caller.
 Writes: the log.

@@ -1,7 +1,7 @@
 """Connect to a server by any of the transports.
 
-`open_link` opens a `Link` to a server, `open_exchange` a client of the authorization server. Other packages use the
-further names.
+`open_link` opens a `Link` to a server. `open_exchange` opens an HTTP client for its authorization server. The other
+names are for other packages.
 
 `stdio` and `http` are independent, `socket` uses the pipes of `stdio`, and ``_open`` imports all three.
 """

@@ -1,7 +1,7 @@
 """Resolve, renew and mask the credentials of one connection.
 
-Servers repeat received credentials, in any encoding, so all text of a server is searched for every value. After a 401,
-`Renewal` resolves credentials anew.
+Servers repeat received credentials, in any encoding, so all text of a server is searched for every credential. After a
+401, `Renewal` resolves credentials anew.
 
 Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
 Writes: exceptions and messages given to a `Masker`; headers of the client and its requests.

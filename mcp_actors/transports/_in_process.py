@@ -4,7 +4,7 @@
 |---|---|---|
 | modern | `CalledServerLink` | the caller's, inside the server's lifespan |
 | legacy | `LegacyServerLink` | a task of the server, below a task of the link |
-| `ElsewhereServer` | `StreamsLink` | on another event loop |
+| `ElsewhereServer` | `StreamsLink` | a task on another event loop |
 
 Neither the size of messages nor the number of requests is limited.
 

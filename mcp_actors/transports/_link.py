@@ -47,7 +47,7 @@ class Lifeline:
         exited: True if the started process has exited. A child process may keep the connection open.
         heard_at: `trio.current_time` of the last byte from the other side, or of the start.
         closing: True once this side has begun to close: a later end is not a loss.
-        failure: the exception that ended the connection; None if only the end is known.
+        failure: the exception that ended the connection, if any.
     """
 
     on_lost: Callable[[], None]

@@ -4,7 +4,7 @@ Two questions are hard. May a request have left this process, and so have taken 
 request? A server decides how long and how compressed a body is, so long bodies are read in small pieces, within limits.
 
 Owns: the arriving event of a stream.
-Writes: ``sent`` of requests; ``heard_at`` of the `Lifeline`; the stream of a response; ``read`` of a network stream.
+Writes: ``sent`` of requests; ``heard_at`` of the `Lifeline`; ``stream`` of a response; ``read`` of a network stream.
 Shuts a socket down (`hang_up`).
 Calls: transports, _failures.
 """
@@ -43,7 +43,7 @@ JSON: Final = "application/json"
 EVENT_STREAM: Final = "text/event-stream"
 
 SHORT_BODY: Final = 64 * 1024
-"""Bytes that are read of a body if little is expected, as with an error status."""
+"""Maximum bytes of a body that should be short, as with an error status."""
 
 SHORT_WAIT: Final = 1.0
 """Seconds to wait for a short body. The status, which comes before the body, matters more."""

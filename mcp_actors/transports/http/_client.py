@@ -5,7 +5,8 @@ or a file of certificates is unusable, `ConnectFailed` is raised. A new client i
 certificates blocks. No request is sent to the server here.
 
 Owns: nothing. The link, or `open_exchange`, owns the client.
-Writes: the `Masker`, with credentials; the client of the user's ``http_client``. Calls the user's functions.
+Writes: the `Masker`, with credentials; the client that the user's ``http_client`` returns. Calls the user's
+functions.
 Calls: auth, config, transports, _bodies, _proxies, _transport.
 """
 
@@ -39,8 +40,8 @@ _hopeless: Final = partial(not_open, phase="configure")
 _retryable: Final = partial(not_open, phase="configure", hopeless=False)
 
 HTTP_TIMEOUT: Final = httpx2.Timeout(connect=10.0, write=30.0, read=None, pool=None)
-"""Seconds until the network counts as broken. None: the timeouts of requests limit the waits for an answer and for a
-free connection."""
+"""Seconds until the network counts as broken. ``read`` and ``pool`` are None: the timeouts of requests limit these
+waits."""
 
 LIBRARY_TIMEOUT: Final = httpx2.Timeout(5.0)
 """The default of httpx2, too short for many calls: `HTTP_TIMEOUT` replaces it."""

@@ -4,7 +4,7 @@ A background task (`HttpLink.run`) owns the HTTP client: a failure loses the con
 task of the actor. A TCP connection may end while the server lives (see `Reach`). A refusal may concern one request, the
 session or the credentials (see `Refusals`).
 
-Owns: the client, the background tasks that use it, and the probe.
+Owns: the client, and the background tasks that use it.
 Writes: the `Lifeline`, `IncomingRequests` and masker of the link; the hooks of the client; the log.
 Calls: config, transports, _bodies, _client, _failures.
 """

@@ -1,4 +1,4 @@
-"""Choose the proxy of the environment for each request.
+"""Choose a proxy from the environment for each request.
 
 httpx2 reads all proxy variables when a client is made, which fails if any proxy is unusable. Here variables are read
 for each request, so an unusable proxy concerns only requests through it.

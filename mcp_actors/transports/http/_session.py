@@ -1,8 +1,7 @@
 """The HTTP session: state and streams that all requests share.
 
 A legacy server may name a session, and later requests carry the name; a GET may open a stream of notifications. A
-modern server has neither. Streams of notifications break often and without a sign: each is opened again, and the gap is
-reported.
+modern server has neither. Streams of notifications break often: each is opened again, and the gap is reported.
 
 Owns: the name and protocol version of the session; the notification streams.
 Writes: the `RequestTable`, the `Lifeline` and the log.
@@ -46,7 +45,7 @@ from ._link import ACCEPT, NOTIFICATION_TIMEOUT, SESSION, Reach, Refusals
 logger = Log("mcp_actors.servers.http")
 
 SHORTAGE_WAIT: Final = 0.5
-"""Seconds between two attempts to open a stream during a shortage in this program."""
+"""Seconds between attempts to open a stream while this program lacks files or memory."""
 
 
 @define(eq=False)

@@ -1,7 +1,7 @@
 """The link over streamable HTTP, and the way of one request.
 
 The answer to a POST comes in the response, in a stream that resumes a broken one, or in the stream of notifications. A
-request fails alone, and the caller must learn whether the request may have taken effect.
+failed request need not end the connection, and the caller must learn whether the request may have taken effect.
 
 Owns: the session of the link; each request, in the task of its caller.
 Writes: the outcome of a request, the `Lifeline`, and the log.

@@ -1,8 +1,8 @@
 """Send requests of httpx2 over connections of our own, in HTTP/1.1.
 
-httpx2 does auth, hooks, cookies and redirects; its own transport, replaced here, takes half of the instructions of a
-call. A connection belongs to one request, or is idle. A cancellation or an error closes the connection in the same
-step: the next bytes could be the response to the failed request.
+httpx2 does auth, hooks, cookies and redirects. Its own transport, replaced here, would execute half of a call's CPU
+instructions. A connection belongs to one request, or is idle. A cancellation or an error closes the connection in the
+same step: the next bytes could be the response to the failed request.
 
 Owns: all connections of one client, idle or in use, up to the limit.
 Writes: the sockets.

@@ -1,9 +1,9 @@
 """The link to a server behind a gateway, over a socket.
 
-There is no process: the connection ends when the socket does. A frozen gateway or a lost network shows no end, so only
+There is no process: the connection ends with the socket. A frozen gateway or a lost network shows no end, so only
 health checks notice.
 
-Owns: the socket, and the task that writes what senders left unwritten.
+Owns: the socket, and the task that writes the backlog of lines.
 Writes: the `Lifeline`; the secret, to the masker.
 Calls: config, transports, transports.stdio, _handshake.
 """

@@ -1,12 +1,12 @@
 """Confine this process by Landlock and seccomp, then run a program.
 
-`confined` puts this program in front of a server's command. The program runs without the package, so only the standard
-library is imported::
+`confined` puts this script in front of a server's command. The script imports only the standard library::
 
     python -I -S -B _landlock.py RULES PROGRAM COMMAND [ARGUMENT …]
 
-RULES is JSON: files, ports, signals, and variables to set unless set already. Landlock restricts files and TCP ports; a
-filter (seccomp) refuses system calls that Landlock does not restrict.
+RULES is JSON: files, ports, signals, and variables to set unless set already. PROGRAM is a path, and COMMAND its
+``argv[0]``. Landlock restricts files and TCP ports; a filter (seccomp) refuses system calls that Landlock does not
+restrict.
 
 Owns: nothing.
 Writes: the restrictions and the environment of this process, which becomes PROGRAM; stderr if the system refuses.

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 
 SHORTAGE_WAIT: Final = 0.5
-"""Seconds between two checks of a process while this program is too short of files for a pidfd."""
+"""Seconds between two checks of a process while no file descriptor is left for a pidfd."""
 
 
 async def wait_exiting(pid: int) -> bool:
