@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 MAX_REPORTED: Final = 8
-"""The most dropped items of a list that are reported one by one. More would fill logs and event streams."""
+"""At most this many dropped items of a list are reported one by one. More would fill logs and event streams."""
 
 
 class ToolDifference(NamedTuple):

@@ -44,7 +44,7 @@ class InTask:
     Attributes:
         calls: the unanswered messages.
         latest: the latest message.
-        error: the error to end with, if decided outside the task.
+        error: the error given to `expire`, which the attempt raises.
     """
 
     scope: trio.CancelScope = field(factory=trio.CancelScope, init=False)

@@ -40,7 +40,7 @@ SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definit
 """JSON Schema keywords whose value is an object of schemas."""
 
 DEFAULTS: Final = {"ttlMs": 0, "cacheScope": "private"}
-"""Values read for missing members."""
+"""Values for members that a result lacks."""
 
 
 def read_result(

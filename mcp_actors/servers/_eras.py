@@ -1,4 +1,4 @@
-"""Protocol eras: where a connect begins, common versions, validation of messages.
+"""Protocol eras: a connect's first era, common versions, message validation.
 
 In the *legacy* era a session begins with ``initialize``. In the *modern* era, since 2026-07-28, there are no sessions,
 and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
@@ -44,8 +44,8 @@ class Era:
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
         discovered: the server's last answer to ``server/discover``, which need not be sent again.
-        quirk: None for a server that survives ``server/discover``, or was not asked; otherwise the name and version, or
-            an empty text while these are unknown.
+        quirk: the name and version of a server whose process did not survive ``server/discover``; empty if the server
+            has not given them; None for other servers.
     """
 
     mode: str

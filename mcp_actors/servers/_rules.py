@@ -3,8 +3,7 @@
 Each rule decides on plain data, with the time as an argument: no clock, no task, no log. Only `seconds_to_retry` draws
 a random number.
 
-Owns: nothing. A server's `PolicyState` has the breaker and the retry tokens, and callers write both; `Retries` belongs
-to one request.
+Owns: nothing. Each server's `PolicyState` keeps its breaker and retry tokens; each request has its own `Retries`.
 Writes: nothing.
 Calls: auth.
 """

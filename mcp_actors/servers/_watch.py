@@ -1,10 +1,10 @@
-"""Follow the sources of a group, and write states into tables.
+"""Follow the sources of a group; write server states into database tables.
 
 A source of configurations may be half written, unreachable, or replaced by `ServerGroup.reload` at any moment. No
 failure may stop a server or end the watch: a failed task begins again (`Upkeep`). Blocking calls run in the threads of
 `Sources`.
 
-Owns: a task for each followed source, and for each table with states.
+Owns: a task for each followed source and each written table.
 Writes: adopted and refused readings into `Sources`; states of servers into tables; `ConfigRejected` events; the log.
 Only the lifecycle actor changes servers.
 Calls: config, kernel, servers.record.

@@ -5,8 +5,8 @@ task that waits for the answer (`CallbackTasks`). A timeout, a withdrawn questio
 wait at once.
 
 Owns: callback tasks and queued notifications of one connection.
-Writes: deadlines, stopped while a server waits for an answer; `ServerQuestion.failure`, for the caller of the request;
-the listeners of the record; the log; the event `Flooded`.
+Writes: deadlines, stopped while a server waits for an answer; the error of an unanswered question
+(`ServerQuestion.failure`); the listeners of the record; the log; the event `Flooded`.
 Calls: config, servers, servers.record, servers.requests.
 """
 

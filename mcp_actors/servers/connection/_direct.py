@@ -1,4 +1,4 @@
-"""Send requests over a pipe without a task, and wind down.
+"""Send requests over a pipe without a task; end a connection.
 
 Most requests (`PlainRequest`) need only a line in each direction. The step of the caller, or the step that frees a
 slot, gives the line to the `Pipe`; the step that reads the answer settles the message. A pipe may *refuse* a line,

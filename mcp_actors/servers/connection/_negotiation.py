@@ -1,7 +1,7 @@
 """Negotiate the protocol era with a server, in limited time.
 
 A legacy server may ignore, refuse, or die of ``server/discover``; silence may also mean a slow start. `Negotiation`
-agrees on an era for each connect, and `ConnectLimits` bounds each attempt. The first usable result decides.
+agrees on an era for each connect, and `ConnectLimits` bounds each attempt. The first usable result decides the era.
 
 =================================================  ====================================================
 a process that was sent ``server/discover``        then

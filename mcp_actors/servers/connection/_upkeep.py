@@ -2,7 +2,7 @@
 
 A task must neither overload its server nor give up silently: `Pace` delays requests for changed lists, and failed
 attempts are repeated with a back-off (`keep_trying`). A connection that is too old, or unused for too long, is reported
-(`report_lifetime`). A person is rarely asked to sign in.
+(`report_lifetime`). Connects ask a person to sign in at most twice per hour.
 
 Owns: nothing; the actor starts the tasks.
 Writes: the mailbox, with requests for lists; the record (stale lists, a retired connection); all deadlines of the

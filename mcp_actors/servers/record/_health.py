@@ -3,7 +3,7 @@
 `ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts. The hard part is a
 process that is busy, suspended, or gone while another process holds its pipes (`ConnectionHealth.verdict`).
 
-Owns: failures, checks and results of each connection; the link while the connection serves.
+Owns: failures, checks and results of each connection.
 Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.
 Calls: servers.
 """
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 class ConnectionHealth:
     """The health of one connection, kept across reconnects.
 
-    A task of the connection checks until the end (`keep_checking`). Checks take the control lane of the mailbox, past a
-    full queue and without a slot. Any answer resets the failures.
+    A task checks while the connection lasts (`keep_checking`). Checks take the control lane of the mailbox, past a full
+    queue and without a slot. Any answer resets the failures.
 
-    `policy` is replaced with the configuration. `on_change`, called when the condition changes, is set by the record.
-    `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor,
-    and is in `failing` after a failure; requests of other actors are ignored.
+    A changed configuration replaces `policy`. `on_change`, called when the condition changes, is set by the record.
+    `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor.
+    After a failure, `failing` contains this name until the next answer.
     """
 
     policy: HealthPolicy

@@ -41,8 +41,8 @@ MAX_PART_URI: Final = 16 * 1024
 """Longest kept URI of a part of a resource. A longer URI counts as a change of the whole resource."""
 
 MAX_PENDING: Final = 1024
-"""Changed resources that wait for the reader; with more, all count as changed. A server may announce any number
-of parts."""
+"""Limit of changed resources that wait for the reader; above it, all resources count as changed. A server may announce
+any number of parts."""
 
 
 @frozen

@@ -42,10 +42,10 @@ class Wanted:
         mode: ``run``: connect. ``rest``: connect at the next use. ``stop``: connect only after a start. ``leave``:
             never again.
         generation: the number of wishes up to now.
-        fresh: the number of a wish: older connections are replaced, once their requests have ended.
-        cut: the number of the last stop: older connections end at once, with their requests.
+        fresh: the number of a wish; connections begun earlier end, once their requests have ended.
+        cut: the number of the last stop; connections begun earlier end at once, with their requests.
         departure: why the server leaves, or None. ``"block"``: the block of the group has ended. ``"signal"``: a signal
-            is ending the block, and new requests wait until then. ``"removal"``: the group removes the server.
+            is ending the block, and new requests wait for the end. ``"removal"``: the group removes the server.
         ask: whether a connect may ask a person to sign in.
         after: awaited before the connect; None does not wait.
     """

@@ -3,7 +3,7 @@
 Each method checks its arguments in the caller's step, so mistakes are raised where they are made. Requests go to the
 `Caller`, changes to ``_operations``, approvals to the catalogue, and a sign-in to ``connection``.
 
-Owns: nothing; with replicas, `check_health` takes one task for each.
+Owns: nothing; `check_health` runs a task for each replica.
 Writes: approved tools; the token store, at a sign-in or sign-out.
 Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _operations,
 _prompts.
