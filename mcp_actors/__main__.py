@@ -1,7 +1,7 @@
 """Run the command line: ``python -m mcp_actors`` is ``mcp-actors``.
 
-``attach`` starts a daemon by the path of this file: ``python -P …/mcp_actors/__main__.py serve``. So the daemon's
-interpreter need not have this package installed, nor the libraries in the same folder.
+``attach`` starts a daemon by the path of this file: ``python -P …/mcp_actors/__main__.py serve``. With shiv, the
+interpreter alone would not find this package and its dependencies.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 
 LEAST_BYTES: Final = 8
-"""Minimum bytes that a value counts for. A million values ``1`` take longer to handle than a million letters."""
+"""Minimum bytes counted for a value. Many short values take longer to handle than one long text."""
 
 
 def walk(value: Any) -> Iterator[tuple[Any, int]]:

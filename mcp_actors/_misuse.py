@@ -3,7 +3,7 @@
 Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. A call
 is explained after a failure only, so correct calls are not checked twice.
 
-Owns: a system task for each block of `opens_block`.
+Owns: a system task for each `open_servers` block, against its garbage collection.
 Writes: the methods of decorated classes; the log, if the main task ends before the block.
 Calls: _exports, _foreign, _patched.
 """
@@ -34,7 +34,7 @@ P = ParamSpec("P")
 C = TypeVar("C", bound=Callable[..., Any])
 
 LONGEST_MESSAGE: Final = 300
-"""An error lists all arguments of a function if the text has fewer characters."""
+"""Errors with more characters refer to ``help()`` instead of listing all arguments."""
 
 _LISTED: Final = 8
 _SHOWN: Final = 40  # characters of a wrong word

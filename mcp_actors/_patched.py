@@ -17,7 +17,7 @@ _MODULES: Final = {
 
 
 def patched_by() -> str | None:
-    """Return the name of the library that has patched this program; None without one. Ignore gevent's sockets."""
+    """Return the library that has patched this program, or None. Patched sockets of gevent do not count."""
     for name, (question, modules) in _MODULES.items():
         if (patcher := sys.modules.get(name)) is not None and any(map(getattr(patcher, question), modules)):
             return name.partition(".")[0]

@@ -1,4 +1,4 @@
-"""Pickle and copy exceptions and frozen mappings; refuse to pickle live handles.
+"""Pickle and copy exceptions and frozen mappings; refuse to pickle refs.
 
 By default a pickle of an exception has no cause, and loading calls ``__init__`` without keywords. A missing keyword
 raises a `TypeError`, which breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` avoids both. If an exception

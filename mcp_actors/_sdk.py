@@ -1,7 +1,7 @@
-"""Refuse at import an SDK that is too old or hidden.
+"""Raise an `ImportError` if the SDK is too old or hidden.
 
-With an old SDK, importing this package would fail with a missing name; in a program called ``mcp.py``, with a circular
-import. Neither error has a remedy, so this file is imported before `mcp`.
+A program's file ``mcp.py`` hides the SDK. An old SDK lacks names. Python's errors (a circular import, a missing name)
+suggest no remedy, so this file is imported before `mcp`.
 """
 
 from __future__ import annotations

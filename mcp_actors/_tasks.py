@@ -1,7 +1,5 @@
 """Run background tasks, blocking jobs and slow callbacks; receive signals.
 
-No class of an actor or a server is imported; tasks are named after them.
-
 Owns: nothing; tasks, queues and scopes belong to objects that callers make.
 Writes: the log, about failed tasks of a group; handlers of signals.
 Calls: _backoff, _collapse, _errors, _foreign, _text.

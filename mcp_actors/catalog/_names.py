@@ -1,4 +1,4 @@
-"""Public names of tools, and the `NameBook` of a group.
+"""Assign public names to the tools of a group.
 
 Public names must be valid for every model provider, distinct and stable. Otherwise a server that is added could take
 over the name of another server's tool, and a model would call the wrong tool.
@@ -34,7 +34,7 @@ from .._text import some_of
 # equal. A name that could mean more than one tool therefore ends in a short hash of the names of server and tool:
 #
 # - a name in which a character was replaced, or which was shortened;
-# - a name of a tool whose server's name contains ``__`` or ends in ``_``: the tool's own name could begin elsewhere;
+# - a name of a tool whose server's name contains ``__`` or ends in ``_``: the separator is ambiguous;
 # - a name that seems to end in a hash already;
 # - a name that two tools would still share, as with the template ``{tool}``.
 #

@@ -1,7 +1,7 @@
 """Detect changed tools by hashes of accepted definitions; keep listings between runs.
 
 A server may list harmless tools during a review, and later a description with new instructions to the model. Models
-also read remembered descriptions, so a file that another user could have written is ignored.
+read kept descriptions too, so a file that another user may write is ignored.
 
 Owns: the files of a `CatalogStore`, shared with all programs of the user.
 Writes: the files of a `CatalogStore`; the log.

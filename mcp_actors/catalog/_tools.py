@@ -1,7 +1,7 @@
 """Define immutable tools; make plain values of results, and canonical JSON.
 
-A tool is shared by a whole group, so the tool's dicts and lists refuse changes. Servers fill results differently, and
-equal JSON values may be written differently: `result_value` and `canonical_text` hide the differences.
+A tool is shared by a whole group, so the tool's dicts and lists refuse changes. Servers return values as text or
+structured content, and write equal JSON differently; `result_value` and `canonical_text` hide this.
 
 Owns: nothing.
 Writes: a mark on a failed `CallToolResult` (`note_call`).

@@ -3,7 +3,7 @@
 Compiling a schema takes a thousand times as long as a check, so only schemas of called tools are compiled.
 `strict_schema` rewrites a schema for model providers, or returns a copy if there is no strict form.
 
-Owns: compiled schemas of called tools; the names of tools whose next result is compared with the output schema.
+Owns: compiled schemas of called tools; the names of tools without a checked result on the current connection.
 Writes: the log.
 Calls: _schemas, _tools.
 """

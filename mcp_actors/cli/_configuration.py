@@ -49,7 +49,7 @@ def load(file: str | None, names: Sequence[str], output: Output) -> LoadedConfig
 
     Args:
         file: None loads the first of `DEFAULT_FILES` that exists.
-        names: servers, by name (in the file or in this package), URL or command (see `typed`); empty means all.
+        names: servers, by name (as in the file or as shown), URL or command (see `typed`); empty means all.
         output: prints the name of a found file.
 
     Raises:

@@ -43,7 +43,7 @@ async def control(do: str, servers: Sequence[str], config: str | None, output: O
 
 
 async def pages_of_daemons(config: str | None, output: Output) -> list[tuple[str, str]]:
-    """Have the daemons of a configuration file serve their pages. Return each address, and a file that leads there."""
+    """Make each daemon of a file serve its web page. Return URLs, and HTML files that redirect to them."""
     file = _file_of(config)
     lines = await _answers({"do": "ui", "file": file, "servers": []}, output)
     return [(line["page"], line["file"]) for line in lines if "page" in line]

@@ -1,4 +1,4 @@
-"""Offer the servers of a file over HTTP: ``serve --http`` and ``ui``.
+"""Serve MCP and a web page over HTTP: ``serve --http`` and ``ui``.
 
 Without a token, ``serve --http`` refuses to listen at any address but loopback. The first signal lets requests finish
 (`HttpDoor.drain`); a second ends the command at once.

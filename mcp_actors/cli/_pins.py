@@ -42,7 +42,7 @@ class _PinReview:
         return {name: kind for kind, names in kinds.items() for name in names}
 
     def diff(self, tool: str) -> list[str]:
-        """Return the lines of a tool's definition, after ``+``, ``-`` or a space."""
+        """Return a diff of a tool's definition, unchanged lines included."""
         before, after = _definition(self.remembered.former, tool), _definition(self.remembered.tools or (), tool)
         if not before:
             return [f"+ {line}" for line in after]
