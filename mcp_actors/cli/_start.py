@@ -30,7 +30,7 @@ def start() -> Callable[[Sequence[str]], int]:
     logging.getLogger().addHandler(logging.NullHandler())
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # or a result could fail while it is printed
+            stream.reconfigure(errors="backslashreplace")  # or an unencodable character would raise
     from ._run import run
 
     return run

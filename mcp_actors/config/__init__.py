@@ -1,7 +1,7 @@
-"""Configuration of servers as frozen, validated data, and its readers.
+"""Configuration of servers as frozen, validated data, and its loaders.
 
 Start with `ServerConfig`: a name, a transport and policies. `load_config` reads the files of many clients. A `Source`
-is a place that may change: a file, a directory or a table. Nothing here starts or contacts a server.
+is a file, a directory or a table that a group can follow. Nothing here starts or contacts a server.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Configure the sign-in by OAuth; recognize loopback and private hosts.
 
-A private address must be recognized in every notation, because a server could name one as the place to sign in. Nothing
+A private address must be recognized in every notation, because a hostile server could send the sign-in to one. Nothing
 here resolves a name, sends a request or reads a token.
 
 Owns: nothing.
@@ -44,7 +44,7 @@ def is_not_public(host: str) -> bool:
     """Return whether `host` is an address outside the public Internet, or a name of this machine.
 
     True for loopback, private, shared (100.64.0.0/10), link-local, multicast and unspecified addresses. IPv4 is
-    recognized within IPv6, and in any notation that connects: ``127.1``, ``0x7f000001``. False for other names.
+    recognized within IPv6, and in any notation that a socket accepts: ``127.1``, ``0x7f000001``. False for other names.
     """
     name = unquote(host).partition("%")[0].rstrip(".").lower()  # without the zone of a link-local address
     try:

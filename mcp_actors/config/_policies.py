@@ -30,7 +30,7 @@ class BreakerPolicy:
 
     After `failures` consecutive failures the breaker opens: every request fails at once with `ServerUnavailable`, whose
     ``retry_at`` says until when. After `reset_after` seconds one request is sent as a probe. A success closes the
-    breaker; a failure keeps it open for as long again.
+    breaker; a failure restarts the wait.
 
     A timeout, a lost connection, and the HTTP statuses 408, 429 and 5xx are failures. Any other answer is a success,
     even an error of a tool: the server responds.

@@ -1,7 +1,7 @@
 """Define `ServerConfig`, `LoadedConfig` (the result of a load) and `Source`.
 
-The fields of `ServerConfig` depend on each other, so their order matters. Nothing here reads a file, connects or calls
-a source.
+A default or validator of `ServerConfig` may use only earlier fields. Nothing here reads a file, connects or calls a
+source.
 
 Owns: nothing.
 Writes: nothing.

@@ -4,7 +4,7 @@ Each call of a source blocks a thread, and must end in time, whatever the databa
 of ``mcp_servers`` are only read, because a changed row makes a group reload.
 
 Owns: one connection per call.
-Writes: the table ``mcp_server_status``, through `write_status`; both tables, through `create_tables`.
+Writes: rows of ``mcp_server_status``, through `write_status`; both tables, empty, through `create_tables`.
 Calls: config.formats, _server, _sources.
 """
 

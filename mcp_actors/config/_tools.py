@@ -1,4 +1,4 @@
-"""Filter the tools of a server, and declare tools for it.
+"""Filter the tools of a server; validate its ``static_tools``.
 
 Names and patterns hide tools from everyone. A predicate hides tools from an agent, at each listing. Predicates are the
 user's code, and may raise.

@@ -25,7 +25,7 @@ Value = TypeVar("Value")
 
 
 class Validator(Protocol):
-    """A validator of attrs. With `Any` instead of `Value`, the type checker ty forgets the converter of the field."""
+    """A validator of attrs. If `value` were `Any`, the type checker ty would forget the field's converter."""
 
     def __call__(self, instance: Any, attribute: attrs.Attribute[Value], value: Value, /) -> None: ...
 
@@ -34,7 +34,7 @@ _SHOWN_VALUE: Final = 60  # characters of a value in a message
 
 
 def shown(value: object) -> str:
-    """Return a scalar for a message, shortened; of anything else only the type."""
+    """Return the text of a scalar, shortened, or the type of anything else."""
     if isinstance(value, float) or value is None:
         return repr(value)
     if isinstance(value, int) and value.bit_length() > 256:
@@ -56,7 +56,7 @@ def a_type(value: object) -> str:
 
 
 def brief(cls: type[Value]) -> type[Value]:
-    """Let the ``repr`` of an attrs class be the call that makes the object, without arguments that are defaults.
+    """Make the ``repr`` of an attrs class the call that creates the object, without default arguments.
 
     The ``repr`` of each field shows its argument, and can hide credentials.
     """

@@ -42,7 +42,7 @@ from ._keys import OF_OAUTH, SETTINGS
 from ._programs import predefined
 
 _OUTSIDE: Final = ("command", "args", "cwd", "env", "url", "headers", "socket", "server", "secret", "secret_file")
-"""Options outside an entry's settings."""
+"""Options written directly in an entry, not below its key ``mcp_actors``."""
 
 _CREDENTIAL_PREFIX: Final = re.compile(r"\s*(?:[A-Za-z][A-Za-z-]{0,15}\s+)?")
 """Literal text in front of a credential's variable: ``Bearer ${TOKEN}``."""

@@ -1,7 +1,7 @@
 """Convert an entry of a configuration file to a `ServerConfig`.
 
 The keys of an entry may be unknown, misplaced or contradictory; errors and warnings name the key. A person is asked for
-inputs only after all texts have been parsed.
+inputs only after every ``${…}`` of the entry has been parsed.
 
 Owns: two `Fields`, of a server and its transport, while reading.
 Writes: nothing; may ask a person, through `Surroundings.inputs`.

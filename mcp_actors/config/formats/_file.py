@@ -1,7 +1,7 @@
 """Read a configuration or ``.env`` file into data, within bounds of size.
 
 A file may be huge, a pipe, or hostile to a parser. No error may show a value. A parser's error holds the whole content,
-so a new error, without a context, replaces the parser's error.
+so a new error, without ``__context__``, replaces the parser's error.
 
 Owns: the open file, while reading.
 Writes: nothing.

@@ -48,7 +48,7 @@ class Input:
 
 
 Ask: TypeAlias = Callable[[Input], str | Secret | None]
-"""Ask a person for an `Input` and return the answer, or None without an answer."""
+"""Ask a person for an `Input`. Return the answer, or None if there is none."""
 
 
 class Inputs:

@@ -1,4 +1,4 @@
-"""Keys of a server's entry; readers of settings, sign-in and tool lists.
+"""Keys of a server's entry; parse its settings, OAuth and tool lists.
 
 Programs spell an option in many ways; the tables map each spelling to a field. `Fields` refuses a second key for a
 field.

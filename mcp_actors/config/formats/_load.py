@@ -1,7 +1,7 @@
 """Load the servers of a configuration file or mapping (`load_config`).
 
-One bad entry must not fail the rest: the error is kept under the server's name. Loading blocks on files, and on
-answers of a person. Environment variables (``MCP_ACTORS_…``) override fields of entries.
+One bad entry must not fail the rest: `LoadedConfig.failed` has its error. Loading blocks, and may ask a person for
+inputs. Environment variables (``MCP_ACTORS_…``) override fields of entries.
 
 Owns: nothing.
 Writes: nothing.

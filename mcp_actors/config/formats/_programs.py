@@ -1,7 +1,7 @@
 """Table of other clients of MCP, and the servers in their files.
 
-A file seldom names its program: the folder, the file's name and the keys decide. Callers have read the file. Here the
-file system is only asked whether a folder is in a project.
+A file seldom names its program, so the program is recognized by the folder, the file's name and the keys. The caller
+reads the file.
 
 Owns: nothing.
 Writes: nothing.
