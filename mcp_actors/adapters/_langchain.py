@@ -44,10 +44,10 @@ async def langchain_tools(
     The loop of an agent may call this function at each turn: with ``tool_cache``, no request is sent to a server. A
     `LangChainMiddleware` shows the tools of each turn to an agent that is built once.
 
-    The message of a tool holds a text, or blocks if the result has several parts or is not text. Structured content
-    becomes a text, and is left out if another text says the same. The artifact is the whole result, as on the wire. A
-    tool that reports a failure raises ``ToolException``. Errors of the call (`McpActorsError`, `mcp.MCPError`) are
-    raised unchanged, or, with ``handle_tool_error``, become the cause of a ``ToolException``.
+    The message of a tool holds a text, or a list of blocks if the result has several parts or is not text. Structured
+    content becomes a text, and is left out if another text says the same. The artifact is the whole result, as on the
+    wire. A tool that reports a failure raises ``ToolException``. Errors of the call (`McpActorsError`, `mcp.MCPError`)
+    are raised unchanged, or, with ``handle_tool_error``, become the cause of a ``ToolException``.
 
     **Cancellation** of a tool cancels its call, at the server too, and is not an output of the tool. The tools are
     awaited; a synchronous ``invoke`` is refused. A pickled tool can be read and shown to a model, but not called.

@@ -1,7 +1,7 @@
 """Offer a group to the OpenAI Agents SDK as one server.
 
-The SDK knows a tool by its public name, but the options of a program may name a tool as its server does. So guardrails,
-approval functions and resolvers are called with both names in turn, until an answer decides.
+The SDK knows a tool by its public name, but a program's options may use the server's name of the tool. So guardrails,
+approval functions and resolvers are called with one name, then, if undecided, with the other.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agents.tool import ToolErrorFunction
     from agents.tool_context import ToolContext
 
-# The options of `agents.mcp.MCPServer` and its subclasses: first the supported ones, then for each remedy the refused.
+# Remedy → the refused options of `agents.mcp.MCPServer` and its subclasses; `CARRIED_OUT` → the supported options.
 MCP_SERVER_OPTIONS: Final = {
     CARRIED_OUT: "name require_approval failure_error_function use_structured_content tool_meta_resolver "
     "custom_data_extractor tool_input_guardrails tool_output_guardrails",

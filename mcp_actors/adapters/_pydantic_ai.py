@@ -51,7 +51,7 @@ _BEHAVIORS: Final = ("retry", "failed", "error")
 _ANY_ARGUMENTS: Final = SchemaValidator(core_schema.dict_schema(core_schema.str_schema(), core_schema.any_schema()))
 """Accepts all arguments: a call checks them against the tool's own schema."""
 
-# The options of `pydantic_ai.mcp.MCPToolset`: first the supported ones, then for each remedy the refused.
+# Remedy → the refused options of `pydantic_ai.mcp.MCPToolset`; `CARRIED_OUT` → the supported options.
 MCP_TOOLSET_OPTIONS: Final = {
     CARRIED_OUT: "id max_retries tool_error_behavior process_tool_call include_instructions include_return_schema",
     "give it to open_servers()": "client client_info",

@@ -30,20 +30,20 @@ WAITING: Final = 256 * 1024 * 1024  # bytes that wait for clients
 IN_FLIGHT: Final = 256 * 1024 * 1024  # bytes of memory for unanswered requests
 COPIES: Final = 4  # of a request in memory: two in the gateway, two for the server
 CALL_OVERHEAD: Final = 4096  # bytes per request besides the copies
-PROCESSES: Final = 64  # of servers that sessions have for themselves
-STALLED: Final = 3.0  # seconds without a byte read, after which a client is not reading: slow networks need less
+PROCESSES: Final = 64  # of servers for single sessions
+STALLED: Final = 3.0  # seconds without a byte read, after which a client may be disconnected; slow networks pause less
 REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
-    """The budget of a run. Every participant has the ``identity`` of a client; a single identity is "".
+    """The budget of a run. Participants have the ``identity`` of a client: "" unless several exist.
 
     ============  ======================================  ==================================================
     participant   counted                                 asked to
     ============  ======================================  ==================================================
     holder        bytes for a client (``waiting``)        drop bytes (``give_back``), oldest ``moved`` first
     source        bytes of requests (``request_bytes``)   nothing
-    owner         a session's ``processes``               end (``outlet.end``) if ``idle_since`` is finite
+    owner         a session's ``processes``               end (``outlet.end``) if idle (``idle_since``)
     ============  ======================================  ==================================================
 
     Attributes:

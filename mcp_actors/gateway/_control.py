@@ -6,7 +6,7 @@ connection carries one request, a line of JSON, and the lines of the answer::
     {"do": "restart", "file": "/home/me/mcp.json",    request; without names, about all servers
      "servers": ["docs"]}                             (a "stop" without names is about the daemon)
 
-    {"waiting": ["docs"]}                             in each second without another line: slow, but not hung
+    {"waiting": ["docs"]}                             each second without another line, as a sign of life
     {"server": "docs", "state": "ready",              for each server, as soon as its change is complete
      "error": null}
     {"reload": {…}}, {"status": {…}},                 for other requests
@@ -47,7 +47,7 @@ MAX_CONTROL_CONNECTIONS: Final = 16
 PEER_SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line."""
 
-SEPARATOR: Final = "---- its next process ----"
+SEPARATOR: Final = "---- its next process ----"  # between the stderr of two processes
 """Between the stderr of two processes of a server."""
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_UNPROVEN: Final = 100
-"""Connections without a proof at a time. One more replaces the oldest: a client proves the secret in one round trip."""
+"""Connections that have yet to prove the secret. One more replaces the oldest: a client needs only one round trip."""
 
 
 @frozen

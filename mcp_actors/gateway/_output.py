@@ -1,7 +1,7 @@
 """Write to clients, and notice gaps of the event loop.
 
 A write never waits: a task writes the bytes that a client does not take at once. If the event loop did not run for a
-while (a *gap*), clients may have given up unread requests, so the `Heart` notifies all connections.
+while (a *gap*), unread requests may have timed out at the clients, so the `Heart` notifies all connections.
 
 Owns: the bytes waiting for each client.
 Writes: one descriptor for each `DescriptorWriter`; the counts of the `Budget`.
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 OUTPUT_BACKLOG: Final = 1024 * 1024
-"""Bytes waiting for a client at which reading from it stops."""
+"""Reading from a client stops while this many bytes wait for it."""
 
 BEAT: Final = 0.25
 """Seconds between looks at the clock."""

@@ -39,10 +39,10 @@ class Line:
 
     Attributes:
         id: the id as JSON; empty except for a request.
-        state: the part of the session that the line sets, or, as ``-PART``, removes; empty for other lines.
-        again: safe to repeat: if unanswered, the next daemon gets the line.
+        state: the part of the session that the line sets; ``-PART`` if the line removes the part; empty otherwise.
+        again: a repetition is safe, so the next daemon gets the line if unanswered.
         own: only the present daemon gets the line.
-        former: the line that set the part before; None once this line is answered.
+        former: the previous line that set the same part, restored if this line is refused.
         written: a daemon may have read the line.
         cancelled: the client does not wait for the answer.
     """

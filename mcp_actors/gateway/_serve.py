@@ -1,8 +1,7 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-The hard part is a request whose cancellation is still on its way. A connection therefore reads all available data
-before a request begins. If the process was frozen, requests wait for the client's answer to a ``ping``, which arrives
-behind all earlier cancellations.
+A request must not begin if its cancellation is on its way, so a connection first reads all available data. If the
+process was frozen, requests wait for the client's answer to a ``ping``, which arrives behind all earlier cancellations.
 
 Owns: the task and descriptors of each client, and the counts of clients and of connections without a proof of the
 secret.

@@ -39,7 +39,7 @@ class Access:
 
     Attributes:
         tokens: identity → token; empty admits everybody.
-        host_names: public names without a port, besides loopback and the address that a client has connected to.
+        host_names: names of the gateway without a port, besides loopback and the address of the connection.
         origins: origins of pages that may send requests, besides the gateway's own.
     """
 

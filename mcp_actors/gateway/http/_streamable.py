@@ -12,7 +12,7 @@ a closed connection       cancels the request                       cancels noth
 a session                 none                                      ends by DELETE, or unused (`SESSION_SECONDS`)
 ========================  ========================================  ==============================================
 
-Owns: the sessions before 2026-07-28, their tasks, and the messages kept for a closed stream.
+Owns: the sessions of legacy clients, their tasks, and the messages kept for a closed stream.
 Writes: replies; counts of the `Budget`.
 Calls: gateway, _wire.
 """

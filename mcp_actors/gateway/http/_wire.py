@@ -45,7 +45,7 @@ BODY_SECONDS: Final = 30.0
 """Seconds for a body, from the end of the head."""
 
 IDLE_SECONDS: Final = 75.0
-"""Seconds to keep a connection without a request. Clients of this package keep theirs for 60."""
+"""Seconds to keep an idle connection. By default, clients of this package stop using it after 60."""
 
 READ_SECONDS: Final = 60.0
 """Seconds for a client to read some of the waiting bytes."""

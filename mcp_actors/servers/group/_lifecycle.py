@@ -5,7 +5,7 @@ Changes of one server (start, stop, reconnect, another configuration) are made b
 of the set of servers (add, remove, replace, reload) take turns.
 
 Owns: the loops of all servers, as background tasks of the actor; two locks.
-Writes: the roster, the wishes of servers, and the log. Makes the memory read files.
+Writes: the roster, the wishes about servers (`Wanted`), and the log. `CatalogMemory` reads files.
 Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 """
 

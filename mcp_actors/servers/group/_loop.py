@@ -1,7 +1,7 @@
 """Carry out the wishes about each server, one step at a time.
 
-A wish (`Wanted`) says what a server should do. Each server has at most one loop, so no two steps of a server meet. A
-stop overtakes a connect that hangs: a newer wish ends a waiting step early.
+A wish (`Wanted`) says what a server should do. Each server has at most one loop, so steps of a server never overlap. A
+newer wish ends a waiting step early, so a stop overtakes a connect that hangs.
 
 Owns: the set of servers whose loop runs; tasks that drain servers, and a task for signals.
 Writes: records, roster and log; wishes, if the group ends or requests wait for a lazy server. At a signal, cancels the

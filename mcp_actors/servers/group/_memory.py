@@ -47,7 +47,7 @@ LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
 
 PINS_WAIT: Final = 10.0
-"""Seconds at least if ``on_tool_change="block"``: the files hold the accepted tools, and large files take 2 seconds."""
+"""Seconds to wait at least for accepted tools (``on_tool_change="block"``). A large file takes 2 seconds."""
 
 FILES_PER_WAIT: Final = 200
 

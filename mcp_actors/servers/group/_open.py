@@ -1,7 +1,7 @@
 """Open a group of servers around a block of code.
 
-Order is the hard part. Signals are received before any configuration is read. The block begins when the `StartGate`
-opens, after the first connects. After the block, actors are stopped before records are released.
+Order is the hard part. Signals are received before any configuration is read. The block begins once the first connects
+have ended or are overdue (`StartGate`). After the block, actors are stopped before records are released.
 
 Owns: everything in a group for the time of its block: roster, sources, memory, supervision tree.
 Writes: the log; a filter on the package's loggers. Receives the signals of ``reload_on``.

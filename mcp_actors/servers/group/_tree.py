@@ -17,10 +17,10 @@ and processes.
      ├─ ...
      ├─ servers:lifecycle         carries out start(), stop(), reconnect(), add(), replace(), remove(), reload()
      ├─ servers:watch             with watch=True: reloads configurations that change
-     └─ servers:status            with a TableSource that has an instance: writes states of servers into the database
+     └─ servers:status            with TableSource(instance=…): writes the states of servers into the database
 
 Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
-Writes: the hooks (`on_retire`), `woken` and accepted tools of each record. Starts no task and does no I/O.
+Writes: `on_retire`, `woken` and the accepted tools of each record. Starts no task and does no I/O.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 
