@@ -28,7 +28,7 @@ PACKAGE_VERSION: Final = "0.1.0"
 """The package's version (checked by a test). Each version has its own daemons."""
 
 DIRECTORY: Final = "notifications/mcp_actors/directory"
-"""A notification with a client's working directory (``{"path": "/home/me"}``), where its own servers start."""
+"""A notification with a client's working directory (``{"path": "/home/me"}``), where unshared servers start."""
 
 # --- The files of a daemon, and who may use them ----------------------------------------------------------------------
 

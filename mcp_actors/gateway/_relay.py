@@ -1,8 +1,8 @@
 """Pass messages between a client on stdio and one daemon after another.
 
 A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. The end of a daemon is the
-hard part: the next daemon gets the lines that made the session, then the lines that no daemon has read. `attach` runs
-this file without the package, so imports are few.
+hard part: the next daemon gets the lines that made the session, then the lines that no daemon has read, and requests
+that are safe to repeat. `attach` runs this file without importing `mcp_actors`, so imports are few.
 
 Owns: one session: its unanswered requests, and the connection to a daemon.
 Writes: stdout, stderr, and the socket; starts a daemon.

@@ -138,7 +138,8 @@ class ActorRef(Handle, Receives[M_contra]):
         if unknown or get_ident() != record.thread:  # `lives_here`, without a call per message
             self._check_run(unknown)
         await trio.lowlevel.checkpoint_if_cancelled()
-        return await _send(record, message).wait()
+        answer: T = await _send(record, message).wait()
+        return answer
 
     def send_request(self, message: CallFor[Receives[M_contra], T], **unknown: Never) -> PendingCall[T]:
         """Send a message now, and wait for the answer later, or let another task bound the wait.

@@ -1,4 +1,4 @@
-"""Supervisors: restart failed children, and change the table on request.
+"""Supervisors: restart failed children, and change the child table on request.
 
 Failures, requested changes and the supervisor's own end meet in one child table. The hard parts are failures of several
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.

@@ -190,8 +190,8 @@ class Observed:
         sent_at = now if under_way.sent_at is None else under_way.sent_at
         began = under_way.began if under_way.since is None else under_way.since
         queued = max(0.0, sent_at - began)  # the pause before a retry may end early
-        kind, facts = under_way.operation.partition(" ")[0], (under_way.subject, under_way.tries)
-        facts += under_way.replica, under_way.request_id
+        kind, request_id = under_way.operation.partition(" ")[0], under_way.request_id
+        facts = under_way.subject, under_way.tries, under_way.replica, request_id
         return Attempt(self, kind, *facts, result, outcome, queued, now - sent_at, last, error)
 
     def refused(self, kind: str, subject: object, error: Exception) -> None:

@@ -1,4 +1,4 @@
-"""Protocol eras: a connect's first era, common versions, message validation.
+"""Protocol eras: where a connect begins, versions in common, validation of messages.
 
 In the *legacy* era a session begins with ``initialize``. In the *modern* era, since 2026-07-28, there are no sessions,
 and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era

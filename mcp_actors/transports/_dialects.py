@@ -1,7 +1,7 @@
 """Read messages that break the specification, and log skipped messages.
 
-The strict parser comes first, so correct servers pay nearly nothing. A response quoted in a log line must not count: it
-would end a call that the server still works on.
+The strict parser comes first, so correct servers pay nearly nothing. A response that a server quotes in other output
+must not count as an answer: it would end a call that the server still works on.
 
 Owns: the number and the kinds of skipped messages of a connection.
 Writes: the log, with a warning for each kind.

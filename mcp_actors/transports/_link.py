@@ -32,7 +32,7 @@ OUTCOME_MEMBER: Final = "mcp_actors"
 """The member of an error's ``data`` by which a gateway of this package reports the outcome of a request."""
 
 MAY_HAVE_ACTED: Final = "; the request may have taken effect, so repeat it only if that is safe"
-"""Ends the errors about a lost response. Removed from errors of a connect, which is always safe to repeat."""
+"""The last words of errors about a lost response. Removed from errors of a connect, which is always safe to repeat."""
 
 
 @define(eq=False)

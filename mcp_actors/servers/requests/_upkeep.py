@@ -1,6 +1,6 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-Checks and log levels go through the mailbox of the actor. Since 2026-07-28 a client sends neither a log level nor a
+All go through the mailbox of the actor. Since 2026-07-28 a client sends neither a log level nor a
 notice of changed roots; each request carries the level (`meta_for`).
 
 Owns: nothing; the actor runs `keep_checking` and `keep_log_level` as tasks of a connection.

@@ -5,7 +5,7 @@ reader that always finds data must yield to other tasks, and a cancelled writer 
 pipe.
 
 Owns: the unparsed bytes of stdout; the bytes and lines that wait for stdin; not the descriptors.
-Writes: stdin; the `Lifeline`, the `RequestTable` and the `IncomingRequests` of the link; ``sent`` of lines; the log.
+Writes: stdin; the `Lifeline`, the `RequestTable` and the `IncomingRequests` of the link; `OutgoingLine.sent`; the log.
 Calls: transports.
 """
 
