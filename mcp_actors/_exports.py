@@ -10,6 +10,7 @@ Calls: nothing.
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable, Mapping
 from importlib import import_module
@@ -17,6 +18,8 @@ from types import FunctionType, ModuleType
 from typing import Any, ForwardRef
 
 _PACKAGE = __name__.partition(".")[0]
+_PLAIN = re.compile(r"(?:(?:str|int|float|bool|bytes|object|None)(?: \| (?!$))?)+")
+"""An annotation without names of a module; to compile one takes longer."""
 
 
 def publish(module: str, namespace: dict[str, Any]) -> None:
@@ -53,7 +56,7 @@ def _publish_members(kind: Any) -> None:
     for name, text in own.items():
         if isinstance(text, ForwardRef) and text.__forward_module__ is None:  # of a named tuple
             text = text.__forward_arg__
-        if isinstance(text, str):
+        if isinstance(text, str) and _PLAIN.fullmatch(text) is None:
             own[name] = ForwardRef(text, is_argument=False, module=kind.__module__, is_class=True)
     if kind.__dir__ is object.__dir__:
         kind.__dir__ = public_members

@@ -33,7 +33,7 @@ LINES: Final = {
     "config": 3935,
     "gateway": 4412,
     "hosts": 76,
-    "kernel": 4716,
+    "kernel": 4718,
     "observe": 280,
     "servers": 8969,
     "sync": 286,

@@ -7,6 +7,7 @@ import inspect
 import re
 import sys
 from collections.abc import Iterator
+from datetime import datetime
 from importlib import import_module
 from pathlib import Path
 from types import FunctionType, ModuleType
@@ -46,6 +47,9 @@ from .source import FOLDERS, PACKAGE, ROOT, parse, python_files
 PLACES: Final = [f"mcp_actors.{folder}".rstrip(".") for folder in ("", *FOLDERS) if folder != "adapters"]
 """The modules with public names, without the adapters, which import frameworks."""
 
+LATER: Final = {"datetime": datetime}
+"""The names in annotations of functions that are imported only when a program asks."""
+
 
 def things(*places: str) -> dict[str, Any]:
     """Return the public things of modules by their full names."""
@@ -70,7 +74,7 @@ def obtainable(*places: str) -> set[type]:
     while waiting:
         thing = waiting.pop()
         if isinstance(thing, FunctionType):
-            waiting.append(get_type_hints(inspect.unwrap(thing)).get("return"))
+            waiting.append(get_type_hints(inspect.unwrap(thing), localns=LATER).get("return"))
         elif isinstance(thing, type) and thing.__module__.startswith("mcp_actors") and thing not in found:
             found.add(thing)
             hints = get_type_hints(thing)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from contextlib import asynccontextmanager
-from datetime import datetime
 from time import time as wall_time
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 import trio
 from attrs import define, field, fields, frozen
@@ -25,6 +24,9 @@ from .._collapse import is_exit
 from .._foreign import Log, shown
 from .._misuse import is_plain, is_whole
 from .._pickling import Handle, pack, unpack
+
+if TYPE_CHECKING:
+    from datetime import datetime
 
 _log: Final = Log("mcp_actors.kernel")
 
@@ -47,7 +49,7 @@ class Event:
     @property
     def at(self) -> datetime:
         """The wall-clock time of the event, in UTC, comparable between Trio, asyncio and other processes."""
-        from datetime import UTC, datetime
+        from datetime import UTC, datetime  # not at the top: a millisecond of each start
 
         return datetime.fromtimestamp(self._wall, UTC)
 
