@@ -122,9 +122,10 @@ class DirectRequests:
             raise NotSent
         self.wind_down.under_way += 1
         later.on_cancel = sent.caller_left
-        if deadline is not None and deadline.observed is not None:
-            deadline.handed_over(self.record.name)
-            deadline.request_id = sent.id
+        if deadline is not None and deadline.observed is not None:  # `handed_over`, without a call per request
+            if deadline.sent_at is None:
+                deadline.sent_at = deadline.began if deadline.call is None else trio.current_time()
+            deadline.replica, deadline.request_id = self.record.name, sent.id
         return True
 
     def _complete(self, sent: RequestUnderWay, request: PlainRequest[Any]) -> bytes:

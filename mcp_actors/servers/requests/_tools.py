@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from attrs import define, field
@@ -106,9 +107,7 @@ class CallTool(PlainRequest[CallToolResult]):
         changed.passing, changed.kept = self.passing, self.kept
         return changed
 
-    @property
-    def target(self) -> str:
-        return self.name
+    target = subject = property(attrgetter("name"))
 
     def check(self, session: ConnectionSession, record: ConnectionRecord) -> None:
         """Check that the tool may be called, and the arguments unless checked by the present listing.
