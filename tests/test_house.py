@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from typing import Final
 
 from .house import (
@@ -46,6 +47,9 @@ SMALL: Final = 60
 """Lines of code below which a module needs no list of what it owns, writes and calls."""
 
 
+LOGS: Final = re.compile(r"\b(?:logger|_log|hub)\.(?:debug|info|warning|error|exception|critical|log)\(")
+
+
 def test_no_class_has_the_name_of_another_and_no_constant_two_values() -> None:
     """Underscores aside: a reader who has seen one of two would take the other for the same."""
     assert homonyms() == ({}, {})
@@ -74,4 +78,13 @@ def test_each_module_says_what_it_owns_writes_and_calls() -> None:
         calls = " ".join(last.partition("Calls: ")[2].split())
         if (has_to or found) and (found != [*MODULE] or calls != f"{calls_of(path)}."):
             wrong.append(f"{path.relative_to(PACKAGE)}: Calls: {calls_of(path)}.")
+    assert wrong == []
+
+
+def test_each_module_that_logs_says_so() -> None:
+    wrong = []
+    for path in FILES:
+        writes = (ast.get_docstring(parse(path)) or "").partition("\nWrites: ")[2].partition("\nCalls: ")[0]
+        if writes and LOGS.search(path.read_text()) and re.search(r"\blogs?\b", writes) is None:
+            wrong.append(f"{path.relative_to(PACKAGE)}: Writes: {writes}")
     assert wrong == []

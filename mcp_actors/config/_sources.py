@@ -4,7 +4,7 @@ Only a strict subset of YAML is read. Two changes of a file within one tick of t
 time, and the second must still be noticed. A source's `look` and `read` block the thread.
 
 Owns: nothing.
-Writes: nothing.
+Writes: the log.
 Calls: config.formats, _server, _validators.
 """
 

@@ -4,7 +4,7 @@ Names and patterns hide tools from everyone. A predicate hides tools from an age
 user's code, and may raise.
 
 Owns: nothing.
-Writes: nothing.
+Writes: the log.
 Calls: _validators.
 """
 

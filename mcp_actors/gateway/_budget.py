@@ -5,7 +5,7 @@ flight, and the processes of servers for single sessions. Fairness is the hard p
 of a token) must not keep out the clients of another.
 
 Owns: the three sums, and the slots of the processes.
-Writes: nothing; asks connections to drop bytes, and sessions to end.
+Writes: the log. Asks connections to drop bytes, and sessions to end.
 Calls: nothing.
 """
 

@@ -5,7 +5,7 @@ the server writes the answer. A client of this package may repeat a request whos
 says ``not_sent`` of a request already carried out.
 
 Owns: one request of a client, until answered or withdrawn.
-Writes: the answer, through the session of the client.
+Writes: the answer, through the session of the client; the log.
 Calls: servers, servers.requests, transports, _front.
 """
 

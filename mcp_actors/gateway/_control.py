@@ -16,7 +16,7 @@ connection carries one request, a line of JSON, and the lines of the answer::
     {"other": true}                                   the whole answer of a daemon that serves another file
 
 Owns: the connections of commands, and a task for each connection and each change.
-Writes: answers. On request, starts and stops servers, and reloads the file.
+Writes: answers; the log. On request, starts and stops servers, and reloads the file.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 

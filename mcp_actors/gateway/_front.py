@@ -4,7 +4,7 @@ Servers come, go and change their lists at any moment. The group keeps the tools
 resources, and requests their lists again when they may have changed.
 
 Owns: the prompts and resources of each server, and a task for each list being requested.
-Writes: its entry in the group's observers; wakes a lazy server whose list a client waits for.
+Writes: its entry in the group's observers; the log. Wakes a lazy server whose list a client waits for.
 Calls: servers, servers.connection.
 """
 

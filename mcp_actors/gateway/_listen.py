@@ -4,7 +4,7 @@ Programs that clean folders may remove a unix socket, so a missing socket is cre
 accepted before a listener closes, or the system would reset them.
 
 Owns: the listeners.
-Writes: unix sockets; options of accepted connections.
+Writes: unix sockets; options of accepted connections; the log.
 Calls: _daemon.
 """
 

@@ -4,7 +4,7 @@ Strangers must not keep clients out. A connection has one try to prove the secre
 `HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
 
 Owns: nothing.
-Writes: the lines of the handshake.
+Writes: the lines of the handshake; the log.
 Calls: config, transports.socket, _listen.
 """
 

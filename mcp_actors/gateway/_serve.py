@@ -5,7 +5,7 @@ process was frozen, requests wait for the client's answer to a ``ping``, which a
 
 Owns: the task and descriptors of each client, and the counts of clients and of connections without a proof of the
 secret.
-Writes: answers to clients; the blocking mode of stdin and stdout, restored at the end.
+Writes: answers to clients; the log; the blocking mode of stdin and stdout, restored at the end.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 

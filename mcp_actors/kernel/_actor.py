@@ -4,7 +4,7 @@ Programs override `running`, `handle` and a few synchronous hooks. A hook may ru
 Mistakes must fail early: a class is checked when made, an actor before it runs.
 
 Owns: the tables of handlers of each class of actors.
-Writes: the handler for which the running task works (`Actor.join_handler`).
+Writes: context variables, which say for which handler the running task works (`Actor.join_handler`).
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 

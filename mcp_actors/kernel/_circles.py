@@ -1,7 +1,8 @@
 """Detect calls that would deadlock, and note for whom a task works.
 
 A circle of calls would hang forever, silently; the call that closes the circle raises an error instead. The check must
-cost nearly nothing while nothing is wrong, and never refuse a call that would return.
+cost nearly nothing while nothing is wrong, and never refuse a call that would return, except in a race of calls
+(`Node.needs_all`).
 
 The wait-for graph is not stored, but walked when a node is about to wait::
 
@@ -33,15 +34,15 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""The first limit of a list of calls, which then drops answered calls. Next limit: this plus twice the calls kept."""
+"""A list of this many awaited calls drops answered calls; the next time, at twice the rest plus `PRUNE_AT`."""
 
 
 class Node:
     """A node of the wait-for graph.
 
     Attributes:
-        needs_all: True for `Mailbox` and `ControlLane`, stuck only when all blockers are. Any other node is stuck when
-            one is, even code that races several calls: the program contains a deadlock, whichever call wins.
+        needs_all: whether the node is stuck only if all nodes that it waits for are (`Mailbox`, `ControlLane`). Others
+            are stuck if one is. So a handler that races two calls counts as stuck if one of them can never return.
     """
 
     __slots__ = ()

@@ -5,7 +5,7 @@ A message is sent in an `Envelope`, which is also the reply slot of the sender a
 of the two counts.
 
 Owns: the reply slots, each settled at most once.
-Writes: nothing but envelopes. Wakes waiting tasks, or calls a function of the sender.
+Writes: envelopes; the log. Wakes waiting tasks, or calls a function of the sender.
 Calls: _circles.
 """
 

@@ -5,7 +5,7 @@ exchange of messages. The mailbox calls `Requests.take` in steps of other actors
 A Ctrl-C may interrupt a handler, but not the kernel around it.
 
 Owns: the slots of one incarnation and their tasks; the queue of plain ``def`` handlers of a Trio run.
-Writes: envelopes, ``in_flight`` and ``reentrant`` of the record.
+Writes: envelopes, ``in_flight`` and ``reentrant`` of the record; the log.
 Calls: _actor, _circles, _later, _record, _serving.
 """
 

@@ -5,7 +5,8 @@ incarnation may meet in one step. `MessagesInFlight` decides what an exception m
 without a task: for `Actor.take`, and after a handler has returned a `Later`.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
-Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; emits events; may end the incarnation.
+Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; the log. Emits events; may end the
+incarnation.
 Calls: _actor, _circles, _envelope, _events, _later.
 """
 

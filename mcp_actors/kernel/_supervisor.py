@@ -4,7 +4,7 @@ Failures, requested changes and the supervisor's own end meet in one child table
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
 Owns: the restart budget; the tasks that wait before children are started again.
-Writes: the child table, the records of the children; emits `Restarting` and `GaveUp`.
+Writes: the child table, the records of the children; the log. Emits `Restarting` and `GaveUp`.
 Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """
 

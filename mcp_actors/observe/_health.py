@@ -1,7 +1,6 @@
 """Answer the probes of an orchestrator: ``/healthz``, ``/readyz``, ``/status`` and ``/metrics``.
 
-Probes must answer while servers fail or connect, so all functions read one snapshot and wait for nothing. Any thread
-may call them.
+A probe must be answered while servers fail or connect, so no function waits for anything. Any thread may call them.
 
 Owns: nothing.
 Writes: nothing.

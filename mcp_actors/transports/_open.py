@@ -4,7 +4,7 @@ All servers of a group want to connect at once, and each stdio server is a proce
 configured order, and limits processes. Credentials are resolved at each opening and not kept.
 
 Owns: the turns and the count of processes of a group. The caller owns an opened link.
-Writes: the filters of loggers; the `Masker` of each link. Reads ``os.environ``.
+Writes: the log, and filters of loggers; the `Masker` of each link. Reads ``os.environ``.
 Calls: config, transports.http, transports.socket, transports.stdio, _credentials, _in_process, _link, _logs.
 """
 

@@ -5,7 +5,7 @@ message, change or subscription crosses identities. When the gateway stops, ``/r
 no new requests.
 
 Owns: the listeners, the selector of all connections, and the servers of each identity.
-Writes: the tokens of `Access`; replies to probes.
+Writes: the tokens of `Access`; replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

@@ -5,8 +5,8 @@ page's own script and style. Browsers send a cookie to every port of a host, so 
 cannot be guessed.
 
 Owns: the sign-ins of each identity, and the last events of each server.
-Writes: replies; a private file that sends a browser to the page, with the token. On request, starts, stops and restarts
-servers, calls and approves tools, and reloads the configuration.
+Writes: replies; a private file that sends a browser to the page, with the token; the log. On request, starts, stops and
+restarts servers, calls and approves tools, and reloads the configuration.
 Calls: catalog, gateway, kernel, observe, servers, _access, _door, _wire.
 """
 

@@ -1,6 +1,7 @@
 """Speak Streamable HTTP of both eras.
 
-A POST carries one message, whose headers or ``_meta`` say the era. The eras differ in almost everything:
+A POST carries one message. The headers, or the ``_meta`` of the message, say the era. The eras differ in almost
+everything:
 
 ========================  ========================================  ==============================================
                           since 2026-07-28 (`RequestPipeline`)      before (`ClientHttpSession`)
@@ -13,7 +14,7 @@ a session                 none                                      ends by DELE
 ========================  ========================================  ==============================================
 
 Owns: the sessions of legacy clients, their tasks, and the messages kept for a closed stream.
-Writes: replies; counts of the `Budget`.
+Writes: replies; the bytes of kept messages, in the `Budget`; the log.
 Calls: gateway, _wire.
 """
 

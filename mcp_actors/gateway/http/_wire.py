@@ -5,7 +5,7 @@ calls wake no other task. Half a request, chunks, pipelining and errors go to th
 begins if its client has left.
 
 Owns: the socket and task of each connection, and the reply in progress.
-Writes: replies; the lists of connections that the `Site` and the `Heart` keep.
+Writes: replies; the lists of connections that the `Site` and the `Heart` keep; the log.
 Calls: gateway, transports.
 """
 

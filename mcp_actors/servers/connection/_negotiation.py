@@ -14,8 +14,8 @@ refuses otherwise, or names no modern version      is also sent ``initialize``, 
 =================================================  ====================================================
 
 Owns: the tasks that watch a process until connected.
-Writes: the record (first era of the next connect, connecting link, overdue warning). Ends the server's `Turn` to
-connect, and a link whose process has exited.
+Writes: the record (first era of the next connect, connecting link, overdue warning); the log. Ends the server's `Turn`
+to connect, and a link whose process has exited.
 Calls: config, servers, transports.
 """
 

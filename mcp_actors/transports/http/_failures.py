@@ -1,7 +1,8 @@
 """Judge redirects and answers over HTTP, and build errors for failures.
 
-The ids and statuses of servers are unreliable, and a wrong guess would give a caller the result of another call.
-`HttpFailures` builds the errors about one server, and masks foreign text. Nothing here uses a clock or I/O.
+Servers send wrong HTTP statuses, and answers with wrong ids or none. So each id is checked: an answer to another
+request would give a caller the result of another call. `HttpFailures` builds the errors about one server, and masks
+foreign text. Nothing here uses a clock or I/O.
 
 Owns: nothing.
 Writes: the id of an answer (`check_id`); the text of exceptions that become causes, to mask credentials.

@@ -45,7 +45,7 @@ from ._link import ACCEPT, NOTIFICATION_TIMEOUT, SESSION, Reach, Refusals
 logger = Log("mcp_actors.servers.http")
 
 SHORTAGE_WAIT: Final = 0.5
-"""Seconds between attempts to open a stream while this program lacks files or memory."""
+"""Seconds between attempts to open a stream while this program is short of descriptors, memory or threads."""
 
 
 @define(eq=False)

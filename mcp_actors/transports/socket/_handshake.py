@@ -42,7 +42,7 @@ MAX_LINE: Final = 256
 """Maximum bytes of a line before the secret is proven."""
 
 MAX_ANSWER: Final = 4096
-"""Bytes of the answer of a gateway, which may list up to `MAX_NAMED` servers."""
+"""Maximum bytes of the gateway's last line, which lists up to `MAX_NAMED` servers after an unknown name."""
 
 MAX_NAMED: Final = 20
 
