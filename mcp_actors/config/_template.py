@@ -5,7 +5,7 @@ from a file as `Written`, and every connect resolves a copy. Secrets and values 
 errors.
 
 Owns: nothing.
-Writes: nothing.
+Writes: nothing. Looks for scripts and interpreters in the file system.
 Calls: _transports, _validators, _values.
 """
 

@@ -4,7 +4,7 @@ A file may be huge, a pipe, or hostile to a parser. No error may show a value. A
 so a new error, without ``__context__``, replaces the parser's error.
 
 Owns: the open file, while reading.
-Writes: nothing.
+Writes: nothing. Reads files.
 Calls: config.
 """
 

@@ -4,7 +4,7 @@ A file seldom names its program, so the program is recognized by the folder, the
 reads the file.
 
 Owns: nothing.
-Writes: nothing.
+Writes: nothing. Asks the file system whether a folder is in a project.
 Calls: _file.
 """
 
