@@ -1,8 +1,8 @@
 """Decide who may send requests over HTTP.
 
-A foreign page must not get in through a user's browser, so the ``Host`` and ``Origin`` of requests are checked. On
-loopback, tokens are required as elsewhere: all users of a machine, and all containers on the host's network, reach
-loopback.
+A foreign page must not get in through a user's browser, so the ``Host`` and ``Origin`` of requests are checked. Tokens
+are the default on loopback too, because all users of a machine, and all containers on the host's network, reach it.
+Only there may a gateway have none (``--no-token``).
 
 Owns: the tokens (until `HttpDoor.use` replaces them), host names and origins of a gateway.
 Writes: a file with a new token. Reads files of tokens.

@@ -14,7 +14,7 @@ begun                 the server is sent a notice; the slot is free once   the k
 ====================  ===================================================  =============================================
 
 Owns: the plain requests under way, each settled by its `Later`; the end of a connection (`WindDown`).
-Writes: answers; deadlines; the mailbox, with unwritten messages; spans; the log.
+Writes: lines to the pipe, and its table; answers; deadlines; spans; the log. Unwritten messages go back to the mailbox.
 Calls: kernel, servers, servers.requests, transports.
 """
 
