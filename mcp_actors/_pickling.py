@@ -1,8 +1,8 @@
 """Pickle and copy exceptions and frozen mappings; refuse to pickle refs.
 
 By default a pickle of an exception has no cause, and loading calls ``__init__`` without keywords. A missing keyword
-raises a `TypeError`, which breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` avoids both. If an exception
-of another package cannot be loaded, an `UnpicklableError` replaces the exception.
+raises a `TypeError`, which breaks a `concurrent.futures.ProcessPoolExecutor`. `Portable` avoids both. An
+`UnpicklableError` replaces an exception of another package that does not survive pickling.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,4 +1,4 @@
-"""Connect the servers that a subcommand needs, and describe servers.
+"""Connect the servers of a subcommand, and describe them without credentials.
 
 A subcommand wants one attempt and a result for each server, so `open_once` replaces the configured options for starts
 and restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.

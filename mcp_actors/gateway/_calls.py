@@ -1,8 +1,8 @@
 """Forward a client's request to a server, or refuse the request.
 
 A plain call wakes no third task: the task that reads from the client sends the request, and the task that reads from
-the server writes the answer. A client of this package may repeat a request whose error says ``not_sent``, so no error
-says ``not_sent`` of a request already carried out.
+the server writes the answer. A client may repeat a request whose error says ``not_sent``, so an error says that only if
+no round of the request was sent.
 
 Owns: one request of a client, until answered or withdrawn.
 Writes: the answer, through the session of the client; the log.

@@ -1,4 +1,4 @@
-"""Dump servers as a configuration for `load_config` (`dump_config`).
+"""`dump_config`: turn servers into data that `load_config` reads.
 
 No credential may be written by accident: a literal is refused in ``env``, ``headers``, ``auth`` and ``secret``, and in
 arguments and URLs if it looks like a secret.

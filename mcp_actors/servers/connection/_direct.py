@@ -7,7 +7,7 @@ slot, gives the line to the `Pipe`; the step that reads the answer settles the m
 ====================  ===================================================  =============================================
 a line is             the caller leaves, or its deadline expires           the connection is lost
 ====================  ===================================================  =============================================
-refused by the pipe   the message is in the mailbox, as if never taken     the message stays in the mailbox
+refused by the pipe   the message is withdrawn from the mailbox            the message stays in the mailbox
 collected             the line is dropped; the server learns nothing       the message returns to its old place
 begun                 the server is sent a notice; the slot is free once   the kernel answers: outcome unknown
                       the notice is begun
