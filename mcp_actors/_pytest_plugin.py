@@ -1,6 +1,7 @@
 """Fixtures for tests of programs that use MCP servers or actors.
 
-pytest imports this file at every start, even if no test uses a fixture. So each fixture imports what it needs.
+pytest imports this file at every start, even if no test uses a fixture. So each fixture imports what it needs. The
+fixture ``nothing_left`` kills child processes that a test has left.
 """
 
 from __future__ import annotations

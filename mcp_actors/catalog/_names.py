@@ -30,11 +30,12 @@ from .._text import some_of
 
 # --- Public names -----------------------------------------------------------------------------------------------------
 
-# A public name has 1 to 64 characters out of ``A-Z a-z 0-9 _ -``; other names must be changed, and then two may be
-# equal. A name that could mean more than one tool therefore ends in a short hash of the names of server and tool:
+# A template (`DEFAULT_NAMING`) makes a public name of the names of server and tool. It has 1 to 64 characters out of
+# ``A-Z a-z 0-9 _ -``; a name that breaks this rule is changed, and then two may be equal. A name that could mean more
+# than one tool therefore ends in a short hash of the names of server and tool:
 #
 # - a name in which a character was replaced, or which was shortened;
-# - a name of a tool whose server's name contains ``__`` or ends in ``_``: the separator is ambiguous;
+# - a name of a tool whose server's name contains ``__`` or ends in ``_``: the separator ``__`` is ambiguous;
 # - a name that seems to end in a hash already;
 # - a name that two tools would still share, as with the template ``{tool}``.
 #

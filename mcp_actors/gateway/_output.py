@@ -4,7 +4,7 @@ A write never waits: a task writes the bytes that a client does not take at once
 while (a *gap*), unread requests may have timed out at the clients, so the `Heart` notifies all connections.
 
 Owns: the bytes waiting for each client.
-Writes: one descriptor for each `DescriptorWriter`; the bytes counted by the `Budget`; the log.
+Writes: one descriptor for each `DescriptorWriter`; the sum of waiting bytes in the `Budget`; the log.
 Calls: _budget, _listen.
 """
 

@@ -5,7 +5,7 @@ passed on without a task, unless servers must connect first. Requests and result
 their hop-by-hop members.
 
 Owns: the requests of one client in flight, the questions of servers to the client, and the tasks for both.
-Writes: lines to the client's `Outlet`; the requests and processes counted by the `Budget`; the log.
+Writes: lines to the client's `Outlet`; the counts of requests and processes in the `Budget`; the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 

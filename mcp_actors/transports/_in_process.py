@@ -2,13 +2,13 @@
 
 | server | link | task of the handler |
 |---|---|---|
-| modern | `CalledServerLink` | the caller's, inside the server's lifespan |
-| legacy | `LegacyServerLink` | a task of the server, below a task of the link |
+| modern | `CalledServerLink` | the caller's |
+| legacy | `LegacyServerLink` | a task of its own |
 | `ElsewhereServer` | `StreamsLink` | a task on another event loop |
 
-Neither the size of messages nor the number of requests is limited.
+These links limit neither the size of messages nor the number of requests.
 
-Owns: the messages in a `MemoryPipe`; the lifespan of a server on this event loop.
+Owns: the messages in a `MemoryPipe`; the lifespan of a server on this event loop; the task that serves a legacy server.
 Writes: the `RequestTable` and the `Lifeline` of the link; exceptions of handlers to the log.
 Calls: config, _exchange, _link, _request_table.
 """
