@@ -1,7 +1,7 @@
 """Serve MCP and a web page over HTTP: ``serve --http`` and ``ui``.
 
-``serve --http`` makes a token if there is none yet. With ``--no-token`` it listens at loopback addresses only. The first
-signal lets requests finish (`HttpDoor.drain`); a second ends the command at once.
+``serve --http`` makes a token if there is none yet. With ``--no-token`` it listens at loopback addresses only. The
+first signal lets requests finish (`HttpDoor.drain`); a second ends the command at once.
 
 Owns: the listening sockets and the metrics.
 Writes: the token file; the address and a newly made token, to stdout. ``ui`` opens a browser.
