@@ -1,7 +1,7 @@
 """Complete words in a shell: the names of servers, and configuration files.
 
-The shell runs this code at each press of the tab key, perhaps in a folder that nobody trusts. So files are only
-searched for names, and folders listed: nothing is started, written or logged. An unreadable file counts as empty.
+The shell runs this code at each press of the tab key, perhaps in an untrusted folder. So files are only searched for
+names, and folders listed: nothing is started, written or logged. An unreadable file counts as empty.
 """
 
 from __future__ import annotations
