@@ -145,5 +145,5 @@ async def test_a_redirected_message_without_a_response_is_forgotten_after_its_an
                 assert text_of(await servers["old"].call_tool("sleep")) == "slept None"
             await trio.sleep(2 * ACCEPT_WAIT)
             gc.collect()
-            kept = [each for each in gc.get_objects() if isinstance(each, httpx2.Request) and each.method == "POST"]
+            kept = [each for each in gc.get_objects() if type(each) is httpx2.Request and each.method == "POST"]
             assert [each.url for each in kept if str(each.url).endswith("moved")] == []
