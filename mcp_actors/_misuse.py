@@ -15,7 +15,7 @@ import math
 import re
 from collections.abc import AsyncIterator, Callable, Collection, Coroutine, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, _AsyncGeneratorContextManager, asynccontextmanager
-from functools import wraps
+from functools import partial, wraps
 from itertools import islice
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, NoReturn, ParamSpec, TypeGuard, TypeVar, cast
 
@@ -72,18 +72,11 @@ def explained_names(kind: type[T]) -> type[T]:
 
     A ``__getattr__``, as of `explained_methods`, slows all attributes down.
     """
-    for known, names, _ in _ATTRIBUTE_REMEDIES:
-        for name in names.split() if hasattr(kind, known) else ():
-            setattr(kind, name, _WrongName(name))
+    wrong = {name for known, names, _ in _ATTRIBUTE_REMEDIES if hasattr(kind, known) for name in names.split()}
+    for name in wrong:
+        setattr(kind, name, property(partial(_explain_attribute, name=name)))
+    kind.__dir__ = lambda self: [name for name in public_members(self) if name not in wrong]  # type: ignore[method-assign]
     return kind
-
-
-class _WrongName:
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __get__(self, instance: object, owner: type) -> NoReturn:
-        _explain_attribute(instance, self._name)
 
 
 _ATTRIBUTE_REMEDIES: Final[tuple[tuple[str, str, str], ...]] = (

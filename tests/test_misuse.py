@@ -458,6 +458,7 @@ async def limit_actors(supervisor: Any) -> None:
 class Answering(Actor[Ask]):
     async def handle(self, message: Ask) -> Later[int]:
         look_for(later := self.defer(message), "set_result", "write reply(value)")
+        assert "set_result" not in dir(later)
         look_for(later, "set_exception", "write fail(error)")
         look_for(later, "ghost", "")
         later.reply(1)
