@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -33,6 +34,11 @@ FOR_A_WHILE: Final = RestartPolicy(max_restarts=1, backoff=Backoff(), park_retry
 
 AT_ONCE: Final = RestartPolicy(max_restarts=50, backoff=Backoff())
 """No delay and a large budget: whatever failed is tried again and again."""
+
+
+def existing(*types: type) -> list[Any]:
+    """Return all objects of these types, but for weak references; other tests may have left some."""
+    return [each for each in gc.get_objects() if issubclass(type(each), types)]
 
 
 def server(name: str, *flags: str, **options: Any) -> ServerConfig:

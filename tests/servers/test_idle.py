@@ -20,7 +20,7 @@ from mcp_actors.transports.stdio._link import StdioLink
 from mcp_actors.transports.stdio._pipes import PipeReader
 
 from .fleet import http_config, http_server
-from .groups import AT_ONCE, LATER, crash, pids_in, server
+from .groups import AT_ONCE, LATER, crash, existing, pids_in, server
 from .links import text_of
 from .processes import group_members, wait_ended
 
@@ -97,7 +97,7 @@ async def test_a_connected_process_is_no_longer_watched_like_one_that_starts(era
 def alive(*kinds: type[Any]) -> int:
     """Count the objects of some classes."""
     gc.collect()
-    return sum(issubclass(type(thing), kinds) for thing in gc.get_objects())
+    return len(existing(*kinds))
 
 
 async def come_and_go(port: int, *flags: str) -> None:

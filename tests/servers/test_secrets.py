@@ -36,7 +36,7 @@ from mcp_actors.servers import ServerGroup
 from mcp_actors.transports import Masker
 
 from .faults.http_faults import Raw, faulty_server, response
-from .groups import NEVER, Events, reach
+from .groups import NEVER, Events, existing, reach
 from .links import text_of
 
 SERVER: Final = str(Path(__file__).with_name("gossip.py"))
@@ -379,7 +379,7 @@ async def test_resolved_values_are_not_kept_beyond_the_connection() -> None:
 
     def maskers() -> int:
         gc.collect()
-        return sum(type(each) is Masker and bool(each.longest) for each in gc.get_objects())
+        return sum(bool(each.longest) for each in existing(Masker))
 
     config = gossip(env={"GOSSIP": Secret(TOKEN)})
     async with open_servers(config) as group:

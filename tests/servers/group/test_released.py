@@ -36,6 +36,7 @@ from mcp_actors.transports import Link, Masker
 from mcp_actors.transports._link import Lifeline
 
 from ..faults.http_faults import faulty_server
+from ..groups import existing
 from ..peers import SsePeer
 from ..processes import eventually
 from ..scripted_server import command
@@ -144,11 +145,6 @@ async def test_a_start_that_fails_by_a_removal_keeps_nothing() -> None:
             await group.remove("a")
             await wait_all_tasks_blocked()
             assert {*living(parts)} <= {"configuration", "credentials"}  # those of the sources, which a reload reads
-
-
-def existing(*types: type) -> list[Any]:
-    """Return all objects of these types, but for weak references; other tests may have left some."""
-    return [each for each in gc.get_objects() if issubclass(type(each), types)]
 
 
 async def test_a_required_server_that_could_not_be_added_is_released_at_once() -> None:

@@ -21,7 +21,7 @@ from mcp_actors.transports.http._sse import ACCEPT_WAIT
 from ...idle_clock import IdleClock
 from ..faults.http_faults import End, FaultyServer, Request, faulty_server, response
 from ..fleet import PROMPT, calls
-from ..groups import NEVER
+from ..groups import NEVER, existing
 from ..http_server import TOOLS, Running, run_server
 from ..links import never_lost, open_session, text_of
 
@@ -145,5 +145,5 @@ async def test_a_redirected_message_without_a_response_is_forgotten_after_its_an
                 assert text_of(await servers["old"].call_tool("sleep")) == "slept None"
             await trio.sleep(2 * ACCEPT_WAIT)
             gc.collect()
-            kept = [each for each in gc.get_objects() if type(each) is httpx2.Request and each.method == "POST"]
+            kept = [each for each in existing(httpx2.Request) if each.method == "POST"]
             assert [each.url for each in kept if str(each.url).endswith("moved")] == []
