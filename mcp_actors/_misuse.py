@@ -75,7 +75,11 @@ def explained_names(kind: type[T]) -> type[T]:
     wrong = {name for known, names, _ in _ATTRIBUTE_REMEDIES if hasattr(kind, known) for name in names.split()}
     for name in wrong:
         setattr(kind, name, property(partial(_explain_attribute, name=name)))
-    kind.__dir__ = lambda self: [name for name in public_members(self) if name not in wrong]  # type: ignore[method-assign]
+
+    def names(self: object) -> list[str]:
+        return [name for name in public_members(self) if name not in wrong]
+
+    kind.__dir__ = names  # type: ignore[method-assign]  # type checkers look at the class, not at an object
     return kind
 
 
