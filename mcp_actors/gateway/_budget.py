@@ -76,7 +76,7 @@ class Budget:
             self.make_room()
             self.room = 0  # count everything at the next request
         if self._dropped and (not self._holders or trio.current_time() - self._since > REPORT):
-            text = "%d log messages for clients that do not read were dropped: more than %d bytes waited for clients"
+            text = "%d messages for clients that do not read were dropped: more than %d bytes waited for clients"
             logger.warning(text, self._dropped, WAITING)
             self._dropped = 0
 
