@@ -22,9 +22,8 @@ asyncio use `mcp_actors.bridge.open_servers`, and without an event loop `mcp_act
 libraries get tools from `mcp_actors.adapters`; actors of your own derive from `mcp_actors.kernel.Actor`.
 """
 
-# ``__all__`` lists the public names, and ``_HOMES`` has their modules. Names are imported at first use (PEP 562), but
-# type checkers see plain imports. On Windows, and in a program that eventlet has patched, importing the package
-# raises an ``ImportError``.
+# ``__all__`` lists the public names. Names are imported at first use (PEP 562), but type checkers see plain imports. On
+# Windows, and in a program that eventlet has patched, importing the package raises an ``ImportError``.
 #
 # Exceptions to the layers above: in their own layer, ``adapters`` and ``sync`` import ``bridge``, ``auth`` imports
 # ``config``, ``gateway`` imports ``observe``, ``__main__`` imports ``cli``, and the files of L0 import each other.

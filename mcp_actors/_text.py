@@ -26,15 +26,15 @@ T = TypeVar("T")
 # --- Make foreign text safe for logs and terminals --------------------------------------------------------------------
 
 # Escape sequences move the cursor of a terminal or rewrite the screen or the clipboard; a line break forges a log line;
-# bidirectional marks reorder words; zero-width characters hide words or make two names look alike. Readers need none of
-# these. Programs get foreign text unchanged.
+# bidirectional marks reorder words; zero-width characters hide words or make two names look alike. Programs get foreign
+# text unchanged.
 
 
 _READ_PER_SHOWN: Final = 8
 """Maximum characters read for each shown character, to bound the time for hidden characters."""
 
 # Matches complete sequences of ECMA-48. The rest of a broken sequence is text. No repeated class contains a
-# character that begins a sequence, so no text is scanned again and the time is linear.
+# character that begins a sequence, so the time is linear.
 _TERMINAL_ESCAPE: Final = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # CSI: colours, cursor, screen
     r"|(?:\x1b[P\]X^_]|[\x90\x9d\x98\x9e\x9f])[^\x00-\x1f\x7f-\x9f]*(?:\x07|\x1b\\|\x9c)"  # OSC …: titles, links

@@ -3,7 +3,7 @@
 Python runs handlers in the main thread only, between any two lines. Trio may run in another thread, or as a guest whose
 scheduler a handler must not interrupt. Nothing is installed outside the main thread.
 
-Owns: the pipe of a `SignalWakeup`.
+Owns: the pipe of a `SignalWakeup`, read by the event loop.
 Writes: handlers of SIGINT and SIGTERM, and the wake-up descriptor; restores the previous ones, unless replaced since.
 Calls: nothing.
 """

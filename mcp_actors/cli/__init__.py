@@ -1,6 +1,6 @@
 """The command line: ``mcp-actors``, or ``python -m mcp_actors``.
 
-`main` is the program; ``mcp-actors --help`` lists the commands. Configuration files have the formats of other clients.
+`main` is the program; ``mcp-actors --help`` lists the commands.
 """
 
 # An import of this folder loads only ``_interrupt``: Ctrl-C needs a handler before the slow imports. `main` calls
@@ -21,7 +21,8 @@ def main() -> None:
     """Run the command in the arguments of this process, and exit with its code.
 
     0 is success, 1 a failed server, tool or file, 2 invalid arguments, 3 a missing sign-in, 78 a file that `serve` or
-    `ui` cannot use, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. These signals stop the servers.
+    `ui` cannot use, 130 Ctrl-C, 143 SIGTERM, 129 SIGHUP. These signals stop the servers, but SIGHUP reloads the file of
+    `serve` and `ui` unless their terminal was closed.
     """
     # By default these signals end the process. Drop them during the imports, until `serving` receives them: the file is
     # read later, so no reload is lost.

@@ -1,10 +1,11 @@
 """Serve the servers of a file as one server: ``serve``.
 
-Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why.
-With ``--stdio``, the client's requests are answered with the error.
+Servers connect in the background while clients are served. If no server can be loaded, an error on stderr says why;
+with ``--stdio`` it also answers the client's requests.
 
-Owns: the group, the acceptors, the control socket, and the signals of a process that serves.
-Writes: the log, to stderr; ``ready``, to stdout, for the waiting ``attach``.
+Owns: the group, acceptors, control socket, tasks and signals of a process that serves.
+Writes: the log, to stderr, and shortens it; ``ready``, to stdout, for the waiting ``attach``; descriptors 1 and 2;
+servers and files of `Gateway` and `Front`.
 Calls: config, config.formats, gateway, gateway.http, servers, servers.group, _output.
 """
 

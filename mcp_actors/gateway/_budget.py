@@ -1,11 +1,11 @@
 """Bound the memory and processes that clients take, and share them fairly.
 
 One budget bounds three sums for all gateways of a run of Trio: the bytes waiting for clients, the bytes of requests in
-flight, and the processes of servers for single sessions. Fairness is the hard part: the clients of one identity (name
-of a token) must not keep out the clients of another.
+flight, and the processes of ``per-session`` servers. The clients of one identity (name of a token) must not keep out
+the clients of another.
 
 Owns: the three sums, and the slots of the processes.
-Writes: the log. Asks connections to drop bytes, and sessions to end.
+Writes: the log. Asks connections to drop bytes or disconnect, and sessions to end.
 Calls: nothing.
 """
 
@@ -30,13 +30,13 @@ WAITING: Final = 256 * 1024 * 1024  # bytes that wait for clients
 IN_FLIGHT: Final = 256 * 1024 * 1024  # bytes of memory for unanswered requests
 COPIES: Final = 4  # of a request in memory: two in the gateway, two for the server
 CALL_OVERHEAD: Final = 4096  # bytes per request besides the copies
-PROCESSES: Final = 64  # of servers for single sessions
-STALLED: Final = 3.0  # seconds without a byte read, after which a client may be disconnected; slow networks pause less
+PROCESSES: Final = 64  # of ``per-session`` servers
+STALLED: Final = 3.0  # seconds without a byte read, after which a client may be disconnected
 REPORT: Final = 60.0  # seconds between log lines about dropped messages
 
 
 class Budget:
-    """The budget of a run. Participants have the ``identity`` of a client: "" unless several exist.
+    """The budget of a run. Participants have the ``identity`` of a client: "" in a gateway with one identity.
 
     ============  ======================================  ==================================================
     participant   counted                                 asked to

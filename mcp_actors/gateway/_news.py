@@ -4,7 +4,7 @@ A legacy client subscribes to each resource, sets one log level, and is notified
 Since 2026-07-28 a client opens streams of notifications, and may name a log level in each request.
 
 Owns: the subscriptions, streams and log level of one client, and the web pages that servers ask its user to complete.
-Writes: notifications, through the session; the log levels of servers.
+Writes: notifications, through the session; log levels, subscriptions and listeners of servers; the log.
 Calls: servers, _calls, _output.
 """
 

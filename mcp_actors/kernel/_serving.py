@@ -1,12 +1,12 @@
 """Decide how each message ends, and serve messages without a task.
 
-Every message must be answered exactly once, although handlers, senders, callers that leave and the end of the
-incarnation may meet in one step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages
-without a task: for `Actor.take`, and after a handler has returned a `Later`.
+Every message must be answered exactly once, although a handler, a caller that leaves and the end of the incarnation may
+meet in one step. `MessagesInFlight` decides what an exception means. `TakenMessages` serves messages without a task:
+for `Actor.take`, and after a handler has returned a `Later`.
 
 Owns: the messages in flight of one incarnation, and the count of free slots.
-Writes: envelopes, ``in_flight`` of the record, ``_requests`` of the actor; the log. Emits events; may end the
-incarnation.
+Writes: envelopes; mailbox, ``in_flight`` and sweeps of the actor's record; ``_requests`` of the actor; names and
+contexts of request tasks; the log. Emits events; may end the incarnation.
 Calls: _actor, _circles, _envelope, _events, _later.
 """
 
@@ -48,7 +48,7 @@ class Slot:
 
     Attributes:
         left_open: True if a handler has left a cancel scope open, as an unexhausted asynchronous generator does. The
-            next handler would run in that scope, so the task ends, with a `RuntimeError` of Trio.
+            next handler would run in that scope, so the task ends.
     """
 
     __slots__ = ("_context", "_next", "_status", "_waits", "cancelled", "left_open", "scope", "task")

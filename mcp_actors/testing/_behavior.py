@@ -4,7 +4,7 @@ A test plans faults from any thread while connections in other threads take faul
 middleware of the SDK's server commits most faults; the connection spoils the answers that the middleware marks.
 
 Owns: the tools, planned faults and received requests of a server.
-Writes: marks on connections (`Connected`); calls the test's functions for tools.
+Writes: connections (`Connected`): marks or crashes them. Calls the test's functions for tools.
 Calls: _signal.
 """
 

@@ -1,9 +1,9 @@
 """Find processes, descriptors, threads and asyncio tasks that a test leaves behind.
 
-A snapshot before a test is compared with the state after it. Some leftovers go away within moments, so all but child
-processes get `GRACE` seconds; children are killed, and the next test starts clean.
+Some leftovers go away within moments, so all but child processes get `GRACE` seconds; children are killed, and the next
+test starts clean.
 
-Owns: nothing.
+Owns: on macOS, a ``ps`` process.
 Writes: kills and reaps new child processes; runs the garbage collector; blocks while waiting.
 Calls: nothing.
 """
@@ -26,8 +26,8 @@ from typing import Any, Final, NamedTuple, TypeVar
 T = TypeVar("T")
 
 GRACE: Final = 10.0
-"""Seconds for descriptors, threads and tasks to go away: after handing over a result, a worker thread of Trio still has
-bookkeeping to do, for milliseconds on a loaded machine."""
+"""Seconds for descriptors, threads and tasks to go away: a worker thread of Trio works on after handing over its
+result."""
 
 
 class ChildProcess(NamedTuple):

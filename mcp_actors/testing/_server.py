@@ -1,10 +1,10 @@
 """A test's scripted server, its thread, and its connections in process.
 
-Any thread may command the server, and the test may run on any event loop. So the server runs Trio in a thread of its
-own, except in process. For each connection over stdio, the client starts a ``_relay`` process, which the test can kill
-and suspend.
+The server runs Trio in a thread of its own, except in process: the test may run on any event loop. For each connection
+over stdio, the client starts a ``_relay`` process, which the test can kill and suspend.
 
-Owns: the thread, from the first transport over a pipe or socket to the end of the ``with`` block.
+Owns: the thread, from the first transport over a pipe or socket to the end of the ``with`` block; a task for each
+connection in process.
 Writes: the script; signals to relay processes.
 Calls: config, transports, _behavior, _connections.
 """
@@ -44,9 +44,8 @@ class ScriptedServer:
     """An MCP server that misbehaves when the test says so. Offers the tool ``echo``, and tools added by the test.
 
     A client can use four transports, also at the same time: `stdio` (a real process), `http` and `sse` (real sockets on
-    the loopback interface), and `in_process`. The first three need a ``with`` block around their use, in which the
-    server runs in a thread of the test's process. Tests on any event loop may use the server. All methods may be called
-    from any thread, and take effect at once.
+    the loopback interface), and `in_process`. The first three need a ``with`` block around their use. Tests on any
+    event loop may use the server. All methods may be called from any thread, and take effect at once.
 
     Args:
         name: the name in the ``serverInfo``.

@@ -1,7 +1,7 @@
 """Ask a person, once, for the inputs (``${input:id}``) of a configuration.
 
-The caller's ``ask`` blocks and may raise. Only inputs that a server needs are asked for, each once: a person who
-declined must not be asked again for the next server.
+The caller's ``ask`` blocks and may raise. Only inputs that a server needs are asked for, each once, even if the person
+declined.
 
 Owns: the answers and errors of one load.
 Writes: nothing.

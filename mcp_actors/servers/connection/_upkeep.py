@@ -4,9 +4,9 @@ A task must neither overload its server nor give up silently: `Pace` delays requ
 attempts are repeated with a back-off (`keep_trying`). A connection that is too old, or unused for too long, is reported
 (`report_lifetime`). Connects ask a person to sign in at most twice per hour.
 
-Owns: nothing; the actor starts the tasks.
-Writes: the mailbox, with requests for lists; the record (stale lists, a retired connection); all deadlines of the
-server, stopped while a person signs in; the store of tokens; the log.
+Owns: nothing; the connection's actor starts the tasks.
+Writes: requests for lists, to that actor's mailbox; the record (stale lists, retirement, questions to a person); all
+deadlines of the server, stopped while a person signs in; the store of tokens; the log.
 Calls: auth, config, servers, servers.requests, transports.
 """
 

@@ -2,8 +2,8 @@
 
 Actors, requests, refs and the group meet in the record of a server; ``_record`` says who writes which part.
 
-Owns: the records, which programs reach through refs; the roster of a group keeps them.
-Writes: the log; events, which run the observers of the program.
+Owns: the records, while the roster of a group keeps them.
+Writes: the log; events, to the program's observers; retirements, to the lifecycle actor (`on_retire`).
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 

@@ -3,8 +3,8 @@
 `ConnectionHealth` counts failures since the last answer, schedules checks, and decides on restarts. The hard part is a
 process that is busy, suspended, or gone while another process holds its pipes (`ConnectionHealth.verdict`).
 
-Owns: failures, checks and results of each connection.
-Writes: `ServerHealth.failing`; calls `on_change`. Sends nothing and ends no connection.
+Owns: the failures, the next check and the last result of each connection.
+Writes: ``on_exit`` of the link's `Lifeline`. Calls `on_change`. Sends nothing and ends no connection.
 Calls: servers.
 """
 

@@ -5,7 +5,8 @@ breaker decide whether an attempt is made; ``_rules`` decides whether another fo
 caller's task, and end if the caller is cancelled.
 
 Owns: the attempts of one request; an actor with tasks, for a retry with its own connection (`RetryPolicy.isolated`).
-Writes: values shared by all requests (`PolicyState`); health, after answers; the wish of a lazy server; the log.
+Writes: requests, to the server's actor; the wish of a lazy server, also to the lifecycle actor; `PolicyState`, shared
+by all requests; health, after answers; the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _operations.
 """
 

@@ -5,7 +5,7 @@ the catalogue; the rest of its page is kept. A list that is too large raises `Li
 small parts, with checkpoints between.
 
 Owns: nothing.
-Writes: the lists of resources and prompts in the record; reports to the catalogue.
+Writes: the lists of resources and prompts in the server's record; the catalogue's reports and `lasting`.
 Calls: config, servers, transports, _request.
 """
 

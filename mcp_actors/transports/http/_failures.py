@@ -2,10 +2,11 @@
 
 Servers send wrong HTTP statuses, and answers with wrong ids or none. So each id is checked: an answer to another
 request would give a caller the result of another call. `HttpFailures` builds the errors about one server, and masks
-foreign text. Nothing here uses a clock or I/O.
+foreign text.
 
 Owns: nothing.
-Writes: the id of an answer (`check_id`); the text of exceptions that become causes, to mask credentials.
+Writes: the id of an answer, even of an error without one; the text of exceptions that become causes, to mask
+credentials.
 Calls: transports.
 """
 

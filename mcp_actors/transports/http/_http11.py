@@ -1,11 +1,11 @@
 """Parse responses of HTTP/1.1, and write requests.
 
 A server may send any bytes, cut anywhere. A wrong end of a response would give a caller the result of another call. So
-this parser refuses what h11 refuses, and reads the rest as h11 does. One step of h11 takes seconds if a head is long
-enough (decision 76).
+this parser refuses what h11 refuses and a little more, and reads the rest as h11 does. For a long head, one step of h11
+takes seconds (decision 76).
 
-Owns: the position in one response.
-Writes: the buffer, which loses what was parsed.
+Owns: the head of one response, and the position in its body.
+Writes: the connection's buffer, which loses what was parsed.
 Calls: _bodies.
 """
 
@@ -31,7 +31,7 @@ MAX_INTERIM: Final = 100
 """Maximum interim responses, such as 103 Early Hints, before a response."""
 
 MAX_CHUNK_LINE: Final = 4096
-"""Maximum bytes of the line before a chunk. Extensions there are ignored."""
+"""Maximum bytes of the line before a chunk."""
 
 UNTIL_END: Final = sys.maxsize
 """The length of a body that ends with the connection."""

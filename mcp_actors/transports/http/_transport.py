@@ -1,11 +1,11 @@
 """Send requests of httpx2 over connections of our own, in HTTP/1.1.
 
-httpx2 does auth, hooks, cookies and redirects. Its own transport, replaced here, would execute half of a call's CPU
-instructions. A connection belongs to one request, or is idle. A cancellation or an error closes the connection in the
-same step: the next bytes could be the response to the failed request.
+httpx2 does auth, hooks, cookies and redirects. This file replaces its transport, which took half of a call's CPU
+instructions. A cancellation or an error closes the connection in the same step: the next bytes could be the response to
+the failed request.
 
-Owns: all connections of one client, idle or in use, up to the limit.
-Writes: the sockets.
+Owns: all connections of one client, idle or in use.
+Writes: the sockets; the ALPN protocols of the given `ssl.SSLContext`.
 Calls: _bodies, _http11.
 """
 

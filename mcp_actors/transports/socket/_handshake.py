@@ -1,7 +1,6 @@
 """Make and read the first lines of a connection to a gateway.
 
-Before MCP begins, a client names a server; over a network both sides also prove a secret. Over a unix socket the client
-begins, without a secret::
+Before MCP begins, a client names a server. Over a unix socket the client begins, without a secret::
 
     client    mcp-actors/1 NAME
     gateway   mcp-actors/1 - ok
@@ -12,8 +11,8 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     client    mcp-actors/1 NAME NONCE PROOF
     gateway   mcp-actors/1 PROOF ok
 
-Owns: the secret and the nonces of one handshake; no error text has a part of a secret.
-Writes: nothing. Only `read_line` reads a socket.
+Owns: the secret and the nonces of one handshake.
+Writes: nothing; no error text has a part of a secret. Only `read_line` reads a socket.
 Calls: nothing.
 """
 

@@ -1,10 +1,9 @@
 """The link to a server behind a gateway, over a socket.
 
-There is no process: the connection ends with the socket. A frozen gateway or a lost network shows no end, so only
-health checks notice.
+There is no process: the connection ends with the socket. Only health checks notice a frozen gateway or a lost network.
 
 Owns: the socket, and the task that writes the backlog of lines.
-Writes: the `Lifeline`; the secret, to the masker.
+Writes: the `Lifeline`; the secret, to the masker. A thread reads the secret's file.
 Calls: config, transports, transports.stdio, _handshake.
 """
 

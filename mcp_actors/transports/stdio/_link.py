@@ -3,7 +3,7 @@
 The connection ends when stdout ends, when no process reads stdin, or when the server exceeds a limit. The exit of the
 process does not end the connection, because the real server may be a child of a wrapper that exited.
 
-Owns: the process, its pipes, and the background tasks of the link.
+Owns: the process, its pipes, the background tasks of the link, and a thread that looks for the process's successor.
 Writes: the `Lifeline`; values of ``env`` and secret arguments, to the masker. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
