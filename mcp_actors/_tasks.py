@@ -1,7 +1,7 @@
 """Run background tasks, blocking jobs and slow callbacks; receive signals.
 
-Owns: nothing; tasks, queues and scopes belong to objects that callers make.
-Writes: the log, about failed tasks of a group; handlers of signals.
+Owns: the threads of blocking jobs; callers own tasks, queues and scopes.
+Writes: the log, about tasks of a server group; signal handlers of the process.
 Calls: _backoff, _collapse, _errors, _foreign, _text.
 """
 
@@ -43,7 +43,7 @@ Args = TypeVarTuple("Args")
 class Background:
     """Starts tasks that are shielded from cancellation, and cancelled when their block has ended.
 
-    Ctrl-C does not interrupt the tasks: the main task gets it instead. Calls of users' functions drop this protection.
+    Ctrl-C interrupts these tasks only within a user's function; otherwise the main task gets it.
     """
 
     def __init__(self, nursery: trio.Nursery, on_failure: Callable[[Exception], object]) -> None:

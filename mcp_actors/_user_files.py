@@ -1,10 +1,10 @@
 """Find the user's directories, write private files and read secrets.
 
 A file is replaced as a whole: a reader never sees half a file. A killed writer leaves the old or the new content, and
-perhaps an `UNFINISHED` file. Functions that touch files block.
+perhaps a file with the suffix `UNFINISHED`. Functions that touch files block.
 
 Owns: nothing.
-Writes: the given files, and missing directories.
+Writes: the given files, missing directories and, for a moment, the process's umask.
 Calls: nothing.
 """
 
@@ -21,7 +21,7 @@ from typing import Final, Literal, TypeAlias
 Kind: TypeAlias = Literal["cache", "data", "state"]
 
 UNFINISHED: Final = ".new"
-"""The end of the name of a file during a write. A killed writer leaves it behind."""
+"""The suffix of a file that is being written."""
 
 _ON_LINUX: Final = {"cache": "~/.cache", "data": "~/.local/share", "state": "~/.local/state"}
 _ON_MACOS: Final = {"cache": "~/Library/Caches", "data": "~/Library/Application Support"}

@@ -1,10 +1,10 @@
 """Offer a group to Microsoft's Agent Framework as a context provider.
 
-The tools of a group may change during a run. The framework shows the model a list of tools, and looks up calls in the
-same list. So a chat middleware updates the list before each request to the model.
+The tools of a group may change during a run. The framework shows the model a list of tools, and looks up called tools
+in the same list. So a chat middleware updates the list before each request to the model.
 
 Owns: nothing; tools are not kept between runs.
-Writes: the list of tools, the middleware and the instructions of a run.
+Writes: the list of tools, the middleware and the instructions of an agent's run.
 Calls: bridge, config, _offer.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from ..catalog import CatalogTool
 
-# What to do instead of each option of `agent_framework.MCPTool` and its subclasses.
+# Remedy → the options of `agent_framework.MCPTool` and its subclasses that it replaces.
 MCP_TOOL_OPTIONS: Final = {
     "set approval": "approval_mode",
     "set source_id": "name",
@@ -47,9 +47,9 @@ MCP_TOOL_OPTIONS: Final = {
 class AgentFrameworkProvider(ContextProvider):
     """A group of servers, for ``Agent(context_providers=[…])`` of Agent Framework (``agent-framework-core``).
 
-    At each turn of a run, the agent is offered its own tools and the current tools of the group, under their public
-    names. A tool of the agent hides a tool of the group with the same name. The predicate of a `ToolFilter` gets the
-    agent and the ``AgentSession`` of the run. Agents and runs may share a provider, which owns no connection.
+    At each turn of a run, the model gets the agent's own tools, and the group's current tools under their public names.
+    A tool of the agent hides a tool of the group with the same name. The predicate of a `ToolFilter` gets the agent and
+    the ``AgentSession`` of the run. Agents and runs may share a provider, which owns no connection.
 
     Results are text and data, as with ``MCPTool(tool_result_content="both")``; structured content is left out if a text
     says the same, and links are texts. ``_meta`` is in ``additional_properties``. A tool that reports a failure raises

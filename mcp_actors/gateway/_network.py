@@ -1,10 +1,10 @@
 """Admit clients over TCP.
 
-Strangers must not keep clients out. A connection has one try to prove the secret and name a server, of at most
-`HANDSHAKE_SECONDS` and `MAX_LINE` bytes.
+Strangers must not keep clients out. A connection has one try, limited to `HANDSHAKE_SECONDS` and `MAX_LINE` bytes, to
+prove the secret and name a server.
 
 Owns: nothing.
-Writes: the lines of the handshake; the log.
+Writes: handshake lines to the client; options of the client's socket; the log.
 Calls: config, transports.socket, _listen.
 """
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 MAX_UNPROVEN: Final = 100
-"""Connections that have yet to prove the secret. One more replaces the oldest: a client needs only one round trip."""
+"""Maximum of connections without a proven secret. One more replaces the oldest."""
 
 
 @frozen

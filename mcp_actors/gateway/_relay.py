@@ -1,11 +1,11 @@
 """Pass messages between a client on stdio and one daemon after another.
 
-A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. The end of a daemon is the
-hard part: the next daemon gets the lines that made the session, then the lines that no daemon has read, and requests
-that are safe to repeat. `attach` runs this file without importing `mcp_actors`, so imports are few.
+A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. After the end of a daemon,
+the next daemon gets the lines that made the session, then the lines that no daemon has read, and requests that are safe
+to repeat. `attach` runs this file without importing `mcp_actors`, so imports are few.
 
-Owns: one session: its unanswered requests, and the connection to a daemon.
-Writes: stdout, stderr, and the socket; starts a daemon.
+Owns: one session: its lines, unanswered requests, and the connection to a daemon.
+Writes: stdout (made non-blocking), stderr, and the daemon's socket; opens closed standard streams; starts a daemon.
 Calls: _daemon.
 """
 
@@ -39,8 +39,8 @@ class Line:
 
     Attributes:
         id: the id as JSON; empty except for a request.
-        state: the part of the session that the line sets; ``-PART`` if the line removes the part; empty otherwise.
-        again: a repetition is safe, so the next daemon gets the line if unanswered.
+        state: the part of the session that the line sets; ``-PART`` removes the part; empty otherwise.
+        again: safe to repeat, so an unanswered line goes to the next daemon.
         own: only the present daemon gets the line.
         former: the previous line that set the same part, restored if this line is refused.
         written: a daemon may have read the line.

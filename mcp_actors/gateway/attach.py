@@ -1,4 +1,4 @@
-"""Connect a client over stdio to the daemon of a file.
+"""Connect a client on stdio to the daemon of a configuration file.
 
 An editor runs ``python -I -S …/attach.py --config FILE`` once per session, in place of its MCP servers, which the
 daemon runs for all editors. Importing ``mcp_actors`` would take ten times the memory and time, so this program makes a

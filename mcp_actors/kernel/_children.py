@@ -1,11 +1,11 @@
 """Start and stop the children of a supervisor, in order.
 
-Requested changes, failures and first starts overlap, but each needs the child table as left by the one before. One
-task, the manager, therefore takes jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
+Requests to change the child table overlap with failures and starts, but each needs the table that the last one left. So
+one task, the manager, takes jobs from a queue. `Recovery` in ``_supervisor`` decides about failures.
 
 Owns: the child table, the job queue, the manager, and the owner tasks of children; with parallel starts, also a task
 for each awaited start or end.
-Writes: records and mailboxes of the supervisor and of all actors below.
+Writes: the supervisor's record, end and `awaits`; records and mailboxes of all actors below; answers to requests.
 Calls: _actor, _circles, _incarnation, _record, _ref, _table.
 """
 

@@ -1,6 +1,6 @@
 """One run of an actor: owner task, start, end and bounded stop.
 
-Any task may decide the end at any moment, and every caller needs exactly one answer, at once, not after a slow
+Any task may end an incarnation at any moment, and every caller needs exactly one answer, at once, not after a slow
 clean-up. The owner task enters and leaves three nested blocks::
 
     nursery                the tasks of the handlers and of the timers.
@@ -12,7 +12,8 @@ clean-up. The owner task enters and leaves three nested blocks::
 So the resource is released *before* the handlers are joined.
 
 Owns: the owner task's blocks, the actor object, requests, timers and monitors of one run.
-Writes: the record; attaches to and closes the mailbox; emits and logs starts and ends, except `Stopped`.
+Writes: the actor's record and mailbox; ``on_fed`` of a pool's mailboxes; timers of the tree's `Sweeper`; the log; emits
+events, except `Stopped`.
 Calls: _actor, _circles, _events, _record, _requests, _timers.
 """
 

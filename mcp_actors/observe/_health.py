@@ -1,9 +1,10 @@
 """Answer the probes of an orchestrator: ``/healthz``, ``/readyz``, ``/status`` and ``/metrics``.
 
-A probe must be answered while servers fail or connect, so no function waits for anything. Any thread may call them.
+A probe must be answered while servers fail or connect, so `answer`, `missing` and `status` only read snapshots, in any
+thread.
 
 Owns: nothing.
-Writes: nothing.
+Writes: the HTTP responses of `health_app`.
 Calls: servers, servers.record, _metrics.
 """
 
@@ -29,8 +30,8 @@ class Answer(NamedTuple):
 def missing(servers: Observable) -> dict[str, dict[str, Any]]:
     """Return why the program is not ready: name → state, time and reason of each required server that does not serve.
 
-    A refused configuration is listed too, under the name of its source. The usual reason for a refusal is a required
-    server that cannot be loaded; such a server appears in no view of the group.
+    A refused configuration is listed too, under the name of its source: a required server that cannot be loaded appears
+    in no view of the group.
     """
     return _missing(servers.status(), servers.sources)
 

@@ -4,7 +4,7 @@ A tool has acted before its invalid result is read, so `read_result` keeps all t
 the names, URIs and cursors of lists, must be valid: later requests depend on them.
 
 Owns: the kinds of deviations already logged for a connection (`Oddities`).
-Writes: the given result (a gateway passes on the corrected result); the log.
+Writes: the given result; the log.
 Calls: _eras.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 TOOL_RESULT: Final = frozenset({"content", "structuredContent", "isError", "_meta", "resultType"})
-"""The known members of a tool's result. Without content and structured content, other members are shown as text."""
+"""The known members of a tool's result. In a result without any content, other members are shown as text."""
 
 SCHEMAS: Final = frozenset({"properties", "patternProperties", "$defs", "definitions", "dependentSchemas"})
 """JSON Schema keywords whose value is an object of schemas."""

@@ -1,12 +1,11 @@
 """Carry messages between a session and its link.
 
-The SDK's `ClientSession` takes a `LinkDispatcher` by its public parameter ``dispatcher``. The hard part is order: each
-notification is passed on in the step of its arrival, before the answer that follows. User code runs in other tasks, and
-cannot hold up the reader.
+The SDK's `ClientSession` takes a `LinkDispatcher` as ``dispatcher``. Each notification is passed on in the step of its
+arrival, before the answer that follows. User code runs in other tasks, and cannot hold up the reader.
 
-Owns: the tasks that run user code.
-Writes: params of requests (progress token, trace); deadlines, renewed by progress; an error into each waiting request
-when the connection ends; the log.
+Owns: the tasks that answer the server's requests and deliver progress reports.
+Writes: the link, its `Lifeline` and `RequestTable` (closed at the end); params of requests (progress token, trace);
+deadlines of callers; spans; the log.
 Calls: transports, _eras.
 """
 

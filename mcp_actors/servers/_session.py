@@ -3,11 +3,13 @@
 A `ConnectionSession` uses the SDK's `ClientSession` (`SdkListener`) for notifications and questions of the server, and
 a `LinkDispatcher` to carry messages.
 
-The hard part is answers that are not results. A server may ask for input first, again and again, or return a type that
-only an extension can turn into a result (`carry_on`).
+Instead of a result, a server may ask for input, or return a type that only an extension can turn into a result
+(`carry_on`).
 
-Owns: the agreed version and capabilities of one connection; a task for each question in a request for input.
-Writes: params and headers of requests; ``version``, ``refusals`` and ``claimed`` of the dispatcher; the log.
+Owns: the `SdkListener`, the agreed version and capabilities of one connection; a task for each question in a request
+for input.
+Writes: params and headers of requests; results, corrected; ``version``, ``refusals`` and ``claimed`` of the dispatcher;
+the log.
 Calls: config, transports, _dialects, _dispatcher, _eras.
 """
 

@@ -5,8 +5,8 @@ failure may stop a server or end the watch: a failed task begins again (`Upkeep`
 `Sources`.
 
 Owns: a task for each followed source and each written table.
-Writes: adopted and refused readings into `Sources`; states of servers into tables; `ConfigRejected` events; the log.
-Only the lifecycle actor changes servers.
+Writes: readings into `Sources` and the roster; `Reload` messages to the lifecycle actor; states of servers into tables;
+errors of `Upkeep`; `ConfigRejected` events; the log.
 Calls: config, kernel, servers.record.
 """
 

@@ -1,10 +1,10 @@
 """Resolve, renew and mask the credentials of one connection.
 
-A server may repeat a credential, also encoded for a URL, JSON or HTML. So its text is masked before it gets into an
-error, an event or a log; results of calls are not masked. After a 401, `Renewal` resolves credentials anew.
+A server may repeat a credential, also encoded for a URL, JSON or HTML. So a server's text is masked before it gets into
+an error, an event or a log; results of calls are not masked. After a 401, `Renewal` resolves credentials anew.
 
 Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
-Writes: exceptions and messages given to a `Masker`; headers of the client and its requests.
+Writes: exceptions and messages given to a `Masker`; headers of the HTTP client and its requests; bodies of refusals.
 Calls: config.
 """
 
@@ -46,8 +46,7 @@ if TYPE_CHECKING:
 
 # --- Mask the credentials of a connection in text from its server -----------------------------------------------------
 
-# A 401 may quote the token, and a failing process may print its environment. Such text ends up in errors, events and
-# logs, so all code that quotes a server masks the text first.
+# A 401 may quote the token, and a failing process may print its environment.
 
 
 MIN_LENGTH: Final = 8

@@ -5,7 +5,7 @@ session inside, and leaves both in reverse order; no other task may. The first t
 connection records the end in the `Lifeline`.
 
 Owns: the state of one connection; the certificates that the connections of a group share.
-Writes: the `Lifeline`; requests, through a `Pipe`. Opens no transport. Reads certificates and ``os.environ``.
+Writes: the `Lifeline`; requests, through a `Pipe`. Reads certificates and ``os.environ``.
 Calls: _credentials, _exchange, _request_table.
 """
 

@@ -4,7 +4,7 @@ A file may be huge, a pipe, or hostile to a parser. No error may show a value. A
 so a new error, without ``__context__``, replaces the parser's error.
 
 Owns: the open file, while reading.
-Writes: nothing. Reads files.
+Writes: nothing.
 Calls: config.
 """
 
@@ -27,7 +27,7 @@ from ..._json import walk
 from ..._misuse import names_containing
 from .._validators import a_type, shown
 
-# --- Name places, build errors ----------------------------------------------------------------------------------------
+# --- Name places in a file, build errors ------------------------------------------------------------------------------
 
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")

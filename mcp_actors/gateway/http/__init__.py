@@ -1,7 +1,7 @@
 """Serve a gateway over HTTP.
 
 ``_wire`` has the bytes of a connection, ``_streamable`` the messages and sessions of MCP, ``_access`` the rules,
-``_door`` the paths and the end, ``_page`` the page for people. Only the command line imports the folder.
+``_door`` the listeners and paths, ``_page`` the page for people. Only the command line imports the folder.
 """
 
 from __future__ import annotations

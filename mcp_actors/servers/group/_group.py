@@ -1,10 +1,11 @@
 """A group of servers: a mapping plus consistent views of their state.
 
-Changes of the set of servers go to the lifecycle actor. `translate` turns kernel errors about the group's supervisor
-into errors about servers.
+The lifecycle actor changes the set of servers. `translate` turns kernel errors about the group's supervisor into errors
+about servers.
 
 Owns: nothing; roster, supervisor, event hub and sources belong to `open_servers`.
-Writes: the sources and the roster, when the lifecycle actor applies a reload.
+Writes: the mailbox of the lifecycle actor; streams into the event hub; sources and roster, when that actor applies a
+reload.
 Calls: catalog, config, kernel, servers, servers.record, servers.ref, _facts, _lifecycle, _tree.
 """
 

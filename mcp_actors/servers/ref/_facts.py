@@ -1,7 +1,7 @@
 """Facts about a server that programs read through any reference.
 
 `ServerFacts` is the base of `ServerRef`, and of the views in ``bridge`` and ``sync``. Any thread may read the members:
-each reads single values, or copies made in one step.
+they read single values, and copies made in one step.
 
 Owns: nothing.
 Writes: nothing.

@@ -1,10 +1,10 @@
 """The reference to one server that users hold, valid across restarts.
 
 Each method checks its arguments in the caller's step, so mistakes are raised where they are made. Requests go to the
-`Caller`, changes to ``_operations``, approvals to the catalogue, and a sign-in to ``connection``.
+`Caller`, starts and stops to ``_operations``, approvals to the catalogue, and sign-ins to ``connection``.
 
 Owns: nothing; `check_health` runs a task for each replica.
-Writes: approved tools; the token store, at a sign-in or sign-out.
+Writes: the mailboxes of the server's actor and the lifecycle actor; deadlines; approved tools; the token store.
 Calls: auth, catalog, config, servers, servers.connection, servers.record, servers.requests, _caller, _operations,
 _prompts.
 """

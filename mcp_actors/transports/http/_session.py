@@ -1,10 +1,10 @@
 """The HTTP session: state and streams that all requests share.
 
-A legacy server may name a session, and later requests carry the name; a GET may open a stream of notifications. A
-modern server has neither. Streams of notifications break often: each is opened again, and the gap is reported.
+A legacy server may give the session an id for later requests; a GET may open a stream of notifications. A modern server
+has neither. A broken stream of notifications is opened again, and the gap is reported.
 
-Owns: the name and protocol version of the session; the notification streams.
-Writes: the `RequestTable`, the `Lifeline` and the log.
+Owns: the id and protocol version of the session; the notification streams.
+Writes: the `RequestTable`, `Lifeline`, `IncomingRequests`, `SkippedMessages` and `Background` of the link; the log.
 Calls: auth, transports, _bodies, _failures, _link.
 """
 
