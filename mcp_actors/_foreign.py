@@ -1,6 +1,6 @@
 """Log and show users' objects, even if their code raises.
 
-A log record runs the program's handlers, and a message with a user's object runs the object's ``__repr__``. If an
+A log record runs the program's handlers, and a text about a user's object runs the object's ``__repr__``. If an
 exception from users' code left a step half done, an actor might not report its end, and the supervision tree would
 hang.
 
@@ -42,7 +42,7 @@ def words_of(exc: BaseException, *, limit: int = 10_000) -> str:
 
 def plain_name(name: str) -> str:
     """Return a name as a plain `str`: a member of an `enum.StrEnum` has another `repr`."""
-    return str.__str__(name) if isinstance(name, str) else name  # type: ignore[redundant-expr,unused-ignore]  # checked later
+    return str.__str__(name) if isinstance(name, str) else name  # type: ignore[redundant-expr,unused-ignore]  # refused later
 
 
 def _safely(fn: Callable[[object], str], value: object, limit: int) -> str:

@@ -1,7 +1,7 @@
 """Find the Python interpreter that can run a file of this package.
 
 In a frozen program `sys.executable` is the program itself, which would start itself again and again. A file in a zip
-archive cannot be run. `our_python` refuses both.
+archive cannot be run. Both cases raise `ConfigError`.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
-"""Offer the tools of each turn to an agent of LangChain.
+"""Offer a group's current tools to an agent of LangChain.
 
-An agent is built with a list of tools, but the tools of a group change. So the middleware adds the tools of each turn,
-and looks up a called tool that the agent was not built with.
+An agent is built with a list of tools, but the tools of a group change. So the middleware adds the group's tools at
+each turn, and looks up a called tool that the agent was not built with.
 
-Owns: nothing; tools are not kept between turns.
-Writes: nothing.
+Owns: nothing.
+Writes: nothing; may ask servers for tools.
 Calls: bridge, config, _langchain, _offer.
 """
 

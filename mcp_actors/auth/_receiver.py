@@ -4,8 +4,9 @@ Any program or web page on this machine can send requests here, so a request cou
 sign-in. All local users can read the command line of a browser, where the URL of a sign-in must not appear. So the
 browser opens a local page, which redirects to that URL once.
 
-Owns: sockets on loopback addresses, within a block; a thread for `webbrowser`, which may outlive its caller.
-Writes: the log.
+Owns: sockets on loopback addresses and their tasks, within a block; a thread for `webbrowser`, which may outlive its
+caller.
+Writes: the log. Starts a browser.
 Calls: _exchange.
 """
 

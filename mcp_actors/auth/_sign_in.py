@@ -3,8 +3,9 @@
 A person takes minutes, may paste anything, or may leave. So an unusable store is found before a page is shown, and each
 wait has a limit.
 
-Owns: the visit of a person (`_Visit`), with the receiver of the redirect.
-Writes: the store, under its lock. May send one ``ping`` to the MCP server, for its challenge.
+Owns: the receiver of the redirect, and the task that waits for the redirect.
+Writes: the token store, under its lock; the credentials masked by an `AuthorizationClient`. Sends a ``ping`` to the MCP
+server, a revocation to the authorization server.
 Calls: _exchange, _flow, _receiver, _stores, _tokens.
 """
 

@@ -6,12 +6,12 @@ end by its own code, a cancellation, Ctrl-C, a failure on Trio's side or a close
 | the block | the Trio run |
 |---|---|
 | is left | ends before ``__aexit__`` returns |
-| is dropped (`GeneratorExit`, or never left) | ends before the program; a guest outside the main thread may not |
+| is dropped (`GeneratorExit`, or never left) | ends before the program; a guest outside the main thread perhaps not |
 | is still open after its task has ended, and Trio's side fails | ends by itself |
 | is left in a forked process | goes on in the parent |
 
 Owns: the Trio run; the thread of the run, or the turns of a guest run; each `ThreadLane`; an exit handler.
-Writes: the state of the `Bridge`; cancels the block's task, and running callbacks of the program.
+Writes: the state of the `Bridge`; signal handlers. Cancels the block's task, and running callbacks of the program.
 Calls: _bridge, _signals.
 """
 

@@ -4,8 +4,8 @@ A task on Trio's side waits while a task on the event loop runs a function of th
 and each side may end first.
 
 Owns: on the event loop, the tasks that run functions; on Trio's side, a task for each connection to a `LoopServer`.
-Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends signals if
-the loop is closed.
+Writes: ``callbacks``, ``adapted``, ``end_start`` of the `Bridge`; the log; handlers of signals. Resends a signal to
+this process if the loop is closed.
 Calls: config, kernel, servers, transports, _bridge.
 """
 

@@ -1,9 +1,9 @@
 """Check values against JSON schemas within a time limit; describe violations.
 
 A schema from a server may be invalid, refer to URLs, contain a hostile pattern, or take years to check. So time is
-bounded, and nothing is fetched. No call fails because a schema cannot be checked.
+bounded, and nothing is fetched. Values pass unchecked if their schema cannot be used.
 
-Owns: the compiled validator of each `Schema`.
+Owns: the compiled validator and patterns of each `Schema`; cached meta-schemas.
 Writes: the log.
 Calls: _tools.
 """

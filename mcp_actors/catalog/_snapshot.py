@@ -24,9 +24,9 @@ from ._tools import CatalogTool, ListedTool
 
 # --- A listed tool ----------------------------------------------------------------------------------------------------
 
-# An entry has derived names, and a frozen `CatalogTool` for each usual state of the server. A snapshot only moves these
-# tools between dicts. A tool remembered from an earlier run is prepared as ``deferred`` only, until the server
-# connects: of a thousand servers, few are used.
+# An entry has the tool's names, and a frozen `CatalogTool` for each usual state of the server. A snapshot only moves
+# these tools between dicts. A tool remembered from an earlier run is prepared as ``deferred`` only, until the server
+# connects.
 
 
 def place_of(*, available: bool, deferred: bool) -> int:

@@ -1,4 +1,4 @@
-"""Define immutable tools; make plain values of results, and canonical JSON.
+"""Define immutable tools; convert results to plain values, JSON to canonical text.
 
 A tool is shared by a whole group, so the tool's dicts and lists refuse changes. Servers return values as text or
 structured content, and write equal JSON differently; `result_value` and `canonical_text` hide this.

@@ -1,11 +1,11 @@
 """Forward a client's request to a server, or refuse the request.
 
-A plain call wakes no third task: the task that reads from the client sends the request, and the task that reads from
-the server writes the answer. A client may repeat a request whose error says ``not_sent``, so an error says that only if
-no round of the request was sent.
+A plain call needs two tasks: one reads from the client and sends the request, the other reads from the server and
+writes the answer. A client may repeat a request whose error says ``not_sent``, so no error says that once a round of
+questions has begun.
 
 Owns: one request of a client, until answered or withdrawn.
-Writes: the answer, through the session of the client; the log.
+Writes: the log; the mailbox of the server actor; answers, questions, calls, news and tasks of the client's session.
 Calls: servers, servers.requests, transports, _front.
 """
 

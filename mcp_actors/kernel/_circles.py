@@ -14,7 +14,7 @@ The wait-for graph is not stored, but walked when a node is about to wait::
     manager (`Children`)       children that start or end
 
 Owns: the context variables `serving` and `_joined`, which say for whom a task works.
-Writes: `Sender.calls`. Reads Trio's tasks, nurseries, contexts and deadlines.
+Writes: `Sender.calls`.
 Calls: nothing.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 PRUNE_AT: Final = 8
-"""A list of this many awaited calls drops answered calls; the next time, at twice the rest plus `PRUNE_AT`."""
+"""The length at which a list of awaited calls first drops answered calls; later, twice the rest plus `PRUNE_AT`."""
 
 
 class Node:

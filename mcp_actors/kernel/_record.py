@@ -4,7 +4,7 @@ References, supervisor and incarnations share a record. The time between two inc
 messages wait, watchers watch the next incarnation, and the state says whether one will follow.
 
 Owns: the mailbox, state, children and watchers of an actor.
-Writes: events to the hub of the tree; closes mailboxes; wakes waiting tasks. Starts and stops nothing.
+Writes: events to the hub of the tree; states and mailboxes of the actors below. Calls watchers; wakes waiting tasks.
 Calls: _envelope, _events.
 """
 

@@ -4,8 +4,6 @@
 thread may call them. `fail_after` limits the calls of a block of code.
 """
 
-# The ``bridge`` with threads in the place of an event loop. ``_servers`` has the block, ``_wait`` a waiting thread.
-
 from __future__ import annotations
 
 from .. import _sdk as _sdk  # before anything that imports the SDK

@@ -3,8 +3,8 @@
 A test and its actors may be in two threads (`mcp_actors.bridge`), and so may a scripted server and its client. Neither
 Trio's nor asyncio's events can be set from another thread.
 
-Owns: the tasks waiting for a signal.
-Writes: wakes the tasks, each through its token or loop.
+Owns: the wakers of waiting tasks.
+Writes: wakes the tasks, through Trio's token or asyncio's loop.
 Calls: nothing.
 """
 

@@ -9,7 +9,7 @@
 These links limit neither the size of messages nor the number of requests.
 
 Owns: the messages in a `MemoryPipe`; the lifespan of a server on this event loop; the task that serves a legacy server.
-Writes: the `RequestTable` and the `Lifeline` of the link; exceptions of handlers to the log.
+Writes: the `RequestTable` and the `Lifeline` of the link; ``sent`` of requests and lines; the log.
 Calls: config, _exchange, _link, _request_table.
 """
 

@@ -9,7 +9,7 @@ connection runs in a `discreet` block, whose context variable tells records apar
 | of the SDK, httpx2 or httpcore2 | unchanged | masked and shortened, or dropped |
 
 Owns: the kinds of SDK warnings that were logged for each connection.
-Writes: records; the filters of the loggers in the table, for good.
+Writes: log records; the filters of the loggers in the table, for good.
 Calls: config, _credentials.
 """
 

@@ -3,8 +3,8 @@
 The keys of an entry may be unknown, misplaced or contradictory; errors and warnings name the key. A person is asked for
 inputs only after every ``${…}`` of the entry has been parsed.
 
-Owns: two `Fields`, of a server and its transport, while reading.
-Writes: nothing; may ask a person, through `Surroundings.inputs`.
+Owns: the `Fields` of a server and its transport, while reading.
+Writes: through `Surroundings`, warnings and questions to a person.
 Calls: config, _file, _keys, _programs.
 """
 

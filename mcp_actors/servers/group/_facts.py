@@ -1,7 +1,7 @@
 """Facts about a group, for programs to read in any thread.
 
 `GroupFacts` is the base of `ServerGroup` and of the views in ``bridge`` and ``sync``. Each call by a public name needs
-a snapshot of all tools, so the last snapshot is kept until something changes.
+a snapshot of all tools, so the last snapshot is kept until tools or states change.
 
 Owns: the last snapshot (`Shelf`), shared by a group and all views.
 Writes: the log, for colliding names of tools.

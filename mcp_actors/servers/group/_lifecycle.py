@@ -4,8 +4,9 @@ An actor of the group carries out each change, so a change is completed even if 
 Changes of one server (start, stop, reconnect, another configuration) are made by the server's loop (``_loop``). Changes
 of the set of servers (add, remove, replace, reload) take turns.
 
-Owns: the loops of all servers, as background tasks of the actor; two locks.
-Writes: the roster, the wishes about servers (`Wanted`), and the log. `CatalogMemory` reads files.
+Owns: the loops of all servers, as background tasks of the actor; the locks that order changes.
+Writes: roster, records, events and log; `StatusBoard` and `CatalogMemory`; the child table of the group's supervisor;
+this actor's mailbox.
 Calls: kernel, servers, servers.record, servers.ref, _loop, _tree.
 """
 

@@ -3,9 +3,9 @@
 A wish (`Wanted`) says what a server should do. Each server has at most one loop, so steps of a server never overlap. A
 newer wish ends a waiting step early, so a stop overtakes a connect that hangs.
 
-Owns: the set of servers whose loop runs; tasks that drain servers, and a task for signals.
-Writes: records, roster and log; wishes, if the group ends or requests wait for a lazy server. At a signal, cancels the
-group's block and raises `SystemExit`.
+Owns: the set of servers whose loop runs; tasks that watch wishes, drain servers, or receive signals.
+Writes: records, roster, `CatalogMemory`, events and log; wishes, if the group ends or requests wait for a lazy server;
+child tables of supervisors. At a signal, cancels the group's block and raises `SystemExit`.
 Calls: servers, servers.record, servers.ref, _tree.
 """
 
