@@ -4,7 +4,7 @@ An error in a server's answer is an `mcp.MCPError` and not in the tree. The code
 message: who failed, what happened and what to do. Facts, such as an exit code, are attributes.
 
 Owns: nothing.
-Writes: ``__module__`` of the classes.
+Writes: ``__module__``, ``__dir__`` and annotations of the classes.
 Calls: _exports, _pickling.
 """
 
@@ -32,7 +32,7 @@ class McpActorsError(_pickling.Portable):
     """Base of the errors of this package. Misuse is a `TypeError`, `ValueError` or `RuntimeError` instead.
 
     Copies and pickles keep the attributes, the notes and the cause. A cause that cannot be pickled is replaced by an
-    exception whose text is the class and text of the cause. An error made anew from ``args``, as by Celery's JSON
+    exception whose text is the class and text of the cause. An error rebuilt from ``args``, as by Celery's JSON
     results, keeps class and text, but has default attributes: ``outcome`` is ``"unknown"``.
     """
 

@@ -1,10 +1,11 @@
 """Explain wrong uses of the public API, with remedies; check options.
 
-Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. A call
-is explained after a failure only, so correct calls are not checked twice.
+Python's errors say what Python could not do (``'Door' object is not subscriptable``), not what to write instead. Only
+failed calls are explained, so correct calls lose no time.
 
-Owns: a system task for each `open_servers` block, against its garbage collection.
-Writes: the methods of decorated classes; the log, if the main task ends before the block.
+Owns: a system task for each `open_servers` block, to keep the block in memory.
+Writes: methods, ``__getattr__`` and ``__dir__`` of decorated classes; notes on errors; the log, if the main task ends
+before an `open_servers` block.
 Calls: _exports, _foreign, _patched.
 """
 
@@ -36,9 +37,9 @@ C = TypeVar("C", bound=Callable[..., Any])
 LONGEST_MESSAGE: Final = 300
 """Errors with more characters refer to ``help()`` instead of listing all arguments."""
 
-_LISTED: Final = 8
+_LISTED: Final = 8  # suggested names
 _SHOWN: Final = 40  # characters of a wrong word
-_COMPARED_NAMES: Final = 500
+_COMPARED_NAMES: Final = 500  # known names
 _COMPARED_LENGTH: Final = 64  # characters; most programs refuse longer names of tools
 _TIMEOUTS: Final = frozenset({"timeout", "timeout_seconds", "read_timeout", "read_timeout_seconds"})
 

@@ -1,7 +1,7 @@
 """Offer a group to the OpenAI Agents SDK as one server.
 
-The SDK knows a tool by its public name, but a program's options may use the server's name of the tool. So guardrails,
-approval functions and resolvers are called with one name, then, if undecided, with the other.
+The Agents SDK knows a tool by its public name, but a program's options may use the name on the server. So guardrails,
+approval functions and resolvers get the name on the server, then, if undecided, the public name.
 
 Owns: nothing; tools are not kept between turns.
 Writes: nothing.

@@ -5,8 +5,7 @@ store, by default in files that the processes of a user share, and are refreshed
 removes tokens, and revokes them if the authorization server offers revocation.
 """
 
-# Begin to read in ``_tokens`` (a connection) or ``_sign_in`` (a person). Only ``_exchange`` is imported with the
-# folder, other files at the first use of a name.
+# Begin to read in ``_tokens`` (for a connection) or ``_sign_in`` (for a person).
 
 from __future__ import annotations
 

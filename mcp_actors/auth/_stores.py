@@ -5,7 +5,7 @@ hang, so a cancelled caller does not wait for the thread of a store (`StoreThrea
 read or renamed are refused.
 
 Owns: one thread for each store, shared in the process; a thread may outlive a run of Trio.
-Writes: files and locks of the user; the keyring.
+Writes: the user's token files and lock files; the system's keyring.
 Calls: nothing.
 """
 

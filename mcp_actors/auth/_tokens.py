@@ -5,7 +5,8 @@ accept a refresh token once, and take a second use for a theft. So a single task
 cancelled caller does not end the refresh.
 
 Owns: the current sign-in of a connection; the system task of a refresh.
-Writes: the store; the ``Authorization`` header of requests; the log.
+Writes: the token store; ``Authorization`` headers; refused responses (closed); credentials to mask, in the
+`AuthorizationClient`; the log.
 Calls: _exchange, _flow, _stores.
 """
 

@@ -3,8 +3,8 @@
 A configuration decides which programs run. So a file that was found, not named by the user (`DEFAULT_FILES`), is used
 only if the user accepts the content. Servers may also be typed: a URL, or a command after ``--``.
 
-Owns: nothing.
-Writes: the hashes of accepted files, in the user's state folder; questions, on the terminal.
+Owns: the user's answers, in a `FollowedFile`.
+Writes: hashes of accepted files, in the user's state folder; questions, on the terminal; notes, through `Output`.
 Calls: catalog, config, config.formats, _completion, _output.
 """
 

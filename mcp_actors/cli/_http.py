@@ -3,8 +3,8 @@
 ``serve --http`` makes a token if there is none yet. With ``--no-token`` it listens at loopback addresses only. The
 first signal lets requests finish (`HttpDoor.drain`); a second ends the command at once.
 
-Owns: the listening sockets and the metrics.
-Writes: the token file; the address and a newly made token, to stdout. ``ui`` opens a browser.
+Owns: the listening sockets, the metrics, and the thread that opens a browser.
+Writes: the token file; the address and a newly made token, to stdout; `ServedFile.on_reload`.
 Calls: gateway, gateway.http, observe, _configuration, _control, _gateway, _output.
 """
 

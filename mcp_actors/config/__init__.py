@@ -2,7 +2,7 @@
 
 Start with `ServerConfig`: a name, a transport and policies. `load_config` reads the files of many clients. A `Source`
 is a file, a directory, a database table or an object of the program, which a group can follow. Nothing here starts or
-contacts an MCP server; only the sources of tables write, to their database.
+contacts an MCP server. Only `PostgresSource` and `SqliteSource` write, to their database.
 """
 
 from __future__ import annotations

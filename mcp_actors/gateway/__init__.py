@@ -6,7 +6,6 @@ configuration file, over HTTP too.
 
 # ``_serve`` has the bytes of the clients, ``_session`` their messages, and ``_front`` their view of the group; ``http``
 # replaces ``_serve``. ``attach``, a program for clients over stdio, runs two files of this folder without the package.
-# Only the command line and ``hosts`` import this folder.
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ A daemon serves the servers of a configuration file to all editors of a user. Tw
 be killed at any moment, yet only one daemon may run, so a daemon holds an exclusive lock. `attach` runs this file
 without the package, so imports are few.
 
-Owns: nothing; a started daemon inherits the lock.
+Owns: nothing; a started daemon outlives this process, and inherits the lock.
 Writes: the lock and log of a daemon, in a folder of the user's own; removes the sockets of a killed daemon.
 Calls: nothing.
 """
@@ -42,7 +42,7 @@ class DaemonRefused(OSError):
 class Names:
     """The files of one daemon: sockets for clients and for commands, log, and lock.
 
-    `config` is a real path, perhaps with ``#server``. The daemon works in `folder`, the folder of the file.
+    `config` is the configuration file's real path, perhaps with ``#server``. The daemon works in the file's `folder`.
     """
 
     def __init__(self, file: str, server: str, base: str) -> None:

@@ -5,7 +5,7 @@ One task per group (`DeadlineTimer`) enforces all deadlines. An expired request 
 withdrawn from the queue, or cancelled at the server.
 
 Owns: the `PolicyState` of each server (deadlines, counts, circuit breaker, retry tokens); the timer's task.
-Writes: answers of expired requests, through the kernel's `PendingCall`.
+Writes: answers of expired requests, through the kernel's `PendingCall`; `Request.deadline`; reports, to `Observed`.
 Calls: kernel, _rules.
 """
 

@@ -1,7 +1,7 @@
 """Build the errors of connects, connections and requests.
 
 An error names the server, the event and a remedy. Credentials are removed from quoted exceptions, and from the last
-output of a dead process. Deadlines, breakers and lifecycles build their own errors.
+output of a dead process.
 
 Owns: nothing.
 Writes: given exceptions, to remove credentials (`Masker.clean`).

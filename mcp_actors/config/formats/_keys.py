@@ -1,10 +1,9 @@
-"""Keys of a server's entry; parse its settings, OAuth and tool lists.
+"""Map an entry's keys to fields; parse settings, OAuth and tools.
 
-Programs spell an option in many ways; the tables map each spelling to a field. `Fields` refuses a second key for a
-field.
+An entry describes a server. Programs have many keys for an option; `Fields` refuses a second key for a field.
 
 Owns: nothing.
-Writes: the `Fields` passed in.
+Writes: the given `Fields`; warnings, through `Surroundings.warn`.
 Calls: config, _file, _inputs, _programs.
 """
 

@@ -1,10 +1,9 @@
-"""Table of other clients of MCP, and the servers in their files.
+"""Table of other MCP clients; find the servers in their files.
 
-A file seldom names its program, so the program is recognized by the folder, the file's name and the keys. The caller
-reads the file.
+A file seldom names its program, so the program is recognized by the folder, the file's name and the keys.
 
 Owns: nothing.
-Writes: nothing. Asks the file system whether a folder is in a project.
+Writes: warnings, through a given function. Asks the file system whether a folder is in a project.
 Calls: _file.
 """
 

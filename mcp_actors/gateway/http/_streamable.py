@@ -14,7 +14,7 @@ a session                 none                                      ends by DELE
 ========================  ========================================  ==============================================
 
 Owns: the sessions of legacy clients, their tasks, and the messages kept for a closed stream.
-Writes: replies; the bytes of kept messages, in the `Budget`; the log.
+Writes: replies (`HttpAnswer`); `Gateway.sessions`; `HttpConnection.memo`; kept bytes, in the `Budget`; the log.
 Calls: gateway, _wire.
 """
 

@@ -1,11 +1,11 @@
 """Read requests from one HTTP connection, and write the reply to each.
 
-One task (`HttpDoor.read`) watches all connections, and takes a request that has arrived whole in one step, so most
-calls wake no other task. Half a request, chunks, pipelining and errors go to the connection's own task. No request
-begins if its client has left.
+One task (`HttpDoor.read`) watches all connections, and takes a whole request in one step, so most calls wake no other
+task. A request that is incomplete, chunked, pipelined or invalid goes to the connection's own task. No request begins
+if its client has left.
 
 Owns: the socket and task of each connection, and the reply in progress.
-Writes: replies; the lists of connections that the `Site` and the `Heart` keep; the log.
+Writes: replies, to the client; connections and selector of the `Site`; connections of the `Heart`; the log.
 Calls: gateway, transports.
 """
 

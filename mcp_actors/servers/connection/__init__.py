@@ -5,8 +5,7 @@ to connect), ``_callbacks``, ``_streams`` (announced changes), ``_upkeep`` (list
 (requests without a task, and the end of a connection).
 
 A connect may start a process a second time, and a request without effect may be requeued. All other restarts are up to
-the supervisors (``group/_tree``), and all other retries up to the refs; this room imports no supervisors, refs,
-deadlines or admission.
+the supervisors (``group/_tree``), and all other retries up to the refs.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ task that waits for the answer (`CallbackTasks`). A timeout, a withdrawn questio
 wait at once.
 
 Owns: callback tasks and queued notifications of one connection.
-Writes: deadlines, stopped while a server waits for an answer; the error of an unanswered question
+Writes: the server's deadlines, stopped while the server waits for an answer; the error of an unanswered question
 (`ServerQuestion.failure`); the listeners of the record; the log; the event `Flooded`.
 Calls: config, servers, servers.record, servers.requests.
 """

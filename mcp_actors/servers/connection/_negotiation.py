@@ -1,7 +1,7 @@
 """Negotiate the protocol era with a server, in limited time.
 
 A legacy server may ignore, refuse, or die of ``server/discover``; silence may also mean a slow start. `Negotiation`
-agrees on an era for each connect, and `ConnectLimits` bounds each attempt. The first usable result decides the era.
+agrees on an era for each connect, and `ConnectLimits` bounds each attempt.
 
 =================================================  ====================================================
 a process that was sent ``server/discover``        then
@@ -9,13 +9,13 @@ a process that was sent ``server/discover``        then
 stays silent                                       is also sent ``initialize``, on the same connection
 is still silent when all time-outs have expired    is started again as a legacy server
 exits                                              is started again as a legacy server
-refuses, with no version that has ``initialize``   gets no further request; the connect fails
+refuses, and lists only modern versions            gets no further request; the connect fails
 refuses otherwise, or names no modern version      is also sent ``initialize``, at once
 =================================================  ====================================================
 
-Owns: the tasks that watch a process until connected.
-Writes: the record (first era of the next connect, connecting link, overdue warning); the log. Ends the server's `Turn`
-to connect, and a link whose process has exited.
+Owns: the tasks that watch a process until connected. Concurrent requests run in the connection's tasks.
+Writes: the record (era of the next connect, connecting link, overdue warning); the session's era; the log. Ends the
+server's `Turn` to connect, and a link whose process has exited.
 Calls: config, servers, transports.
 """
 

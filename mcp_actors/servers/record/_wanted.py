@@ -40,7 +40,7 @@ class Wanted:
     Attributes:
         config: the wanted configuration. The record keeps the previous one until the connection with it has ended.
         mode: ``run``: connect. ``rest``: connect at the next use. ``stop``: connect only after a start. ``leave``:
-            never again.
+            never connect again.
         generation: the number of wishes up to now.
         fresh: the number of a wish; connections begun earlier end, once their requests have ended.
         cut: the number of the last stop; connections begun earlier end at once, with their requests.

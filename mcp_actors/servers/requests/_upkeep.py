@@ -1,10 +1,10 @@
 """Messages that keep a connection in order: health, log level, roots.
 
-All go through the mailbox of the actor. Since 2026-07-28 a client sends neither a log level nor a
-notice of changed roots; each request carries the level (`meta_for`).
+All go through the mailbox of the connection's actor. Since 2026-07-28 a client sends neither a log level nor a notice
+of changed roots; each request carries the level (`meta_for`).
 
 Owns: nothing; the actor runs `keep_checking` and `keep_log_level` as tasks of a connection.
-Writes: the health of the record, the log level for later connections, and the log.
+Writes: the actor's mailbox; the record (health, log level for later connections); the log.
 Calls: catalog, servers, servers.record, _request.
 """
 

@@ -1,10 +1,10 @@
 """The link over HTTP with SSE, the transport of 2024-11-05.
 
 One event stream carries all messages of the server, and the first event names the endpoint for all posts. A post may
-fail or wait, so each message to the server is posted by a background task. The end of the stream ends the connection.
+fail or wait, so background tasks post all messages except `INITIALIZED`. The end of the stream ends the connection.
 
-Owns: the event stream, in the task of the link, and the posts.
-Writes: the `RequestTable`, the `Lifeline` and the log.
+Owns: the event stream, in the task of the link, and the tasks of posts.
+Writes: the link's `RequestTable` and `Lifeline`; messages, to the session; the log.
 Calls: auth, config, transports, _bodies, _client, _failures, _link.
 """
 
