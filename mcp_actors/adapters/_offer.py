@@ -1,10 +1,10 @@
-"""Choose servers of a group, and offer their tools, prompts and resources.
+"""Offer tools, prompts and resources of chosen servers to an agent framework.
 
-All adapters share `Offer`, which lists and calls the tools of a group. A framework may show a model only some parts of
-a result, so `parts_of` makes parts that all frameworks show.
+All adapters share `Offer`, which lists and calls the tools of a group. Many frameworks show a model only parts of a
+result, so `parts_of` makes parts that all show.
 
-Owns: nothing; the group is the program's.
-Writes: the log.
+Owns: the names that `Approvals` has warned of; not the group.
+Writes: requests to servers; the log.
 Calls: bridge, catalog, config.
 """
 

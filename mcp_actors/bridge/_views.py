@@ -8,7 +8,7 @@ they read single values, or copies made in one step.
 | async | async; `Bridge.call` |
 | async, sends a request to a server | async; `Bridge.ask` |
 | async, sends a call to an actor | async; `Bridge.send` |
-| sync, acts, or reads much (`tree`) | async; `View._step`, one step on Trio's side |
+| sync, acts or reads much (`tree`) | async; `View._step`, one step on Trio's side |
 | sync, reads a little | sync; in the thread of the caller |
 | ``async with`` of a stream | the same, with an `AsyncioStream` |
 

@@ -3,8 +3,8 @@
 A subcommand wants one attempt and a result for each server, so `open_once` replaces the configured options for starts
 and restarts. The subcommands ``watch``, ``serve`` and ``ui`` keep servers running, and open a group themselves.
 
-Owns: the group of a subcommand, and so the server processes.
-Writes: progress and warnings, through `Output`.
+Owns: a subcommand's group and server processes; tasks that connect servers and report progress.
+Writes: progress, warnings and stderr of servers, through `Output`; signal handlers.
 Calls: config, servers, transports, _configuration, _output.
 """
 
@@ -30,10 +30,10 @@ from ._output import Failure, Output, until_signalled
 T = TypeVar("T")
 
 Settled: TypeAlias = Callable[[ServerGroup, ServerRef], Awaitable[None]]
-"""Called for each server once connected or failed."""
+"""Called for each server that has connected or failed."""
 
 UNLIMITED: Final = sys.maxsize
-"""No limit on servers: the file says how many the user wants."""
+"""No limit: the user wants all servers of the file."""
 
 REPORT_EVERY: Final = 5.0
 """Seconds between progress lines about a slow start."""

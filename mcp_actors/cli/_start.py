@@ -1,4 +1,4 @@
-"""Prepare streams and logs for a command, and check the installed libraries.
+"""Prepare the standard streams and root logger; check the installed libraries.
 
 Runs before cyclopts and rich are imported, because they may be missing. Errors go directly to stderr, and with
 ``--json`` also to stdout.

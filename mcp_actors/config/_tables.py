@@ -1,10 +1,10 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
-Each call of a source blocks a thread, and must end in time, whatever the database, the network or the file does. Rows
-of ``mcp_servers`` are only read, because a changed row makes a group reload.
+Each call of a source blocks a thread, and must end in time. Rows of ``mcp_servers`` are only read, because a changed
+row makes a group reload.
 
-Owns: one connection per call.
-Writes: rows of ``mcp_server_status``, through `write_status`; both tables, empty, through `create_tables`.
+Owns: a database connection during each call.
+Writes: ``mcp_server_status``, through `write_status`; both tables, empty, and SQLite's file, through `create_tables`.
 Calls: config.formats, _server, _sources.
 """
 
@@ -34,7 +34,7 @@ MAX_ROWS: Final = 1000
 """Rows in a table."""
 
 MAX_SPEC: Final = 64 * 1024
-"""Characters of one entry. The longest that people write have a few thousand."""
+"""Characters of one entry. Long entries have a few thousand."""
 
 MAX_ENTRY_CHARACTERS: Final = 1024 * 1024
 """Characters of all entries."""

@@ -4,7 +4,7 @@ Masking must keep a URL or command line recognizable, and hide a secret wherever
 resolved value.
 
 Owns: nothing.
-Writes: nothing.
+Writes: nothing. Calls the user's functions.
 Calls: _validators.
 """
 
@@ -42,7 +42,7 @@ _REFERENCE: Final = re.compile(r"\$?\$\{")
 _BRACE: Final = re.compile(r"\$\{|\}")
 _VARIABLE: Final = re.compile(r"(?:env:)?(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>.*))?", re.DOTALL)
 FROM_FILE: Final = "env:"
-"""Begins the key of a ``.env`` file's variable in `Written.variables`; environment variables take precedence."""
+"""Prefix of a ``.env`` file's variables in `Written.variables`; environment variables take precedence."""
 
 INPUT: Final = re.compile(r"input:(?P<id>[\w.-]{1,64})")
 _EDITOR_REFERENCE: Final = re.compile(r"(?:command|config):[\w.-]{1,64}")

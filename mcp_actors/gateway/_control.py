@@ -16,7 +16,7 @@ connection carries one request, a line of JSON, and the lines of the answer::
     {"other": true}                                   the whole answer of a daemon that serves another file
 
 Owns: the connections of commands, and a task for each connection and each change.
-Writes: answers; the log. On request, starts and stops servers, and reloads the file.
+Writes: answers to commands; the log. Starts and stops servers, ends the daemon, reloads the file, opens the page.
 Calls: observe, servers, _daemon, _front, _listen.
 """
 
@@ -47,7 +47,7 @@ MAX_CONTROL_CONNECTIONS: Final = 16
 PEER_SECONDS: Final = 5.0
 """Seconds for a peer to send its request, and to read each line."""
 
-SEPARATOR: Final = "---- its next process ----"  # between the stderr of two processes
+SEPARATOR: Final = "---- its next process ----"
 """Between the stderr of two processes of a server."""
 
 VERBS: Final = ("status", "logs", "restart", "stop", "start", "reload", "ui")

@@ -1,10 +1,11 @@
-"""Make the lists for clients, and find the server behind a name.
+"""List tools, prompts and resources for clients, and find a name's server.
 
 Servers come, go and change their lists at any moment. The group keeps the tools. `Front` keeps the prompts and
 resources, and requests their lists again when they may have changed.
 
-Owns: the prompts and resources of each server, and a task for each list being requested.
-Writes: its entry in the group's observers; the log. Wakes a lazy server whose list a client waits for.
+Owns: the prompts and resources of each server; tasks that request lists or await the first ones.
+Writes: its entry in the group's observers; list requests to servers; the log. Wakes a lazy server whose list a client
+waits for.
 Calls: servers, servers.connection.
 """
 

@@ -3,8 +3,8 @@
 A write never waits: a task writes the bytes that a client does not take at once. If the event loop did not run for a
 while (a *gap*), unread requests may have timed out at the clients, so the `Heart` notifies all connections.
 
-Owns: the bytes waiting for each client.
-Writes: one descriptor for each `DescriptorWriter`; the sum of waiting bytes in the `Budget`; the log.
+Owns: the bytes waiting for each client; the last gap.
+Writes: the descriptor of each `DescriptorWriter`, and its entries in the `Budget`; the log.
 Calls: _budget, _listen.
 """
 

@@ -9,8 +9,8 @@ block, `open_actor` runs an actor, and `open_supervisor` a tree of actors, in wh
 actors. Actors run in tasks of the block's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
 """
 
-# The names below "For the layers above" are for servers, bridge, test tools and command line. The kernel imports no
-# other folder, only files at the top of the package, and opens no file or socket.
+# Names under "For the layers above" are for servers, bridge, test tools and command line. The kernel imports no other
+# folder, only files at the top of the package, and opens no file or socket.
 #
 # Each file of the kernel imports only earlier files of this list: ``_circles`` (deadlocks), ``_events``, ``_envelope``,
 # ``_mailbox``, ``_record``, ``_ref``, ``_later``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``, ``_requests``,

@@ -4,8 +4,8 @@ A message is sent in an `Envelope`, which is also the reply slot of the sender a
 (``_circles``): one object is cheaper than three. A caller may leave in the step in which the answer comes; the earlier
 of the two counts.
 
-Owns: the reply slots, each settled at most once.
-Writes: envelopes; the log. Wakes waiting tasks, or calls a function of the sender.
+Owns: envelopes and reply slots, each settled at most once.
+Writes: the log. Wakes or calls waiting senders; notifies the `Holder` of an abandoned envelope.
 Calls: _circles.
 """
 

@@ -2,7 +2,7 @@
 
 A `Later` may be used too late, twice or never; ``_serving`` decides what happens then.
 
-Owns: nothing; the `Requests` of an incarnation own an open `Later`.
+Owns: the order of a `LaterQueue`; the `Requests` of an incarnation own an open `Later`.
 Writes: the answer to a message, through `Settles`.
 Calls: nothing.
 """

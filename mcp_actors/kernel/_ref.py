@@ -1,10 +1,10 @@
 """References to actors and supervisors, and monitors.
 
-Every message goes through an `ActorRef`, which refuses messages from outside the Trio run, and calls that would
+Programs send messages through an `ActorRef`, which refuses messages from outside the Trio run, and calls that would
 deadlock.
 
-Owns: monitors. The record behind a reference belongs to the actor.
-Writes: envelopes into mailboxes, watchers into records, waits into the wait-for graph.
+Owns: monitors; not the record behind a reference.
+Writes: envelopes into mailboxes, watchers into records, waits into the wait-for graph, streams into event hubs.
 Calls: _circles, _envelope, _events, _record.
 """
 

@@ -1,10 +1,10 @@
-"""Protocol eras: where a connect begins, versions in common, validation of messages.
+"""Choose a protocol era, compare versions, and validate messages of servers.
 
 In the *legacy* era a session begins with ``initialize``. In the *modern* era, since 2026-07-28, there are no sessions,
 and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`` a connect negotiates the era
 (`Negotiation`), unless the era is remembered.
 
-Owns: validators, cached for the process.
+Owns: validators and field names, cached for the process.
 Writes: the results given to `without_later_fields`.
 Calls: config.
 """
@@ -38,12 +38,12 @@ if TYPE_CHECKING:
 class Era:
     """The era that a connect begins with.
 
-    An era is remembered if the server has answered, or if its process does not survive ``server/discover``. An era
-    chosen for lack of an answer counts for one connection.
+    An era is remembered if the server has answered, or if its process does not survive ``server/discover``. Any other
+    era counts for one connection.
 
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.
-        discovered: the server's last answer to ``server/discover``, which need not be sent again.
+        discovered: the server's last answer to ``server/discover``, used instead of a new request.
         quirk: the name and version of a server whose process did not survive ``server/discover``; empty if the server
             has not given them; None for other servers.
     """

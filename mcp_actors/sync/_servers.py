@@ -1,11 +1,10 @@
-"""Open servers around a block of code without an event loop.
+"""Open servers in a ``with`` block, without an event loop.
 
-The servers run on Trio, in a thread of their own. A thread of the program cannot be cancelled; its next call after a
-failure of the group raises. A program may drop the block, the group and all refs without an exit; a finalizer then ends
-the Trio run.
+The servers run on Trio, in a thread of their own. A thread of the program cannot be cancelled, so its next call raises
+if the group has failed. A finalizer ends the Trio run once the program has dropped the block, the group and all refs.
 
-Owns: Trio's thread, started by the thread that enters the block; an exit handler; a finalizer.
-Writes: the log; `Bridge.end_start`; handlers of signals while a block starts.
+Owns: Trio's thread; an exit handler; a finalizer.
+Writes: the log; fields of the `Bridge` and `BlockProxy`; signal handlers while a block starts.
 Calls: bridge, config, kernel, servers, _generated_group, _wait.
 """
 

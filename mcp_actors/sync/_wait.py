@@ -3,8 +3,8 @@
 Trio's side puts wake-ups and callbacks into a queue of the thread. A callback may call servers, and the nested wait
 also runs the callbacks of outer calls. In the main thread, Python may raise `KeyboardInterrupt` between any two lines.
 
-Owns: the queue of each thread; the limit of `fail_after`.
-Writes: nothing.
+Owns: each thread's queue; the limit of `fail_after`; threads for plain functions.
+Writes: answers of callbacks, through the `Bridge`.
 Calls: bridge, kernel.
 """
 

@@ -13,8 +13,9 @@ begun                 the server is sent a notice; the slot is free once   the k
                       the notice is begun
 ====================  ===================================================  =============================================
 
-Owns: the plain requests under way, each settled by its `Later`; the end of a connection (`WindDown`).
-Writes: lines to the pipe, and its table; answers; deadlines; spans; the log. Unwritten messages go back to the mailbox.
+Owns: the plain requests under way; a task for each that needs a second answer; the end of a connection (`WindDown`).
+Writes: lines and `RequestTable` of the `Pipe`; answers; deadlines; spans; reports; kept resources; the log. Unwritten
+messages go back to the actor's mailbox.
 Calls: kernel, servers, servers.requests, transports.
 """
 

@@ -3,8 +3,8 @@
 A file system may hang, a file may be damaged, and a server decides how large its file is. None of this may delay a
 group without bound, hide the tools of another server, or let changed tools count as accepted.
 
-Owns: the files of the ``catalog_store`` for this run; a worker thread.
-Writes: remembered tools and era into records, before the first connect; accepted tools; the log.
+Owns: the known content of each server's file; the task that writes files; a worker thread.
+Writes: files of the ``catalog_store``; tools, pins and era into servers' records; errors of the group; the log.
 Calls: catalog, kernel, servers, servers.record.
 """
 
@@ -47,7 +47,7 @@ LOAD_WAIT: Final = 1.0
 """Seconds that opening a group waits for up to `FILES_PER_WAIT` files. A local file takes less than a millisecond."""
 
 PINS_WAIT: Final = 10.0
-"""Seconds to wait at least for accepted tools (``on_tool_change="block"``). A large file takes 2 seconds."""
+"""Minimum seconds to wait for accepted tools (``on_tool_change="block"``). A large file takes 2 seconds."""
 
 FILES_PER_WAIT: Final = 200
 

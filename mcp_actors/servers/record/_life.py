@@ -4,7 +4,7 @@
 holds the current wish about the server (`Wanted`): to run, rest, stop or leave.
 
 Owns: the state, the errors, the wish, and the `trio.Event` that wakes waiting tasks.
-Writes: the log (an overdue connect); events, through the given function.
+Writes: the log, for an overdue connect; events of the group. Wakes subscriptions.
 Calls: auth, kernel, _states, _wanted.
 """
 

@@ -1,11 +1,11 @@
-"""Listeners, and subscriptions to resources; both outlive connections.
+"""Listeners to notifications, and subscriptions to resources; both outlive connections.
 
 A subscription collects changed resources for its reader. The hard part is gaps: a server announces no change while
 reconnecting, or after the stream of changes has ended, and repeats nothing later. A renewed subscription therefore
 reports every resource as changed once (`ResourceUpdated.missed`).
 
-Owns: waiting changes, listeners, and the nursery for most tasks of a connection (`open_incoming`).
-Writes: the log, for a listener that raises.
+Owns: subscriptions, listeners, pages reported as done; the nursery for most tasks of a connection (`open_incoming`).
+Writes: the log, for a listener that raises. Calls the subscribing connection.
 Calls: nothing.
 """
 
@@ -41,8 +41,7 @@ MAX_PART_URI: Final = 16 * 1024
 """Longest kept URI of a part of a resource. A longer URI counts as a change of the whole resource."""
 
 MAX_PENDING: Final = 1024
-"""Limit of changed resources that wait for the reader; above it, all resources count as changed. A server may announce
-any number of parts."""
+"""Limit of changed resources that wait for the reader; above it, all resources count as changed."""
 
 
 @frozen

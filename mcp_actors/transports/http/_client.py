@@ -4,7 +4,7 @@ A client combines headers, an auth flow, TLS settings, proxies and limits. If a 
 or a file of certificates is unusable, `ConnectFailed` is raised. A new client is made in a thread, because reading
 certificates blocks. No request is sent to the server here.
 
-Owns: nothing. The link, or `open_exchange`, owns the client.
+Owns: the thread that makes a client; the caller owns the client.
 Writes: the `Masker`, with credentials; the client that the user's ``http_client`` returns. Calls the user's
 functions.
 Calls: auth, config, transports, _bodies, _proxies, _transport.

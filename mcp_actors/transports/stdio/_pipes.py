@@ -1,11 +1,11 @@
 """Read and write the messages of a process through its pipes.
 
-Messages pass through no task or channel, which saves a quarter to a third of a small request's cost. In return, a
+Most messages pass through no task or channel, which saves a quarter to a third of a small request's cost. In return, a
 reader that always finds data must yield to other tasks, and a cancelled writer must never leave half a line in the
 pipe.
 
-Owns: the unparsed bytes of stdout; the bytes and lines that wait for stdin; not the descriptors.
-Writes: stdin; the `Lifeline`, the `RequestTable` and the `IncomingRequests` of the link; `OutgoingLine.sent`; the log.
+Owns: unparsed bytes of stdout; bytes and lines that wait for stdin; the link's `IncomingRequests`; not the descriptors.
+Writes: the server's stdin; the link's `Lifeline` and `RequestTable`; `OutgoingLine.sent`; the log.
 Calls: transports.
 """
 

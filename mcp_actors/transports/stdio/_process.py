@@ -1,10 +1,10 @@
 """Start, watch and stop a server process, and read its stderr.
 
 The process may be a wrapper such as ``npx``, with the real server as its child. So signals go to a whole process group,
-which the process leads. Once the leader is reaped, the system may give the number of the group to another group. So the
+which the process leads. Once the leader is reaped and the group is empty, the system may reuse the number. So the
 leader is reaped only after the connection has ended.
 
-Owns: the process and its pipes, through the `ServerProcess` of a link; the last 64 KiB of stderr.
+Owns: the process and its pipes; the thread that starts it; the task that awaits its exit; the last 64 KiB of stderr.
 Writes: signals to the group; lines of stderr and sent signals, to the log. Reads ``/proc``.
 Calls: transports, _command.
 """
@@ -42,8 +42,7 @@ if TYPE_CHECKING:
 
 # --- Watch the exit and suspension of a child process without reaping it ----------------------------------------------
 
-# Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait. An
-# exited process keeps its pid and its process group until it is reaped, so the group can still be signaled.
+# Linux reports an exit through a file descriptor (pidfd), macOS through an event (kqueue), so no thread has to wait.
 
 
 SHORTAGE_WAIT: Final = 0.5
