@@ -29,7 +29,6 @@ from ..._errors import (
     ServerError,
     ServerUnavailable,
 )
-from ..._foreign import Log
 from ..._misuse import CALL_ARGUMENTS, check_trio, explained_methods, outside_trio, unknown_argument
 from ...catalog import CatalogTool, check_call, result_value
 from ...config import ProgressCallback, ServerConfig, ToolContext
@@ -50,8 +49,6 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
-
-logger = Log("mcp_actors.servers")
 
 
 @explained_methods
