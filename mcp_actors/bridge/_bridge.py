@@ -1,7 +1,7 @@
 """Carry requests, answers and streams between an event loop and Trio.
 
 The two sides run in two threads, or share a thread. Either side may end first, and a caller may be cancelled at any
-moment. Still each request is answered exactly once, no caller waits forever, and no item of a stream is lost.
+moment. Still each request is answered exactly once, and no item of a stream is lost.
 
 `Bridge.to_trio` and `Bridge.to_loop` schedule functions on the other side::
 
@@ -10,8 +10,9 @@ moment. Still each request is answered exactly once, no caller waits forever, an
       request.future  <────────────────────────   to_loop(request.succeed), or request.fail
       cancelled: to_trio(request.cancel)  ────>   withdraws; an answer under way is dropped
 
-Owns: the requests of a `Bridge`; the eventfd of a `ThreadLane`; the task that reads an `AsyncioStream`.
-Writes: the log; the state of a `Bridge`, which ``_block`` writes too.
+Owns: the requests of a `Bridge`; the eventfd of a `ThreadLane`, and Trio's task that reads it; the asyncio tasks of an
+`AsyncioStream`.
+Writes: the log; tasks in the nursery of ``_block`` or ``_open``.
 Calls: kernel.
 """
 

@@ -1,11 +1,11 @@
-"""Open servers and supervisors in asyncio programs, and asyncio in Trio programs.
+"""Open servers and supervisors on asyncio, and an asyncio loop on Trio.
 
 `open_servers` and `open_supervisor` return an `AsyncioBlock`, which enters the block of `servers.open_servers` or
-`kernel.open_supervisor` in a Trio run. Actors run on Trio. Functions given by the program, such as callbacks, run on
-the event loop, with few exceptions. `open_asyncio_loop` runs both sides in one thread.
+`kernel.open_supervisor` in a Trio run. Actors run on Trio, callbacks of the program on the event loop.
+`open_asyncio_loop` runs both sides in one thread.
 
-Owns: for `open_asyncio_loop`: the event loop, its `Bridge`, and the nursery of Trio tasks for requests of the loop.
-Writes: the log. Importing trio-asyncio changes asyncio for the process.
+Owns: the event loop of `open_asyncio_loop`, its `Bridge`, and the nursery of requests from the loop.
+Writes: the log. `open_asyncio_loop` imports trio-asyncio, which changes asyncio for the process.
 Calls: config, kernel, servers, _block, _bridge, _callbacks, _generated_group, _generated_ref, _views.
 """
 

@@ -4,7 +4,7 @@ A server may list harmless tools during a review, and later a description with n
 read kept descriptions too, so a file that another user may write is ignored.
 
 Owns: the files of a `CatalogStore`, shared with all programs of the user.
-Writes: the files of a `CatalogStore`; the log.
+Writes: these files; the log.
 Calls: _schemas, _tools.
 """
 

@@ -1,9 +1,9 @@
 """Report the states of all servers: ``check`` and ``watch``.
 
 ``check`` connects once and prints each result as soon as known. After Ctrl-C the unfinished servers are printed.
-``watch`` shows a live table, or a line for each change, until a signal or an error.
+``watch`` shows a live table on a terminal, else a line for each change, until a signal or an error.
 
-Owns: the group of ``watch``, and the channel to the task that prints.
+Owns: the group of ``watch``, and the task that prints changes.
 Writes: results and messages, through `Output`; the live table.
 Calls: catalog, config, config.formats, kernel, servers, _configuration, _connect, _output, _sign_in.
 """

@@ -5,7 +5,7 @@ variables, and a shell rarely has equal ones. So a command asks each control soc
 decline.
 
 Owns: a connection to one daemon at a time.
-Writes: results and messages, through `Output`.
+Writes: requests to daemons; results and messages, through `Output`.
 Calls: gateway, _configuration, _output.
 """
 

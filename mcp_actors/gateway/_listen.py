@@ -3,8 +3,8 @@
 Programs that clean folders may remove a unix socket, so a missing socket is created again. Waiting connections are
 accepted before a listener closes, or the system would reset them.
 
-Owns: the listeners.
-Writes: unix sockets; options of accepted connections; the log.
+Owns: the listeners, and the files of unix sockets.
+Writes: options of accepted connections; `Gateway.stopping`; the log.
 Calls: _daemon.
 """
 
@@ -33,7 +33,7 @@ SOCKET_POLL: Final = 2.0
 """Seconds between two checks that a unix socket is still in its place."""
 
 ACCEPT_BACKLOG: Final = 1024
-"""Connections that may wait at a unix socket: two hundred programs may start at once."""
+"""Connections that may wait at a unix socket: hundreds of programs may start at once."""
 
 REFUSAL_LOG_PERIOD: Final = 60.0
 """Seconds between log lines about refused connections: strangers may connect often."""

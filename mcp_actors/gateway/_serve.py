@@ -3,9 +3,9 @@
 A request must not begin if its cancellation is on its way, so a connection first reads all available data. If the
 process was frozen, requests wait for the client's answer to a ``ping``, which arrives behind all earlier cancellations.
 
-Owns: the task and descriptors of each client, and the counts of clients and of connections without a proof of the
-secret.
-Writes: answers to clients; the log; the blocking mode of stdin and stdout, restored at the end.
+Owns: the tasks, descriptors and number of clients; the tasks of the gateway.
+Writes: `GatewaySession.only`, `Gateway.sessions`, `Heart.connections`; lines to clients; the log; the blocking mode of
+stdin and stdout, restored at the end. A stop replaces stdin by the null device.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 

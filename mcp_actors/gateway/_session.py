@@ -4,8 +4,9 @@ A session takes each message in a step of the task that reads, and never waits o
 passed on without a task, unless servers must connect first. Requests and results are passed on unchanged, except for
 their hop-by-hop members.
 
-Owns: the requests of one client in flight, the questions of servers to the client, and the tasks for both.
-Writes: lines to the client's `Outlet`; the counts of requests and processes in the `Budget`; the log.
+Owns: the `Gateway`, shared by sessions; a client's requests in flight, servers' questions to the client, and tasks for
+both.
+Writes: lines to the client's `Outlet`; requests and processes in the `Budget`; hop-by-hop members of results; the log.
 Calls: config, servers.requests, transports.socket, _budget, _calls, _daemon, _front, _news, _own.
 """
 

@@ -4,7 +4,8 @@ Programs override `running`, `handle` and a few synchronous hooks. A hook may ru
 Mistakes must fail early: a class is checked when made, an actor before it runs.
 
 Owns: the tables of handlers of each class of actors.
-Writes: context variables, which say for which handler the running task works (`Actor.join_handler`).
+Writes: the end, timers and monitors of the actor's incarnation; the actor's mailbox (`resume`); context variables of
+the running task (`join_handler`).
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 

@@ -4,7 +4,8 @@ Any task may change a mailbox, and in the same synchronous step moves all messag
 restart, a Ctrl-C, or a handler that puts a message back must neither lose nor double a message, nor change the order.
 
 Owns: the lanes of envelopes; the error that a closed mailbox raises.
-Writes: ``holder``, ``home``, ``number``, ``context`` of envelopes; answers dropped or refused envelopes.
+Writes: ``holder``, ``home``, ``number``, ``context`` of envelopes; answers to a ``tell``, and to dropped or refused
+envelopes.
 Calls: _circles, _envelope.
 """
 

@@ -1,11 +1,11 @@
 """Run the handlers of one incarnation in a limited number of slots.
 
 A handler is foreign code, and may raise anything, leave a cancel scope open, end the incarnation, or start an endless
-exchange of messages. The mailbox calls `Requests.take` in steps of other actors, so no exception may escape from here.
+exchange of messages. The mailbox calls `Requests.take` in steps of other actors, so ``take`` must not raise.
 A Ctrl-C may interrupt a handler, but not the kernel around it.
 
 Owns: the slots of one incarnation and their tasks; the queue of plain ``def`` handlers of a Trio run.
-Writes: envelopes, ``in_flight`` and ``reentrant`` of the record; the log.
+Writes: envelopes; ``in_flight``, ``reentrant`` and the mailbox of the record; the log. May end the incarnation.
 Calls: _actor, _circles, _later, _record, _serving.
 """
 

@@ -1,10 +1,11 @@
 """Supervisors: restart failed children, and change the child table on request.
 
-Failures, requested changes and the supervisor's own end meet in one child table. The hard parts are failures of several
+Failures, requested changes and the supervisor's end change one child table. The hard parts are failures of several
 children at once, and an end that must reach every child although the supervisor may be cancelled or killed.
 
-Owns: the restart budget; the tasks that wait before children are started again.
-Writes: the child table, the records of the children; the log. Emits `Restarting` and `GaveUp`.
+Owns: the restart budget; the nursery of children, and the tasks of starts and back-offs.
+Writes: the child table; records and mailboxes of children; the log. Emits `Restarting` and `GaveUp`. May end the
+supervisor.
 Calls: _actor, _children, _circles, _envelope, _events, _record, _ref, _restart, _table.
 """
 

@@ -5,7 +5,8 @@ and the children restarted with it) that will start the next incarnation. Both v
 and starts overlap.
 
 Owns: nothing; ``_children`` owns the table.
-Writes: closes mailboxes, and emits `Stopped` and dead letters. Calls the factories of programs.
+Writes: records and mailboxes of children and actors below. Emits `Stopped` and dead letters. Calls factories of
+programs.
 Calls: _actor, _incarnation, _mailbox, _record, _restart.
 """
 

@@ -5,7 +5,7 @@ crashes: streamable HTTP at ``/mcp``, HTTP with SSE at ``/sse`` and ``/messages/
 thread; `post` passes them to the Trio run that serves.
 
 Owns: the port, its sockets, and the tasks of the connections.
-Writes: connections, requests and cancellations in the script.
+Writes: the `Script`: connections, requests, cancellations, used faults.
 Calls: transports, _behavior, _signal.
 """
 

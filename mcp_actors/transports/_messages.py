@@ -1,7 +1,7 @@
-"""From bytes to messages: parsing, limits, lines and pace.
+"""From bytes to messages: lines, parsing, limits and reading pace.
 
 A server decides how long, deep, broken and frequent its messages are, and all servers share the event loop. So each
-step here is short, and bytes are not scanned again when more arrive. Nothing here uses a stream, a task or a clock.
+step here is short, and bytes are not scanned again when more arrive.
 
 Owns: the bytes of an arriving message, and complete lines not yet parsed; token buckets.
 Writes: nothing.

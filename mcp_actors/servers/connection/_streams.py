@@ -1,4 +1,4 @@
-"""Receive changes of resources and lists, in either era of the protocol.
+"""Receive notifications of changed resources and lists, in either era.
 
 ========  ================================================  ==============================================
 era       a subscription                                    changed lists
@@ -7,11 +7,11 @@ legacy    one request per resource and connection           arrive unasked
 modern    one stream and one task per subscription          one stream per connection (`ChangeStream`)
 ========  ================================================  ==============================================
 
-The hard part is gaps. A server never repeats a change, so after a gap every list and every subscribed resource counts
-as changed.
+A server never repeats a change, so after a gap every list and every subscribed resource counts as changed.
 
 Owns: the subscribed resources and the streams of one connection, with tasks in `MessageRelay.tasks`.
-Writes: `Subscription` (changes, missed changes, refusals); `NotificationsMissed` to listeners; the mailbox; the log.
+Writes: each `Subscription`; `Subscriptions.connection`; `NotificationsMissed` to listeners of the connection; the
+mailbox of the server actor; `Lifeline.on_gap`; the log. May end the connection.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 

@@ -20,7 +20,8 @@ and processes.
      └─ servers:status            with TableSource(instance=…): writes the states of servers into the database
 
 Owns: the records, entries and refs of all servers, and the accepted tools of removed servers.
-Writes: `on_retire`, `woken` and the accepted tools of each record. Starts no task and does no I/O.
+Writes: the configuration, `on_retire`, `woken`, ``life.end_of_group``, call observers and accepted tools of each
+record; the mailboxes of the lifecycle actor and the supervisor.
 Calls: catalog, config, kernel, servers, servers.connection, servers.record, servers.ref, transports, _memory.
 """
 

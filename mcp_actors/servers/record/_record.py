@@ -7,19 +7,19 @@ checks and the group share one record. The hard part is to keep a single writer 
 
     ServerRecord                     written by
      ├─ config, required, callbacks  the lifecycle actor (`configure`, `move`)
-     ├─ life                         its own methods, by events and wishes
+     ├─ life                         `follow`, for events; `ServerLife.want`, for wishes
      ├─ catalog, resources,          the connections and their requests
      │  next_connect
      ├─ calls                        the callers of requests
-     └─ connections                  `configure`
+     └─ connections                  the lifecycle actor (`configure`)
          ├─ ConnectionRecord "shop:1"
-         │   ├─ life, health         their own methods, by events, requests and checks
+         │   ├─ life, health         `follow`, for events; requests; health checks
          │   ├─ session, read_stderr the actor that has the connection
-         │   └─ listeners            callbacks
+         │   └─ listeners            ``connection/_callbacks``
          └─ ConnectionRecord "shop:2"
 
-Owns: the records of a server and of each connection; the roster of a group keeps them.
-Writes: the log; events, through the given function. Sends nothing and starts no task.
+Owns: the parts of both records; the roster of the group owns the records.
+Writes: the log; events, through the given function; the text of a `LimitExceeded`. Calls `on_retire`.
 Calls: catalog, config, kernel, servers, transports, _health, _life, _states, _subscriptions, _wanted.
 """
 

@@ -1,7 +1,7 @@
-"""References to servers: send requests, and ask for changes.
+"""References to servers: send requests; start, stop or reconnect servers.
 
-A ref outlives every connection, so it knows an actor only by its mailbox, and the server by its record. Changes are
-wishes; the group carries them out, and this room imports no file of ``group``.
+A ref outlives every connection, so it knows an actor only by its mailbox, and the server by its record. The group
+carries out each start, stop and reconnect (`Wish`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""The messages to a server actor, each with its execution.
+"""The messages to a server actor.
 
-A message travels from refs and connection tasks through the mailbox and runs on the session of a connection.
-Subscriptions are in ``connection``; messages for prompts and resources are in ``ref``.
+Refs and connection tasks send a message to the mailbox; the actor carries it out on the session of a connection.
+Messages for subscriptions are in ``connection``, those for prompts and resources in ``ref``.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Watch and limit the bodies of HTTP, and parse event streams.
+"""Watch and limit HTTP bodies, and parse event streams.
 
 Two questions are hard. May a request have left this process, and so have taken effect? Does a response belong to the
 request? A server decides how long and how compressed a body is, so long bodies are read in small pieces, within limits.
 
-Owns: the arriving event of a stream.
-Writes: ``sent`` of requests; ``heard_at`` of the `Lifeline`; ``stream`` of a response; ``read`` of a network stream.
-Shuts a socket down (`hang_up`).
+Owns: the event that is arriving; the count of reads from a connection.
+Writes: ``sent`` of a `RequestUnderWay`; ``heard_at`` of the `Lifeline`; httpx2's ``Response.stream``, and ``read`` of
+its network stream. Closes responses, shuts down sockets.
 Calls: transports, _failures.
 """
 
