@@ -42,8 +42,8 @@ class End:
     """The end of an incarnation.
 
     Attributes:
-        reason: ``"normal"`` (the actor ended itself), ``"shutdown"`` (requested, cancelled while starting, or by
-            ``stop("shutdown")``), ``"crashed"``, ``"ignored"`` (nothing to run).
+        reason: ``"normal"`` (the actor ended itself), ``"shutdown"`` (it was stopped), ``"crashed"``, ``"ignored"``
+            (nothing to run).
         error: the cause of a crash, once known; `RestartLimitReached` if a supervisor gave up.
         hopeless: True if `Actor.is_hopeless` returned True.
         keeps_mailbox: True if messages wait for a later ``restart_child``.

@@ -1,10 +1,10 @@
-"""The script and faults of a scripted server, and the SDK's server.
+"""The script of a server for tests, and the faults it commits.
 
 A test plans faults from any thread while connections in other threads take faults, so the script has a lock. A
 middleware of the SDK's server commits most faults; the connection spoils the answers that the middleware marks.
 
 Owns: the tools, planned faults and received requests of a server.
-Writes: connections (`Connected`): marks or crashes them. Calls the test's functions for tools.
+Writes: to a connection (`Connected`), which answers to spoil, and its crash. Calls the test's functions for tools.
 Calls: _signal.
 """
 

@@ -1,6 +1,7 @@
 """Map an entry's keys to fields; parse settings, OAuth and tools.
 
-An entry describes a server. Programs have many keys for an option; `Fields` refuses a second key for a field.
+An entry describes a server. MCP clients name a field differently (``env``, ``environment``), and all names are read;
+`Fields` refuses an entry that sets a field twice.
 
 Owns: nothing.
 Writes: the given `Fields`; warnings, through `Surroundings.warn`.

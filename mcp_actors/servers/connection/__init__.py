@@ -1,11 +1,11 @@
 """One connection to one server: the actor and its tasks.
 
-Read ``_actor`` first: it opens the link and the session, and uses all other files: ``_negotiation`` (the era, and time
-to connect), ``_callbacks``, ``_streams`` (announced changes), ``_upkeep`` (lists, age, sign-in), and ``_direct``
-(requests without a task, and the end of a connection).
+Read ``_actor`` first: it opens the link and the session, and uses all other files: ``_negotiation`` chooses the era;
+``_callbacks`` answers the server; ``_streams`` follows announced changes; ``_upkeep`` renews lists and signs in;
+``_direct`` carries out requests without a task of their own.
 
-A connect may start a process a second time, and a request without effect may be requeued. All other restarts are up to
-the supervisors (``group/_tree``), and all other retries up to the refs.
+A connect may start a process a second time, and a request that has reached no server may be queued again. All other
+restarts are up to the supervisors (``group/_tree``), and all other retries up to the refs.
 """
 
 from __future__ import annotations

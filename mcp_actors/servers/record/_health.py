@@ -4,7 +4,7 @@
 process that is busy, suspended, or gone while another process holds its pipes (`ConnectionHealth.verdict`).
 
 Owns: the failures, the next check and the last result of each connection.
-Writes: ``on_exit`` of the link's `Lifeline`. Calls `on_change`. Sends nothing and ends no connection.
+Writes: ``on_exit`` of the link's `Lifeline`. Calls `on_change`. `keep_checking` sends the checks and ends connections.
 Calls: servers.
 """
 
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
 class ConnectionHealth:
     """The health of one connection, kept across reconnects.
 
-    A task checks while the connection lasts (`keep_checking`). Checks take the control lane of the mailbox, past a full
-    queue and without a slot. Any answer resets the failures.
+    It says when a check is due. A check needs no slot and passes the requests in the mailbox. Any answer resets the
+    failures.
 
     A changed configuration replaces `policy`. `on_change`, called when the condition changes, is set by the record.
     `pings` is True if the server answered ``ping``, None until known. `actor` is the name of the connection's actor.
-    After a failure, `failing` contains this name until the next answer.
+    After a failure, the server's `failing` contains this name until the next answer.
     """
 
     policy: HealthPolicy

@@ -5,8 +5,7 @@ request would give a caller the result of another call. `HttpFailures` builds th
 foreign text.
 
 Owns: nothing.
-Writes: the id of an answer, even of an error without one; the text of exceptions that become causes, to mask
-credentials.
+Writes: the id of each checked answer, replaced by the id of its request; the text of exceptions, to mask credentials.
 Calls: transports.
 """
 
@@ -36,7 +35,7 @@ from .._link import MAY_HAVE_ACTED, ConnectionOver
 from .._messages import alone, parse_json, to_message
 from .._request_table import NO_IDS, UnmatchedError, comparable_id
 
-# --- Follow redirects of HTTP requests, within the origin of the server -----------------------------------------------
+# --- Which redirects may be followed: those within the origin of the server -------------------------------------------
 
 # A request was configured for one origin, so no other origin gets its headers, credentials and body. A redirect that
 # would drop the body of a message is not followed either.
