@@ -5,7 +5,7 @@ exception from users' code left a step half done, an actor might not report its 
 hang.
 
 Owns: nothing.
-Writes: the log; to stderr, records that cannot be logged.
+Writes: the log; stderr, for records that cannot be logged.
 Calls: _collapse.
 """
 
@@ -41,7 +41,7 @@ def words_of(exc: BaseException, *, limit: int = 10_000) -> str:
 
 
 def plain_name(name: str) -> str:
-    """Return a name as a plain `str`: a member of an `enum.StrEnum` has another `repr`."""
+    """Return a name as a plain `str`, also a member of an `enum.StrEnum`."""
     return str.__str__(name) if isinstance(name, str) else name  # type: ignore[redundant-expr,unused-ignore]  # refused later
 
 

@@ -26,7 +26,7 @@ from pydantic_core import PydanticSerializationError, from_json, to_json
 
 
 LEAST_BYTES: Final = 8
-"""Minimum bytes counted for a value. Many short values take longer to handle than one long text."""
+"""Minimum bytes counted for a value: handling a short value takes time, too."""
 
 
 def walk(value: Any) -> Iterator[tuple[Any, int]]:

@@ -1,7 +1,7 @@
 """Refuse programs that gevent or eventlet has patched.
 
 Patched threads, ``select`` and processes make Trio and blocking calls fail or wait for ever. A program may be patched
-at any time, so functions that open a block check for a patch, and calls from asyncio or a thread check again.
+at any time. Each opened block, and each call from asyncio or a thread, checks for a patch.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Offer a group to the OpenAI Agents SDK as one server.
 
-The Agents SDK knows a tool by its public name, but a program's options may use the name on the server. So guardrails,
-approval functions and resolvers get the name on the server, then, if undecided, the public name.
+A tool has a public name in the Agents SDK, and another name on its server. Guardrails, approval functions and resolvers
+are tried with both names.
 
-Owns: nothing; tools are not kept between turns.
+Owns: nothing.
 Writes: nothing.
 Calls: bridge, _offer.
 """
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from agents.tool import ToolErrorFunction
     from agents.tool_context import ToolContext
 
-# Remedy → the refused options of `agents.mcp.MCPServer` and its subclasses; `CARRIED_OUT` → the supported options.
+# Remedy → refused options of servers in `agents.mcp`. The key `CARRIED_OUT` has the supported options.
 MCP_SERVER_OPTIONS: Final = {
     CARRIED_OUT: "name require_approval failure_error_function use_structured_content tool_meta_resolver "
     "custom_data_extractor tool_input_guardrails tool_output_guardrails",

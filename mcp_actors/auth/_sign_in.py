@@ -4,8 +4,8 @@ A person takes minutes, may paste anything, or may leave. So an unusable store i
 wait has a limit.
 
 Owns: the receiver of the redirect, and the task that waits for the redirect.
-Writes: the token store, under its lock; the credentials masked by an `AuthorizationClient`. Sends a ``ping`` to the MCP
-server, a revocation to the authorization server.
+Writes: the token store, under its lock; credentials to mask, through `AuthorizationClient`. Sends a ``ping`` to the MCP
+server, and a revocation to the authorization server.
 Calls: _exchange, _flow, _receiver, _stores, _tokens.
 """
 

@@ -1,7 +1,6 @@
 """The refs and groups that asyncio programs hold.
 
-A view holds an object of Trio's side and a bridge. Sync methods of a view bypass the bridge and run in any thread, so
-they read single values, or copies made in one step.
+A view holds an object of Trio's side and a bridge. Its sync methods read single values, or copies made in one step.
 
 | method on Trio's side | method of the view |
 |---|---|

@@ -40,15 +40,15 @@ from ._sign_in import NEEDS_AUTH, describe_sign_in
 
 @frozen(kw_only=True)
 class Finding:
-    """The result for one server; `seconds` is the time until connected or failed, `reached` a command or URL."""
+    """The result for one server."""
 
     name: str
     state: str
-    reached: str = ""
+    reached: str = ""  # a command or URL
     server: str | None = None
     version: str | None = None
     protocol_version: str | None = None
-    seconds: float | None = None
+    seconds: float | None = None  # until connected or failed
     tools: int | None = None
     hidden: int | None = None
     error: str | None = None

@@ -4,8 +4,7 @@ A terminal gets plain text, without binary data and the escape sequences of serv
 unchanged. ``--help`` imports this file, so the SDK is imported only when needed.
 
 Owns: the consoles of stdout and stderr, and the last line of a terminal, which says what the command waits for.
-Writes: results to stdout or a file, messages to stderr; for a block, handlers of signals and of the log of servers'
-stderr.
+Writes: results, to stdout or a file; messages, to stderr; handlers of signals; a handler of the servers' stderr log.
 Calls: catalog.
 """
 

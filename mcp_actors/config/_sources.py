@@ -1,7 +1,7 @@
 """Read servers from a file, or from a directory of YAML manifests.
 
-Only a strict subset of YAML is read. Of two changes of a file within one tick of the clock, the second must be noticed,
-too. A source's `look` and `read` block the thread.
+Only a strict subset of YAML is read. A second change of a file within a tick of the clock must be noticed. A source's
+`look` and `read` block the thread.
 
 Owns: nothing.
 Writes: the log.

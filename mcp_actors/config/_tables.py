@@ -1,10 +1,9 @@
 """Read servers from a table in PostgreSQL or SQLite.
 
-Each call of a source blocks a thread, and must end in time. Rows of ``mcp_servers`` are only read, because a changed
-row makes a group reload.
+Each call of a source blocks a thread, and must end in time.
 
 Owns: a database connection during each call.
-Writes: ``mcp_server_status``, through `write_status`; both tables, empty, and SQLite's file, through `create_tables`.
+Writes: ``mcp_server_status``, through `write_status`; empty tables and SQLite's file, through `create_tables`.
 Calls: config.formats, _server, _sources.
 """
 

@@ -4,7 +4,7 @@ An error names the class or the server, the field, the value and a remedy. A val
 credential, so an error shows only the type.
 
 Owns: nothing.
-Writes: the ``__repr__`` of given classes.
+Writes: ``__repr__`` of classes, through `brief`.
 Calls: nothing.
 """
 

@@ -1,11 +1,11 @@
 """Find the files of a daemon, connect to it, or start it.
 
 A daemon serves the servers of a configuration file to all editors of a user. Two hundred clients may start at once, and
-be killed at any moment, yet only one daemon may run, so a daemon holds an exclusive lock. `attach` runs this file
-without the package, so imports are few.
+any may be killed. An exclusive lock admits one daemon. `attach` runs this file without the package, so imports
+are few.
 
 Owns: nothing; a started daemon outlives this process, and inherits the lock.
-Writes: the lock and log of a daemon, in a folder of the user's own; removes the sockets of a killed daemon.
+Writes: the folder, lock and log of a daemon. Removes the sockets of a killed daemon.
 Calls: nothing.
 """
 
@@ -28,7 +28,7 @@ PACKAGE_VERSION: Final = "0.1.0"
 """The package's version (checked by a test). Each version has its own daemons."""
 
 DIRECTORY: Final = "notifications/mcp_actors/directory"
-"""A notification with a client's working directory (``{"path": "/home/me"}``), where unshared servers start."""
+"""A notification with the client's working directory. Unshared servers start there."""
 
 # --- The files of a daemon, and who may use them ----------------------------------------------------------------------
 

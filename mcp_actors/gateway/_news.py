@@ -3,7 +3,7 @@
 A legacy client subscribes to each resource, sets one log level, and is notified of changed lists once initialized.
 Since 2026-07-28 a client opens streams of notifications, and may name a log level in each request.
 
-Owns: the subscriptions, streams and log level of one client, and the web pages that servers ask its user to complete.
+Owns: the subscriptions, streams and log level of one client, and the web pages that its user has to complete.
 Writes: notifications, through the session; log levels, subscriptions and listeners of servers; the log.
 Calls: servers, _calls, _output.
 """
@@ -40,7 +40,7 @@ LOG_LEVELS: Final = ("debug", "info", "notice", "warning", "error", "critical", 
 """Lowest first."""
 
 MAX_WATCHED: Final = 200
-"""Subscriptions of a client to resources. One more is refused: a thousand would block the event loop for 0.3 s."""
+"""Subscriptions of a client to resources. A thousand would block the event loop for 0.3 s."""
 
 MAX_URI: Final = 64 * 1024
 """Characters of the URI of a subscription."""

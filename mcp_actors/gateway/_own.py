@@ -4,8 +4,8 @@ Each session opens a group of servers that are not shared. The servers may ask a
 answer (elicitation, sampling, roots). Their log messages reach no other client.
 
 Owns: the group of one client, and the tasks that start the servers.
-Writes: questions, log messages and changed lists, to the `Client`; starts and root notices, to the servers;
-`NextConnect` in their records; `Front.starting` and `Front.required`.
+Writes: questions, log messages and changed lists, to the `Client`; `NextConnect` in records; `Front.starting` and
+`Front.required`. Starts the servers, and notifies them of changed roots.
 Calls: config, servers, _calls, _front.
 """
 

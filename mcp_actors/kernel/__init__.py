@@ -4,15 +4,15 @@ Usable alone::
 
     from mcp_actors.kernel import Actor, Call, ChildSpec, open_supervisor
 
-An `Actor` owns a resource, and handles messages, one after another or several at a time. Around an ``async with``
-block, `open_actor` runs an actor, and `open_supervisor` a tree of actors, in which a supervisor restarts crashed
-actors. Actors run in tasks of the block's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
+An `Actor` owns a resource, and handles messages, one after another or several at a time. `open_actor` runs an actor
+during an ``async with`` block. `open_supervisor` runs a tree of actors, and restarts crashed actors. Actors run in
+tasks of the block's Trio run; no thread or process is started. Logs go to ``mcp_actors.kernel``.
 """
 
 # Names under "For the layers above" are for servers, bridge, test tools and command line. The kernel imports no other
 # folder, only files at the top of the package, and opens no file or socket.
 #
-# Each file of the kernel imports only earlier files of this list: ``_circles`` (deadlocks), ``_events``, ``_envelope``,
+# Each file of the kernel imports only earlier files of this list: ``_circles``, ``_events``, ``_envelope``,
 # ``_mailbox``, ``_record``, ``_ref``, ``_later``, ``_timers``, ``_handlers``, ``_actor``, ``_serving``, ``_requests``,
 # ``_incarnation``, ``_restart``, ``_table``, ``_children``, ``_supervisor``, ``_pool``, ``_open``.
 

@@ -1,19 +1,19 @@
 """One run of an actor: owner task, start, end and bounded stop.
 
-Any task may end an incarnation at any moment, and every caller needs exactly one answer, at once, not after a slow
-clean-up. The owner task enters and leaves three nested blocks::
+Any task may end an incarnation at any moment. Each caller gets exactly one answer, before a slow clean-up. The owner
+task enters and leaves three nested blocks::
 
     nursery                the tasks of the handlers and of the timers.
                            Shielded from outside once the incarnation has started.
-                           Cancelled by an end during the start, by a kill, or by the end of ``running()``.
+                           Cancelled by a kill, by a stop while starting, and by the end of ``running()``.
       actor.running()      the resource
         loop               cancels requests whose callers have left, until the end is decided
 
 So the resource is released *before* the handlers are joined.
 
 Owns: the owner task's blocks, the actor object, requests, timers and monitors of one run.
-Writes: the actor's record and mailbox; ``on_fed`` of a pool's mailboxes; timers of the tree's `Sweeper`; the log; emits
-events, except `Stopped`.
+Writes: the actor's record and mailbox; `Mailbox.on_fed` in a pool; timers of the tree's `Sweeper`; events, except
+`Stopped`; the log.
 Calls: _actor, _circles, _events, _record, _requests, _timers.
 """
 

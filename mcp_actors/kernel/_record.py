@@ -1,7 +1,7 @@
 """The record of an actor, which outlives its incarnations.
 
-References, supervisor and incarnations share a record. The time between two incarnations is the difficult part:
-messages wait, watchers watch the next incarnation, and the state says whether one will follow.
+Refs, a supervisor and incarnations share a record. Between two incarnations, messages wait, and the state says whether
+the next incarnation will follow.
 
 Owns: the mailbox, state, children and watchers of an actor.
 Writes: events to the hub of the tree; states and mailboxes of the actors below. Calls watchers; wakes waiting tasks.

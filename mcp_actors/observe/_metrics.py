@@ -1,7 +1,7 @@
 """Count attempts of requests, for Prometheus and OpenTelemetry.
 
-Servers choose the names of tools, and models ask for any name. So only the first `max_tools` listed tools called on
-each server get a label; all others share one.
+Servers choose the names of tools, and models ask for any name. So at most `max_tools` listed tools of each server get a
+label; all others share a label.
 
 Owns: the counts and histograms of a program.
 Writes: the instruments of OpenTelemetry's meter, if given. Reads ``/proc``.

@@ -5,7 +5,7 @@ and ``server/discover`` returns a server's capabilities. With ``protocol="auto"`
 (`Negotiation`), unless the era is remembered.
 
 Owns: validators and field names, cached for the process.
-Writes: the results given to `without_later_fields`.
+Writes: results of servers, in `without_later_fields`.
 Calls: config.
 """
 
@@ -37,9 +37,6 @@ if TYPE_CHECKING:
 @frozen
 class Era:
     """The era that a connect begins with.
-
-    An era is remembered if the server has answered, or if its process does not survive ``server/discover``. Any other
-    era counts for one connection.
 
     Attributes:
         mode: how to negotiate: ``"auto"``, ``"legacy"``, or a version since 2026-07-28.

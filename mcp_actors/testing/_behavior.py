@@ -1,10 +1,10 @@
-"""The script of a server for tests, and the faults it commits.
+"""The script of a test server, and its faults.
 
-A test plans faults from any thread while connections in other threads take faults, so the script has a lock. A
-middleware of the SDK's server commits most faults; the connection spoils the answers that the middleware marks.
+Tests and connections share the script from several threads, under a lock. A middleware of the SDK's server commits most
+faults; the connection spoils marked answers.
 
 Owns: the tools, planned faults and received requests of a server.
-Writes: to a connection (`Connected`), which answers to spoil, and its crash. Calls the test's functions for tools.
+Writes: marks and crashes of a connection, through `Connected`. Calls the test's functions for tools.
 Calls: _signal.
 """
 

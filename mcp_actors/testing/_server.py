@@ -1,10 +1,9 @@
 """A test's scripted server, its thread, and its connections in process.
 
-The server runs Trio in a thread of its own, except in process: the test may run on any event loop. For each connection
-over stdio, the client starts a ``_relay`` process, which the test can kill and suspend.
+Except in process, the server runs Trio in a thread of its own. For each connection over stdio, the client starts a
+``_relay`` process, which the test can kill and suspend.
 
-Owns: the thread, from the first transport over a pipe or socket to the end of the ``with`` block; a task for each
-connection in process.
+Owns: the thread of a ``with`` block; a task for each connection in process.
 Writes: the script; signals to relay processes.
 Calls: config, transports, _behavior, _connections.
 """

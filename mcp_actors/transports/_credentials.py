@@ -4,7 +4,7 @@ A server may repeat a credential, also encoded for a URL, JSON or HTML. So a ser
 an error, an event or a log; results of calls are not masked. After a 401, `Renewal` resolves credentials anew.
 
 Owns: the resolved values of a connection, in its `Masker` and `Renewal`.
-Writes: exceptions and messages given to a `Masker`; headers of the HTTP client and its requests; bodies of refusals.
+Writes: exceptions and messages given to a `Masker`; headers of an HTTP client and of requests; bodies of 401s.
 Calls: config.
 """
 

@@ -4,7 +4,7 @@ The keys of an entry may be unknown, misplaced or contradictory; errors and warn
 inputs only after every ``${…}`` of the entry has been parsed.
 
 Owns: the `Fields` of a server and its transport, while reading.
-Writes: through `Surroundings`, warnings and questions to a person.
+Writes: warnings and questions to a person, through `Surroundings`.
 Calls: config, _file, _keys, _programs.
 """
 

@@ -1,4 +1,4 @@
-"""Table of other MCP clients; find the servers in their files.
+"""Find servers in the files of other MCP clients.
 
 A file seldom names its program, so the program is recognized by the folder, the file's name and the keys.
 
@@ -32,7 +32,7 @@ class Program:
     Attributes:
         section: the key of the servers.
         folder: the program's folder in a project, with the file inside or one level deeper; empty if none.
-        files: names of the file at the top of a project, separated by spaces.
+        files: file names at the top of a project, separated by spaces.
         variable: the program's notation of an environment variable; ``${NAME}`` is always read.
         timeout: the unit of ``timeout``, ``"s"`` or ``"ms"``; empty if unknown.
         is_shell: whether the program runs ``$(…)`` in arguments.

@@ -1,11 +1,11 @@
 """Read requests from one HTTP connection, and write the reply to each.
 
-One task (`HttpDoor.read`) watches all connections, and takes a whole request in one step, so most calls wake no other
-task. A request that is incomplete, chunked, pipelined or invalid goes to the connection's own task. No request begins
-if its client has left.
+One task, `HttpDoor.read`, watches all connections, and takes a whole request in one step. A request that is incomplete,
+chunked, pipelined or invalid goes to the connection's own task. No request begins if its client has left.
 
 Owns: the socket and task of each connection, and the reply in progress.
-Writes: replies, to the client; connections and selector of the `Site`; connections of the `Heart`; the log.
+Writes: replies, to the client; `connections`, `strangers` and `selector` of the `Site`; `connections` of the `Heart`;
+the log.
 Calls: gateway, transports.
 """
 
@@ -39,7 +39,7 @@ MAX_HEAD: Final = 32 * 1024
 """Bytes of a head: the request line and the headers."""
 
 HEAD_SECONDS: Final = 10.0
-"""Seconds for a head, from the first byte. Also the longest idle time of a connection without an admitted token."""
+"""Seconds for a head, from the first byte. Also the idle limit of `Site.strangers`."""
 
 BODY_SECONDS: Final = 30.0
 """Seconds for a body, from the end of the head."""

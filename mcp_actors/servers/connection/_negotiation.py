@@ -1,6 +1,6 @@
 """Negotiate the protocol era with a server, in limited time.
 
-A legacy server may ignore, refuse, or die of ``server/discover``; silence may also mean a slow start. `Negotiation`
+A legacy server may ignore or refuse ``server/discover``, or exit. Silence may also mean a slow start. `Negotiation`
 agrees on an era for each connect, and `ConnectLimits` bounds each attempt.
 
 =================================================  ====================================================
@@ -13,9 +13,9 @@ refuses, and lists only modern versions            gets no further request; the 
 refuses otherwise, or names no modern version      is also sent ``initialize``, at once
 =================================================  ====================================================
 
-Owns: the tasks that watch a process until connected. Concurrent requests run in the connection's tasks.
-Writes: the record (era of the next connect, connecting link, overdue warning); the session's era; the log. Ends the
-server's `Turn` to connect, and a link whose process has exited.
+Owns: the tasks that watch a process until connected.
+Writes: `next_connect`, the connecting link and the overdue warning of the record; the session's era; the log. Ends the
+server's `Turn` to connect, and the link of an exited process.
 Calls: config, servers, transports.
 """
 

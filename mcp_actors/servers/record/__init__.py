@@ -1,9 +1,9 @@
 """Everything about a server that outlives connections.
 
-Actors, requests, refs and the group meet in the record of a server; ``_record`` says who writes which part.
+Actors, requests, refs and the group share the record of a server; ``_record`` names the writer of each part.
 
-Owns: the records, while the roster of a group keeps them.
-Writes: the log; events, to the program's observers; retirements, to the lifecycle actor (`on_retire`).
+Owns: the parts of the records; the roster of a group owns the records.
+Writes: the log; events, to the program's observers. Calls `on_retire`.
 Calls: _health, _life, _record, _states, _status, _subscriptions, _wanted.
 """
 

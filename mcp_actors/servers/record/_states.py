@@ -1,9 +1,9 @@
 """Events about servers, and the states of a server with all transitions.
 
-`next_state` folds events into the state of a connection, by the table `TRANSITIONS`; any other step is a bug. A server
-with replicas shows the state of its best connection, and may skip steps of the table.
+`next_state` computes a connection's state after an event, by the table `TRANSITIONS`. A server with replicas shows the
+state of its best connection, and may skip steps of the table.
 
-Owns: nothing; values and pure functions.
+Owns: nothing.
 Writes: nothing.
 Calls: kernel.
 """

@@ -1,12 +1,12 @@
 """Send a request: attempts, retries, and the caller's errors.
 
-A request is one or more *attempts*, each usually one message to the server's actor. The server's state and circuit
-breaker decide whether an attempt is made; ``_rules`` decides whether another follows. Retries and middleware run in the
+A request is one or more *attempts* to get an answer from the server's actor. The server's state and circuit breaker
+decide whether an attempt is made; ``_rules`` decides whether another follows. Retries and middleware run in the
 caller's task, and end if the caller is cancelled.
 
-Owns: the attempts of one request; an actor with tasks, for a retry with its own connection (`RetryPolicy.isolated`).
-Writes: requests, to the server's actor; the wish of a lazy server, also to the lifecycle actor; `PolicyState`, shared
-by all requests; health, after answers; the log.
+Owns: the attempts of one request; the actor and tasks of an isolated retry.
+Writes: requests, to the server's actor; a wish to start a lazy server, to its record and the lifecycle actor; the
+server's `PolicyState`; its health, after an answer; the log.
 Calls: catalog, kernel, servers, servers.connection, servers.record, servers.requests, _facts, _operations.
 """
 

@@ -1,7 +1,7 @@
 """The messages to a server actor.
 
-Refs and connection tasks send a message to the mailbox; the actor carries it out on the session of a connection.
-Messages for subscriptions are in ``connection``, those for prompts and resources in ``ref``.
+Refs and connection tasks send a message to the mailbox; the actor carries it out on the session of a connection. Other
+messages are in ``connection`` and ``ref``.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ def _phase(seconds: float | None, late: type[Exception], broken: type[Exception]
     except trio.TooSlowError as error:
         raise late(str(error)) from error
     except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-        group = error.__cause__  # of a host with several addresses
+        group = error.__cause__  # an error for each address of the host
         raise broken(str(error)) from (first_of(leaves(group)) if isinstance(group, BaseExceptionGroup) else error)
 
 

@@ -1,7 +1,7 @@
 """Connect to a server behind a gateway.
 
 ``_link`` connects to the gateway, and exchanges lines as over `stdio`. ``_handshake`` has the lines before MCP begins,
-for both sides: `gateway` uses the file too.
+also for `gateway`.
 """
 
 from __future__ import annotations
