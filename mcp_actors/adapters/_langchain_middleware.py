@@ -1,10 +1,10 @@
 """Offer a group's current tools to an agent of LangChain.
 
 An agent is built with a list of tools, but the tools of a group change. So the middleware adds the group's tools at
-each turn, and looks up a called tool that the agent was not built with.
+each turn, and finds them when the model calls them.
 
 Owns: nothing.
-Writes: nothing; may ask servers for tools.
+Writes: requests to servers.
 Calls: bridge, config, _langchain, _offer.
 """
 

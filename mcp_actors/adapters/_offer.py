@@ -1,9 +1,8 @@
 """Offer tools, prompts and resources of chosen servers to an agent framework.
 
-All adapters share `Offer`, which lists and calls the tools of a group. Many frameworks show a model only parts of a
-result, so `parts_of` makes parts that all show.
+All adapters share `Offer`. Many frameworks show a model only a part of a tool result, so `parts_of` converts results.
 
-Owns: the names that `Approvals` has warned of; not the group.
+Owns: the set of warnings already logged by `Approvals`.
 Writes: requests to servers; the log.
 Calls: bridge, catalog, config.
 """

@@ -1,12 +1,12 @@
 """Run the SDK's OAuth flows outside of requests.
 
-The SDK's OAuth providers are auth flows of httpx2. In the HTTP client of a connection, a provider would make requests
-wait for each other, and might open a browser during a call. So each sign-in or refresh has a new provider, and an
-`AuthorizationClient` sends the provider's requests.
+In the HTTP client of a connection, a provider of the SDK would make requests wait for each other, and might open a
+browser during a call. So each sign-in or refresh has a new provider, and an `AuthorizationClient` sends the provider's
+requests.
 
 Owns: nothing; the caller stores the tokens.
-Writes: attributes of a provider; a filter on the SDK's logger; for a moment, Python's warning filters. Passes
-credentials to `AuthorizationClient.learn`.
+Writes: attributes of a provider; a filter on the SDK's logger; for a moment, Python's warning filters; credentials of
+an `AuthorizationClient`.
 Calls: _exchange, _stores.
 """
 

@@ -37,10 +37,10 @@ if TYPE_CHECKING:
 
 
 MAX_WEIGHT: Final = 5_000
-"""Maximum product of a pattern's length and its counts ``{…}``, because repetitions are expanded."""
+"""Maximum length of a pattern times its counts ``{…}``."""
 
 MAX_TEXT: Final = 10_000
-"""Maximum characters of a text: a tenth of a second with the heaviest pattern."""
+"""Maximum characters of a text. The heaviest pattern takes a tenth of a second."""
 
 _COUNT: Final = re.compile(r"\{(\d{1,9})(?:,(\d{0,9}))?\}")
 

@@ -1,7 +1,7 @@
 """Complete words in a shell: the names of servers, and configuration files.
 
-The shell runs this code at each press of the tab key, perhaps in an untrusted folder. So files are only searched for
-names, and folders listed: nothing is started, written or logged. An unreadable file counts as empty.
+The shell runs this code at each press of the tab key, perhaps in an untrusted folder. So nothing is started, written or
+logged. An unreadable file counts as empty.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DEFAULT_FILES: Final = (".mcp.json", "mcp.json", ".vscode/mcp.json", ".cursor/mc
 """The files to try, in order, if the user names no file."""
 
 _SECTIONS: Final = ("mcpServers", "servers", "context_servers", "mcp_servers")
-_LONGEST_FILE: Final = 1024 * 1024  # bytes of a file that is searched while a person waits
+_LONGEST_FILE: Final = 1024 * 1024  # bytes
 _COMMENT_OR_STRING: Final = re.compile(r'("(?:\\.|[^"\\])*")|//[^\n]*|/\*.*?\*/', re.DOTALL)
 _LAST_COMMA: Final = re.compile(r'("(?:\\.|[^"\\])*")|,(?=\s*[}\]])')
 

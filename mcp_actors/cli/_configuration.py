@@ -1,7 +1,7 @@
 """Find, trust and load the configuration of a command.
 
-A configuration decides which programs run. So a file that was found, not named by the user (`DEFAULT_FILES`), is used
-only if the user accepts the content. Servers may also be typed: a URL, or a command after ``--``.
+A configuration decides which programs run. So a file that the user did not name is used only if the user accepts the
+content. Servers may also be typed: a URL, or a command after ``--``.
 
 Owns: the user's answers, in a `FollowedFile`.
 Writes: hashes of accepted files, in the user's state folder; questions, on the terminal; notes, through `Output`.

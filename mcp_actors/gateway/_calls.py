@@ -1,11 +1,11 @@
 """Forward a client's request to a server, or refuse the request.
 
 A plain call needs two tasks: one reads from the client and sends the request, the other reads from the server and
-writes the answer. A client may repeat a request whose error says ``not_sent``, so no error says that once a round of
-questions has begun.
+writes the answer.
 
 Owns: one request of a client, until answered or withdrawn.
-Writes: the log; the mailbox of the server actor; answers, questions, calls, news and tasks of the client's session.
+Writes: the log; the mailbox of the server actor; answers and questions to the client; calls, news and tasks of its
+session.
 Calls: servers, servers.requests, transports, _front.
 """
 

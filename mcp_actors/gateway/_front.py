@@ -3,9 +3,8 @@
 Servers come, go and change their lists at any moment. The group keeps the tools. `Front` keeps the prompts and
 resources, and requests their lists again when they may have changed.
 
-Owns: the prompts and resources of each server; tasks that request lists or await the first ones.
-Writes: its entry in the group's observers; list requests to servers; the log. Wakes a lazy server whose list a client
-waits for.
+Owns: the prompts and resources of each server; the tasks that request and await lists.
+Writes: the event hub of the group; list requests to servers; the log. Wakes lazy servers.
 Calls: servers, servers.connection.
 """
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.gateway")
 
 SHORTAGE: Final = 0.1
-"""Seconds until the next try if descriptors are used up."""
+"""Seconds until the next try after a failed accept."""
 
 SOCKET_POLL: Final = 2.0
 """Seconds between two checks that a unix socket is still in its place."""
@@ -46,7 +46,7 @@ class Acceptor:
     """Accepts the connections of a non-blocking listener.
 
     Attributes:
-        name: the address, as clients and log lines write it.
+        name: the address.
     """
 
     def __init__(self, listener: socket.socket) -> None:

@@ -1,11 +1,11 @@
 """Pass messages between a client on stdio and one daemon after another.
 
-A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. After the end of a daemon,
-the next daemon gets the lines that made the session, then the lines that no daemon has read, and requests that are safe
-to repeat. `attach` runs this file without importing `mcp_actors`, so imports are few.
+A session copies lines between stdin/stdout and a daemon's socket, mostly without parsing. The next daemon gets the
+lines that set up the session, then unread lines and repeatable requests. `attach` runs this file without importing
+`mcp_actors`, so imports are few.
 
 Owns: one session: its lines, unanswered requests, and the connection to a daemon.
-Writes: stdout (made non-blocking), stderr, and the daemon's socket; opens closed standard streams; starts a daemon.
+Writes: stdout, its blocking mode, stderr, and the daemon's socket. Opens closed standard streams. Starts a daemon.
 Calls: _daemon.
 """
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # --- Lines and ids ----------------------------------------------------------------------------------------------------
 
-START: Final = b'{"jsonrpc":"2.0","id":'  # how daemons begin a message with an id
+START: Final = b'{"jsonrpc":"2.0","id":'
 TOOLS_CALL: Final = b',"method":"tools/call"'
 NOTIFICATION_START: Final = b'{"jsonrpc":"2.0","method":"notifications/'
 CANCELLED: Final = "notifications/cancelled"
@@ -38,8 +38,8 @@ class Line:
     """A line for the daemon.
 
     Attributes:
-        id: the id as JSON; empty except for a request.
-        state: the part of the session that the line sets; ``-PART`` removes the part; empty otherwise.
+        id: the id of a request, as JSON; else empty.
+        state: the part of the session that the line sets; ``-PART`` if it removes the part; else empty.
         again: safe to repeat, so an unanswered line goes to the next daemon.
         own: only the present daemon gets the line.
         former: the previous line that set the same part, restored if this line is refused.

@@ -1,11 +1,11 @@
 """Serve a group over stdin and stdout, or over sockets.
 
-A request must not begin if its cancellation is on its way, so a connection first reads all available data. If the
-process was frozen, requests wait for the client's answer to a ``ping``, which arrives behind all earlier cancellations.
+A request must not begin if its cancellation is on its way, so a connection first reads all available data. After a
+freeze of the process, requests wait for the client's answer to a ``ping``.
 
-Owns: the tasks, descriptors and number of clients; the tasks of the gateway.
+Owns: the number of clients; their tasks and descriptors; the tasks of the gateway.
 Writes: `GatewaySession.only`, `Gateway.sessions`, `Heart.connections`; lines to clients; the log; the blocking mode of
-stdin and stdout, restored at the end. A stop replaces stdin by the null device.
+stdin and stdout, restored at the end; the descriptor of stdin.
 Calls: config, servers, transports, transports.socket, _calls, _daemon, _front, _listen, _network, _output, _session.
 """
 

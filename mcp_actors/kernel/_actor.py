@@ -4,8 +4,8 @@ Programs override `running`, `handle` and a few synchronous hooks. A hook may ru
 Mistakes must fail early: a class is checked when made, an actor before it runs.
 
 Owns: the tables of handlers of each class of actors.
-Writes: the end, timers and monitors of the actor's incarnation; the actor's mailbox (`resume`); context variables of
-the running task (`join_handler`).
+Writes: the end, timers and monitors of the actor's incarnation; the actor's mailbox; context variables of the running
+task.
 Calls: _circles, _envelope, _handlers, _later, _ref, _timers.
 """
 

@@ -3,7 +3,7 @@
 A pool is a supervisor of its members. Without a key, messages wait in the pool's mailbox for the member with the most
 free slots. With a key, the hash of the key chooses one member's mailbox. Control messages are for the pool itself.
 
-Owns: the order of members by free slots; the task that adds and stops members; a task per start of an added member.
+Owns: the order of members by free slots; the task that adds and stops members; the tasks that start added members.
 Writes: the table, records and mailboxes of the members; the record and mailbox of the pool; events; the log.
 Calls: _actor, _envelope, _events, _mailbox, _record, _ref, _restart, _supervisor.
 """

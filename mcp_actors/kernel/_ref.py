@@ -3,8 +3,8 @@
 Programs send messages through an `ActorRef`, which refuses messages from outside the Trio run, and calls that would
 deadlock.
 
-Owns: monitors; not the record behind a reference.
-Writes: envelopes into mailboxes, watchers into records, waits into the wait-for graph, streams into event hubs.
+Owns: monitors.
+Writes: mailboxes; watchers in records; the wait-for graph; event hubs.
 Calls: _circles, _envelope, _events, _record.
 """
 

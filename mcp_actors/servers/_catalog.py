@@ -1,7 +1,7 @@
 """Keep the listed tools and the shown tools of one server.
 
-A catalogue outlives connections: tools stay listed while the server reconnects. The hard part is order, because answers
-to ``tools/list`` may cross each other, or a notification. `Freshness` keeps the shown list from going back in time.
+A catalogue outlives connections: tools stay listed while the server reconnects. Answers to ``tools/list`` may be
+outdated or out of order, so `Freshness` judges each answer.
 
 Owns: the listed and shown tools, the checks of arguments, and the problems already reported.
 Writes: nothing; calls the given `Reporter`.

@@ -5,7 +5,7 @@ reading, and must not stop a running server by accident. So each source has a wo
 merged and validated before the group changes anything.
 
 Owns: the arguments of `open_servers`, the last reading of each source, and a thread per source.
-Writes: the log; states of servers into a database, for ``_watch`` (`Sources.run_job`).
+Writes: the log; states of servers, into a database.
 Calls: config.
 """
 

@@ -1,12 +1,11 @@
 """Follow the sources of a group; write server states into database tables.
 
-A source of configurations may be half written, unreachable, or replaced by `ServerGroup.reload` at any moment. No
-failure may stop a server or end the watch: a failed task begins again (`Upkeep`). Blocking calls run in the threads of
-`Sources`.
+A file may be half written, and a database unreachable. No failure may stop a server or end the watch, so `Upkeep`
+restarts failed tasks. Blocking calls run in the threads of `Sources`.
 
 Owns: a task for each followed source and each written table.
-Writes: readings into `Sources` and the roster; `Reload` messages to the lifecycle actor; states of servers into tables;
-errors of `Upkeep`; `ConfigRejected` events; the log.
+Writes: `Sources`; the roster; the mailbox of the lifecycle actor; database tables; errors of `Upkeep`;
+`ConfigRejected` events; the log.
 Calls: config, kernel, servers.record.
 """
 
@@ -39,7 +38,7 @@ if TYPE_CHECKING:
 logger = Log("mcp_actors.servers")
 
 SETTLING: Final = 0.2
-"""Seconds between two looks at a file that is being written."""
+"""Seconds between two checks of a file that is being written."""
 
 
 @frozen(kw_only=True, eq=False, repr=False)

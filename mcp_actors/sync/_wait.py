@@ -1,9 +1,9 @@
 """Wait in a thread for an answer of Trio's side.
 
-Trio's side puts wake-ups and callbacks into a queue of the thread. A callback may call servers, and the nested wait
-also runs the callbacks of outer calls. In the main thread, Python may raise `KeyboardInterrupt` between any two lines.
+Trio's side puts wake-ups and callbacks into a queue of the waiting thread. In the main thread, Python may raise
+`KeyboardInterrupt` between any two lines.
 
-Owns: each thread's queue; the limit of `fail_after`; threads for plain functions.
+Owns: each thread's queue; the deadline of `fail_after`; threads for synchronous callbacks.
 Writes: answers of callbacks, through the `Bridge`.
 Calls: bridge, kernel.
 """
@@ -137,6 +137,7 @@ class ThreadFuture(Generic[T]):
 
     def wait(self) -> T:
         """Wait for the answer, and meanwhile run the steps of this thread, some of which may raise."""
+        # A callback may call servers, and this nested wait also runs callbacks of outer calls.
         # The queue is emptied even after the answer: the steps of fast answers would accumulate.
         while not self._done or not self._steps.empty():
             left = self._patience

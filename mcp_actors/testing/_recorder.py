@@ -1,9 +1,9 @@
-"""Record events and messages, wait for one, and repeat seeded runs.
+"""Record and await events and messages, and repeat seeded runs.
 
 The actors and the test may be in different threads and on different event loops, and no event may be missed between a
 check and the wait. A seeded run reaches into Trio's scheduler, because Trio has no public way to order tasks.
 
-Owns: the recorded events and messages; planned answers.
+Owns: the recorded events and messages; the answers of a `Probe`.
 Writes: during a seeded run, Trio's private scheduler, `random` and the garbage collector, restored at the end.
 Calls: kernel, servers, _signal.
 """

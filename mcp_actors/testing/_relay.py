@@ -1,8 +1,8 @@
 """Copy bytes between a client's pipes and a scripted server.
 
 Run as ``python _relay.py PORT TOKEN``: connects to the port on loopback, sends the token and the process id in a line,
-and copies bytes both ways until the server closes the connection. The server is in the test's process, which can kill
-or suspend the relay in the server's place at any moment. Tests start many relays, so imports are few.
+and copies bytes both ways until the server closes the connection. The server is in the test's process. A test kills or
+suspends the relay instead. Tests start many relays, so imports are few.
 """
 
 from __future__ import annotations

@@ -1,7 +1,6 @@
 """Connect to a server by any of the transports.
 
-`open_link` opens a `Link` to a server. `open_exchange` opens an HTTP client for its authorization server. The other
-names are for other packages.
+`open_link` opens a `Link` to a server, `open_exchange` an HTTP client for the authorization server.
 
 `stdio` and `http` are independent, `socket` uses the pipes of `stdio`, and ``_open`` imports all three.
 """

@@ -1,7 +1,7 @@
 """Read a configuration or ``.env`` file into data, within bounds of size.
 
-A file may be huge, a pipe, or hostile to a parser. No error may show a value. A parser's error holds the whole content,
-so a new error, without ``__context__``, replaces the parser's error.
+A file may be huge, a pipe, or hostile to a parser. No error may show a value. A parser's error holds the whole content
+and is replaced.
 
 Owns: the open file, while reading.
 Writes: nothing.
@@ -27,7 +27,7 @@ from ..._json import walk
 from ..._misuse import names_containing
 from .._validators import a_type, shown
 
-# --- Name places in a file, build errors ------------------------------------------------------------------------------
+# --- Describe places and values in errors -----------------------------------------------------------------------------
 
 
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_$-]{1,64}")
@@ -45,7 +45,7 @@ def child(path: str, key: object) -> str:
 
 
 def shown_key(key: object) -> str:
-    """Return a key for a message: a str in ASCII, shortened, or the type of anything else."""
+    """Return the start of a key in ASCII, or the type of a key that is not a str."""
     if not isinstance(key, str):
         return f"<{a_type(key)}>"
     # The text after "=" or ":" may be a credential, written where only its name belongs.

@@ -1,11 +1,11 @@
 """Accept HTTP connections, route requests by path, and end gracefully.
 
-With several identities (names of tokens), each has a `Gateway` and ``per-identity`` servers of its own, so no log
-message, notification or subscription crosses identities. When the gateway stops, ``/readyz`` fails first, so balancers
-send no new requests.
+The name of a token is an identity. With several identities, each has a `Gateway` and ``per-identity`` servers of its
+own, so no log message, notification or subscription crosses identities. When the gateway stops, ``/readyz`` fails
+first, so balancers send no new requests.
 
-Owns: the listeners; all connections, with their selector and tasks; the servers of each identity.
-Writes: `Access.tokens`; fields of each `Gateway` and `Head`; replies to probes; the log.
+Owns: the listeners; the connections, their selector and tasks; the servers of each identity.
+Writes: `Access.tokens`; attributes of each `Gateway` and `Head`; replies to probes; the log.
 Calls: config, gateway, observe, _access, _streamable, _wire.
 """
 

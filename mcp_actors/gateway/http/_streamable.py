@@ -1,7 +1,6 @@
 """Speak Streamable HTTP of both eras.
 
-A POST carries one message. The headers, or the ``_meta`` of the message, say the era. The eras differ in almost
-everything:
+A POST carries one message. Its headers or its ``_meta`` name the era. The eras differ:
 
 ========================  ========================================  ==============================================
                           since 2026-07-28 (`RequestPipeline`)      before (`ClientHttpSession`)
@@ -14,7 +13,7 @@ a session                 none                                      ends by DELE
 ========================  ========================================  ==============================================
 
 Owns: the sessions of legacy clients, their tasks, and the messages kept for a closed stream.
-Writes: replies (`HttpAnswer`); `Gateway.sessions`; `HttpConnection.memo`; kept bytes, in the `Budget`; the log.
+Writes: replies (`HttpAnswer`); `Gateway.sessions`; `HttpConnection.memo`; the `Budget`; the log.
 Calls: gateway, _wire.
 """
 

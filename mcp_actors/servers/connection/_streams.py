@@ -9,9 +9,9 @@ modern    one stream and one task per subscription          one stream per conne
 
 A server never repeats a change, so after a gap every list and every subscribed resource counts as changed.
 
-Owns: the subscribed resources and the streams of one connection, with tasks in `MessageRelay.tasks`.
-Writes: each `Subscription`; `Subscriptions.connection`; `NotificationsMissed` to listeners of the connection; the
-mailbox of the server actor; `Lifeline.on_gap`; the log. May end the connection.
+Owns: the subscribed resources, the streams and the tasks of one connection.
+Writes: each `Subscription`; `Subscriptions.connection`; `NotificationsMissed` to listeners; the mailbox of the server
+actor; `Lifeline.on_gap`; the log. May end the connection.
 Calls: config, servers, servers.record, servers.requests, transports, _upkeep.
 """
 

@@ -4,7 +4,7 @@
 a snapshot of all tools, so the last snapshot is kept until tools or states change.
 
 Owns: the last snapshot (`Shelf`), shared by a group and all views.
-Writes: the log, for colliding names of tools.
+Writes: the log.
 Calls: catalog, config, servers, servers.record, servers.ref, _tree.
 """
 

@@ -12,7 +12,7 @@ Over a network the gateway begins, and each side proves the secret by an HMAC ov
     gateway   mcp-actors/1 PROOF ok
 
 Owns: the secret and the nonces of one handshake.
-Writes: nothing; no error text has a part of a secret. Only `read_line` reads a socket.
+Writes: nothing.
 Calls: nothing.
 """
 
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     import trio
 
 LINE_VERSION: Final = b"mcp-actors/1"
-"""Begins each line, and changes with the form of the lines."""
+"""The version, at the beginning of each line."""
 
 HANDSHAKE_SECONDS: Final = 5.0
 
@@ -60,7 +60,7 @@ _ANSWER: Final = re.compile(rb"%b (?P<proof>-|%b) (?P<answer>[ -~]+)" % (LINE_VE
 
 
 class NotProven(Exception):
-    """The other side sent an unexpected line. The text says why, for a log or an error."""
+    """The other side sent an unexpected line. The text says why, without a part of a secret."""
 
 
 def _nonce() -> bytes:

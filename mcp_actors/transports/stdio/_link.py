@@ -3,8 +3,8 @@
 The connection ends when stdout ends, when no process reads stdin, or when the server exceeds a limit. The exit of the
 process does not end the connection, because the real server may be a child of a wrapper that exited.
 
-Owns: the process, its pipes, the background tasks of the link, and a thread that looks for the process's successor.
-Writes: the `Lifeline`; values of ``env`` and secret arguments, to the masker. Stops the process group.
+Owns: the process, its pipes, the background tasks of the link, and the thread that runs `has_successor`.
+Writes: the `Lifeline`; secrets, to the `Masker`. Stops the process group.
 Calls: config, transports, _command, _pipes, _process.
 """
 
@@ -42,11 +42,10 @@ OBITUARY_WAIT: Final = 0.5
 """Seconds for the process to exit and end stderr after a failed connect. The error quotes stderr."""
 
 INPUT_INTERVAL: Final = 0.25
-"""Seconds between two looks at a server that no longer reads. An exiting process closes stdin first, and its last
-output and exit code should be known before the loss."""
+"""Seconds between two checks of a server that stopped reading. Output and an exit code may follow."""
 
 STDERR_WAIT: Final = 0.25
-"""Seconds for the rest of stderr after the process group was killed. Only a daemon keeps stderr open."""
+"""Seconds for the rest of stderr after the process group was killed."""
 
 
 class StdioLink(LinesLink):
